@@ -221,8 +221,8 @@ METRICS: Table[Metric] = Table("METRICS", {
     "client_accuracy": _of_clients("accuracy over clients"),
     "distance": Metric("distance", "lower"),
     # of private training, at user level
-    "epsilon": Metric("epsilon", "lower", beside=("privacy.neighbours", "privacy.delta")),
-    # of clients' own models (pipelines/personalisation/client_matrix.py): in distribution (ID) and out of it (OOD)
+    "epsilon": Metric("epsilon", "lower", beside=("privacy.neighbors", "privacy.delta")),
+    # of clients' own models (pipelines/personalization/client_matrix.py): in distribution (ID) and out of it (OOD)
     "id_accuracy": _of_clients("ID accuracy"),
     "ood_accuracy": _of_clients("OOD accuracy"),
     "ood_weighted": _of_clients("OOD accuracy by examples"),
@@ -245,7 +245,7 @@ OTHER_TOPS = {"auc": 1.0}
 
 def top_of(key: str) -> float | None:
     """Maximum of the number at a dotted ``key`` of a result, whose minimum is 0; None if unbounded:
-    ``metrics.accuracy.ALL`` and ``personalisation.transfer.auc`` are at most 1."""
+    ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1."""
     metric = _metric_at(key)
     if metric is None:
         return OTHER_TOPS.get(key.rpartition(".")[2])

@@ -19,7 +19,7 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, refused, regular, sha256, write_json
 
 RESULT_FILE = "result.json"
-#: The generalisation bound of a distillation: sealed by itself, and by the result if the run computed it.
+#: The generalization bound of a distillation: sealed by itself, and by the result if the run computed it.
 BOUND_FILE = "bound.json"
 #: Of a federated run: evaluation of every client's model on every client's test examples.
 CLIENTS_FILE = "clients.safetensors"
@@ -197,7 +197,7 @@ def lock_of(out: str, run_id: str) -> Path:
 
 
 def lock_of_stage(root: Path, stage: str, key: str) -> Path:
-    """Path of the lock of a stage's artefact below ``root``."""
+    """Path of the lock of a stage's artifact below ``root``."""
     return root / ".locks" / f"{stage}-{key}"
 
 

@@ -83,7 +83,7 @@ def main(options: argparse.Namespace) -> None:
 def _measure(method: str, clients: int, options: argparse.Namespace) -> Measured:
     out = options.folder / f"out-{clients}"
     for folder in out.glob("[!.]*"):
-        if options.cold or folder.name != "artefacts":
+        if options.cold or folder.name != "artifacts":
             shutil.rmtree(folder)
     command = [
         sys.executable, "-m", "knot_runner", "task=femnist", "task.source=local", "task.local.train=[train]",

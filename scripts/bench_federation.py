@@ -7,7 +7,7 @@ process that runs one round to warm up; the engines take turns, so that what els
 
 W1: 50 clients with 1000 CIFAR-size images, CNN of 2.2 million parameters, 1 epoch. W2: 36 clients with 80 to 355 images
 of 28x28, MLP 784-200-200-200-62, 10 epochs. W3: the same clients, femnist_dnn (512-256-128); W3m: with momentum .9.
-W4: 20 clients with 250 images of 32x32, ResNet-18 with group normalisation, 1 epoch; a round takes 40 s.
+W4: 20 clients with 250 images of 32x32, ResNet-18 with group normalization, 1 epoch; a round takes 40 s.
 W5: 10 clients with 800 texts as long as utterances (ERC), BERT-tiny, 1 epoch of AdamW; good is of images alone. All:
 10 clients a round, batch 16, SGD but for W5. "apart": how far the weights after the first round are from those of the
 first engine with the engines' batches, as a share of that round's change; plain draws its own batches.
@@ -38,7 +38,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, TensorDataset
 from workloads import BATCH, LR, WORKLOADS, Workload
 
-from knot_runner.engine.examples import ClientData, ImageData, TextData, normalised
+from knot_runner.engine.examples import ClientData, ImageData, TextData, normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining
 from knot_runner.engine.federated.lean.engine import Lean
@@ -159,12 +159,12 @@ def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
         states, weights = [], []
         for client in workload.cohort(number):
             copied = copy.deepcopy(model)
-            optimiser = _optimiser(workload, copied)
+            optimizer = _optimizer(workload, copied)
             for _ in range(workload.epochs):
                 for *x, y in DataLoader(datasets[client], batch_size=BATCH, shuffle=True, collate_fn=collate):
-                    optimiser.zero_grad()
+                    optimizer.zero_grad()
                     F.cross_entropy(copied(*x), y).backward()
-                    optimiser.step()
+                    optimizer.step()
             states.append(copied.state_dict())
             weights.append(workload.sizes[client])
         share = [weight / sum(weights) for weight in weights]
@@ -181,7 +181,7 @@ def _datasets(workload: Workload, data: ClientData) -> tuple[list[Any], Callable
     if isinstance(data, TextData):
         texts = data.texts.ids.split(data.texts.lengths.tolist())
         return [[(texts[row], data.labels[row]) for row in rows.tolist()] for rows in workload.rows()], _padded
-    images = normalised(data, torch.arange(len(data.labels)), torch.float32)
+    images = normalized(data, torch.arange(len(data.labels)), torch.float32)
     return [TensorDataset(images[rows], data.labels[rows]) for rows in workload.rows()], None
 
 
@@ -191,8 +191,8 @@ def _padded(batch: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
     return [ids, ids > 0, torch.zeros_like(ids), torch.stack([label for _, label in batch])]
 
 
-def _optimiser(workload: Workload, model: nn.Module) -> torch.optim.Optimizer:
-    if workload.optimiser == "adamw":
+def _optimizer(workload: Workload, model: nn.Module) -> torch.optim.Optimizer:
+    if workload.optimizer == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0)
     return torch.optim.SGD(model.parameters(), lr=LR, momentum=workload.momentum)
 
@@ -200,7 +200,7 @@ def _optimiser(workload: Workload, model: nn.Module) -> torch.optim.Optimizer:
 def _engine(engine: Engine, workload: Workload) -> tuple[Round, Callable[[], None]]:
     """Federated averaging on one of our engines."""
     start = ClientModel(*flat.initial(workload.network, 0))
-    recipe = Recipe((Phase(workload.epochs),), BATCH, False, LR, workload.momentum, optimiser=workload.optimiser)
+    recipe = Recipe((Phase(workload.epochs),), BATCH, False, LR, workload.momentum, optimizer=workload.optimizer)
     rows, nothing = workload.rows(), torch.empty(0, dtype=torch.int64)
 
     def play(number: int) -> Tensor:

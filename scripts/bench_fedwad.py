@@ -31,7 +31,7 @@ import process_tree
 from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
-from knot_runner.transport.otdd import LabelledSamples, distance_matrix, draw_times, first_points, pair_distance
+from knot_runner.transport.otdd import LabeledSamples, distance_matrix, draw_times, first_points, pair_distance
 
 SEED = 7
 FEATURES = 784
@@ -60,7 +60,7 @@ class Workload:
     def pairs(self) -> int:
         return self.clients * (self.clients - 1) // 2
 
-    def sets(self) -> list[LabelledSamples]:
+    def sets(self) -> list[LabeledSamples]:
         """Two classes each, of ten: a mean, 40 directions of spread, and noise."""
         draws = np.random.default_rng(SEED)
         means = draws.normal(0, 0.6, (10, FEATURES))
@@ -73,7 +73,7 @@ class Workload:
             for one in np.unique(classes):
                 here = classes == one
                 points[here] += draws.normal(size=(int(here.sum()), 40)) @ spreads[one]
-            sets.append(LabelledSamples(points, labels))
+            sets.append(LabeledSamples(points, labels))
         return sets
 
 
@@ -134,7 +134,7 @@ def _timed(work: Callable[[], object]) -> tuple[float, float]:
 # ----------------------------------------------------------------------------------------- plain loops, one pair each
 
 
-def _published(sets: list[LabelledSamples], i: int, j: int, settings: OtddSettings) -> float:
+def _published(sets: list[LabeledSamples], i: int, j: int, settings: OtddSettings) -> float:
     first, second = (_published_augmentation(sets[one]) for one in (i, j))
     cost = ot.dist(sets[i].points, sets[j].points) + ot.dist(first[:, FEATURES:], second[:, FEATURES:])
     _published_plan(cost)  # the exact distance, of which nothing is used
@@ -146,7 +146,7 @@ def _published(sets: list[LabelledSamples], i: int, j: int, settings: OtddSettin
     return sum(float((_published_plan(cost) * cost).sum()) ** 0.5 for cost in costs) ** 2
 
 
-def _published_augmentation(samples: LabelledSamples) -> np.ndarray:
+def _published_augmentation(samples: LabeledSamples) -> np.ndarray:
     points = np.empty((samples.size, 3 * FEATURES))
     points[:, :FEATURES] = samples.points
     for label in np.unique(samples.labels):
@@ -168,7 +168,7 @@ def _published_plan(cost: np.ndarray) -> np.ndarray:
         return ot.emd(ot.unif(len(cost)), ot.unif(cost.shape[1]), cost / cost.max())
 
 
-def _leaner(sets: list[LabelledSamples], i: int, j: int, settings: OtddSettings) -> float:
+def _leaner(sets: list[LabeledSamples], i: int, j: int, settings: OtddSettings) -> float:
     start = first_points(FEATURES, settings, SEED)
     return pair_distance(sets[i], sets[j], settings, start, draw_times(i, j, settings.fedwad, SEED))
 

@@ -159,7 +159,7 @@ def _rounds(device: torch.device, name: str, engine: str, precision: str, option
 def _knot(device: torch.device, options: argparse.Namespace) -> str:
     """A whole command on generated text, start-up and commits included."""
     small = ["task.limit=60", "model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600"]
-    epochs = [f"training.{stage}.epochs={1 if options.quick else 3}" for stage in ("local", "pretrain", "distil")]
+    epochs = [f"training.{stage}.epochs={1 if options.quick else 3}" for stage in ("local", "pretrain", "distill")]
     hardware = ["hardware=cuda", f"hardware.device={device}"] if device.type == "cuda" else ["hardware=cpu"]
     with tempfile.TemporaryDirectory() as out:
         words = ["task=erc", "method=sinkhorn_e", *epochs, *hardware, f"paths.out={out}"]

@@ -55,7 +55,7 @@ def _described(workload: str, rounds: int) -> dict[str, Any]:
         "classes": chosen.network.classes,
         "sizes": chosen.sizes,
         "epochs": chosen.epochs,
-        "optimiser": chosen.optimiser,
+        "optimizer": chosen.optimizer,
         "batch": BATCH,
         "lr": LR,
         "cohorts": [chosen.cohort(number) for number in range(rounds + 1)],

@@ -85,7 +85,7 @@ def _plain(request: Train, place: loop.Place, sorted_batches: bool) -> float:
     network, size = request.network, request.training.batch
     spec = dataclasses.replace(network.spec)
     model: nn.Module = _Published(spec, network.inputs, network.classes)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=request.training.lr)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=request.training.lr)
     parts = []
     for part in (request.train, request.valid):
         tensors = place.store.get(*part.tokens).tensors()
@@ -99,9 +99,9 @@ def _plain(request: Train, place: loop.Place, sorted_batches: bool) -> float:
     began = time.perf_counter()
     for index in order:
         loss = F.cross_entropy(model.train()(**texts.batch(index)), labels[index])
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     with torch.no_grad():
         for index in torch.arange(len(parts[1][0])).split(loop.EVALUATION_BATCH):
             model.eval()(**parts[1][0].batch(index))

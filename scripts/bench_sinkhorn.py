@@ -3,7 +3,7 @@
 Random Dirichlet(.5) pairs in float32 on labels 0..n-1 (1-D) or uniform in [0, 4]^d. Errors are against the Newton
 solver at tolerance 1e-12, which is itself compared with log-domain Sinkhorn iterations on some rows ("check": how many
 rows Sinkhorn brought to a marginal error of 1e-9, and on how many of those the two gradients agree to 1e-6). "ratio"
-is newton's time over that of geomloss .9; "off" is the share of rows whose centred gradient is wrong by more than .01.
+is newton's time over that of geomloss .9; "off" is the share of rows whose centered gradient is wrong by more than .01.
 The last table has the batches that KNOT trains, texts by teachers, at its epsilon: labels 0..n-1, and the emotions of
 task=erc in their plane.
 """

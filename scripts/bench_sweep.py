@@ -71,7 +71,7 @@ def _federated(quick: bool, more: list[str], options: argparse.Namespace, out: P
 
 def _knot(quick: bool, more: list[str], options: argparse.Namespace, out: Path) -> list[str]:
     epochs = 1 if quick else 2
-    size = [f"training.{stage}.epochs={epochs}" for stage in ("local", "pretrain", "distil")]
+    size = [f"training.{stage}.epochs={epochs}" for stage in ("local", "pretrain", "distill")]
     size += ["task.limit=60", "model.hidden=16", "model.layers=1"] if quick else ["task.limit=1200"]
     method = [] if any(word.startswith("method=") for word in more) else [f"method={','.join(METHODS)}"]
     return _command(["task=erc", "method.bias.texts=500", *size, *method, *more], options, out)

@@ -37,7 +37,7 @@ IMAGES = [
 TRAINING = ["training.rounds=3", "training.epochs=1", "training.participants=3", "training.batch=8", "training.lr=.01"]
 TEXTS = [
     "task.limit=60", "model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600",
-    "training.local.epochs=2", "training.pretrain.epochs=2", "training.distil.epochs=2", "training.distil.batch=16",
+    "training.local.epochs=2", "training.pretrain.epochs=2", "training.distill.epochs=2", "training.distill.batch=16",
     "method.bias.texts=20", "method.bias.tokens=20", "hardware.workers=1",
 ]  # fmt: skip
 #: Kind -> overrides of its smallest run.
@@ -137,7 +137,7 @@ def tried(
     outcomes, wrong = Counter[str](), []
     files = stored(whole)
     for path in files:
-        if path.parts[0] != "artefacts" and path.parts[2] not in right:
+        if path.parts[0] != "artifacts" and path.parts[2] not in right:
             continue  # another run's, which nothing is asked of
         mate = twin(path, files)
         for what, content in damages(

@@ -1,7 +1,7 @@
 """Federated averaging as a good user writes it: the strongest baseline of ``bench_federation`` in plain PyTorch.
 
-Images stay in memory, normalised once, shared by one-thread processes that take clients from a queue, the longest
-first; batches are gathered by index, the optimiser is fused, a CNN computes channels last, and each process adds its
+Images stay in memory, normalized once, shared by one-thread processes that take clients from a queue, the longest
+first; batches are gathered by index, the optimizer is fused, a CNN computes channels last, and each process adds its
 clients to a mean in shared memory. ``compiled``: batches of full size go through ``torch.compile``. ``bf16``: the
 forward pass is autocast to bfloat16. Clients, first weights and batches are those of the engines, so that the result
 is comparable.
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, multiprocessing, nn
 
-from knot_runner.engine.examples import ImageData, normalised
+from knot_runner.engine.examples import ImageData, normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.seeds import generator
 from knot_runner.models.network import Network, build_network
@@ -55,7 +55,7 @@ class GoodLoop:
 
     def __init__(self, training: Training, data: ImageData, processes: int) -> None:
         self._sizes = training.sizes
-        images = normalised(data, torch.arange(len(data.labels)), torch.float32)
+        images = normalized(data, torch.arange(len(data.labels)), torch.float32)
         images = images.permute(0, 2, 3, 1).contiguous()
         weights, _ = flat.initial(training.network, 0)
         self._memory = Memory(images, data.labels, weights, torch.zeros(processes, len(weights)))
@@ -114,12 +114,12 @@ def train_client(
     model: nn.Module, whole: nn.Module, images: Tensor, labels: Tensor, training: Training, draws: torch.Generator
 ) -> None:
     """A client's epochs; ``whole`` is the model for batches of full size."""
-    optimiser = torch.optim.SGD(model.parameters(), lr=training.lr, momentum=training.momentum, fused=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=training.lr, momentum=training.momentum, fused=True)
     for _ in range(training.epochs):
         for part in torch.randperm(len(labels), generator=draws).split(training.batch):
             x = images.index_select(0, part).permute(0, 3, 1, 2)  # channels last in memory
             with torch.autocast("cpu", torch.bfloat16, training.bf16):
                 logits = (whole if len(part) == training.batch else model)(x)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             F.cross_entropy(logits.float(), labels[part]).backward()
-            optimiser.step()
+            optimizer.step()

@@ -71,7 +71,7 @@ def the_same_twice(device: torch.device) -> str:
     first, again = (_trained(network, device, cohort, torch.float32, stack=4) for _ in range(2))
     _hold(_apart(first, again) == 0, "the same cohort gave other bits the second time")
     turned = _trained(network, device, cohort[::-1], torch.float32, stack=4)[::-1]
-    _hold(_apart(first, turned) == 0, "clients' bits depend on their neighbours at a fixed width")
+    _hold(_apart(first, turned) == 0, "clients' bits depend on their neighbors at a fixed width")
     return "the same bits twice, and in another order of clients (stack=4)"
 
 

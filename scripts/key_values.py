@@ -22,11 +22,11 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
-from knot_runner.config.settings.methods.distil import SCHEDULE_SETTINGS, SYNTHESIS_SETTINGS
+from knot_runner.config.settings.methods.distill import SCHEDULE_SETTINGS, SYNTHESIS_SETTINGS
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings, FederatedTraining
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
-from knot_runner.config.settings.methods.personalisation import (
-    PERSONALISATION_SETTINGS,
+from knot_runner.config.settings.methods.personalization import (
+    PERSONALIZATION_SETTINGS,
     EvaluateSettings,
     LocalSettings,
 )
@@ -50,7 +50,7 @@ ROOTS: dict[str, list[type]] = {
     **{f"method.terms.{name}": [cls] for name, cls in TERM_SETTINGS.items()},
     "method.schedule": list(SCHEDULE_SETTINGS.values()),
     "method.synthesis": list(SYNTHESIS_SETTINGS.values()),
-    "method.personalisation": [LocalSettings, *PERSONALISATION_SETTINGS.values()],
+    "method.personalization": [LocalSettings, *PERSONALIZATION_SETTINGS.values()],
     "training": [FederatedTraining, TrainingSettings],
     "partition": [*PARTITION_SETTINGS.values(), HeldOut, PartyShares],
     "transfer": [ImageTaskSettings],

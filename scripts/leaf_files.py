@@ -16,7 +16,7 @@ TEST_EVERY = 10
 def write_leaf(folder: Path, writers: int, seed: int = 1) -> int:
     """``folder``/train and /test, unless they are there; the number of images.
 
-    An image is a class' own strokes, an eighth of the pixels, on white paper, with a few grey levels of the writer's.
+    An image is a class' own strokes, an eighth of the pixels, on white paper, with a few gray levels of the writer's.
     """
     draws = np.random.default_rng(seed)
     sizes = np.clip(np.rint(draws.normal(IMAGES_MEAN, IMAGES_SD, writers)), 20, None).astype(int)

@@ -88,15 +88,15 @@ def _train(model: nn.Module, client: int) -> int:
     torch.set_num_threads(1)
     job, (inputs, labels) = _job(), _data()[client]
     model.train()
-    if job["optimiser"] == "adamw":
-        optimiser = torch.optim.AdamW(model.parameters(), lr=job["lr"], weight_decay=0.0)
+    if job["optimizer"] == "adamw":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=job["lr"], weight_decay=0.0)
     else:
-        optimiser = torch.optim.SGD(model.parameters(), lr=job["lr"])
+        optimizer = torch.optim.SGD(model.parameters(), lr=job["lr"])
     for _ in range(job["epochs"]):
         for part in torch.randperm(len(labels)).split(job["batch"]):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             F.cross_entropy(model(inputs[part]), labels[part]).backward()
-            optimiser.step()
+            optimizer.step()
     return len(labels)
 
 

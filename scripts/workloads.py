@@ -28,7 +28,7 @@ class Workload:
     sizes: list[int]
     epochs: int
     momentum: float = 0.0
-    optimiser: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adamw"] = "sgd"
 
     def cohort(self, number: int) -> list[int]:
         """Clients of round ``number``."""
@@ -86,7 +86,7 @@ def _workloads() -> dict[str, Workload]:
         "W3": Workload(dnn, sizes, 10),
         "W3m": Workload(dnn, sizes, 10, momentum=0.9),
         "W4": Workload(Network(resnet, (3, 32, 32), 10), [250] * 20, 1),
-        "W5": Workload(Network(bert, 8000, 5), [800] * 10, 1, optimiser="adamw"),
+        "W5": Workload(Network(bert, 8000, 5), [800] * 10, 1, optimizer="adamw"),
     }
 
 

@@ -1,12 +1,12 @@
-"""Runs with their generalisation bound, as small as they can be."""
+"""Runs with their generalization bound, as small as they can be."""
 
 from pathlib import Path
 
 from tests import runs
 from tests.tiny import TINY_PARTIES, replaced
 
-#: As the theorem has it: weights that sum to 1, no regularisation (one-hot labels are leaves of a tree).
-BOUNDED = replaced(TINY_PARTIES, "method=sinkhorn_a", "method.normalise=true", "training.distil.epochs=2")
+#: As the theorem has it: weights that sum to 1, no regularization (one-hot labels are leaves of a tree).
+BOUNDED = replaced(TINY_PARTIES, "method=sinkhorn_a", "method.normalize=true", "training.distill.epochs=2")
 
 
 def run(out: Path, words: list[str]) -> Path:

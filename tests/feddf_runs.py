@@ -17,8 +17,8 @@ ENTROPY = {"name": "entropy", "form": "kl"}
 POINTS = [[0.0], [1.0], [3.0]]
 TRANSFER, RANDOM = torch.arange(30, 62), torch.arange(5, 25)
 TINY_FEDDF = replaced(
-    TINY_IMAGES, *FEDDF_SINKHORN_E, "training.lr=0.1", "method.distil.bias.images=30", "method.distil.batch=16",
-    "method.distil.lr=0.01", "method.distil.loss.solver=newton", "method.distil.loss.epsilon=0.5",
+    TINY_IMAGES, *FEDDF_SINKHORN_E, "training.lr=0.1", "method.distill.bias.images=30", "method.distill.batch=16",
+    "method.distill.lr=0.01", "method.distill.loss.solver=newton", "method.distill.loss.epsilon=0.5",
     "task.geometry=onehot",
 )  # fmt: skip
 
@@ -37,10 +37,10 @@ def setup_of(tmp_path, words):
     return make_setup(context)
 
 
-def distil(**changes) -> ServerDistillation:
+def distill(**changes) -> ServerDistillation:
     """The server's settings with ``changes``."""
-    plain = {"loss": ENTROPY, "weighting": "A", "ensemble": "each", "normalise": False, "student_temperature": 1.0,
-             "teacher_temperature": 1.0, "epochs": 2, "steps": None, "batch": 5, "lr": 0.05, "optimiser": "adamw",
+    plain = {"loss": ENTROPY, "weighting": "A", "ensemble": "each", "normalize": False, "student_temperature": 1.0,
+             "teacher_temperature": 1.0, "epochs": 2, "steps": None, "batch": 5, "lr": 0.05, "optimizer": "adamw",
              "momentum": 0.0, "weight_decay": 0.0, "after": 0, "every": 1, "bias": BiasSettings(20, 20)}  # fmt: skip
     return ServerDistillation(**{**plain, **changes})
 

@@ -20,7 +20,7 @@ HEADER = "user_id,image_id,class"
 
 
 def write_gld23k(root: Path) -> Path:
-    """The files below ``root`` / gld23k; each image is 20 x 16 of one grey level, of its place among all times 15."""
+    """The files below ``root`` / gld23k; each image is 20 x 16 of one gray level, of its place among all times 15."""
     images = root / "gld23k" / "images"
     images.mkdir(parents=True)
     (root / TRAIN).parent.mkdir()

@@ -54,9 +54,9 @@ def leaf(path: Path, writers: dict[str, tuple[Any, Any]], **changes: Any) -> Pat
     return path
 
 
-def usps(path: Path, labels: list[int], grey: np.ndarray) -> Path:
-    """``grey`` [N, 256] in -1..1, to three places as the official files have it."""
-    lines = [f"{y} {' '.join(f'{v:.3g}' for v in row)} \n" for y, row in zip(labels, grey, strict=True)]
+def usps(path: Path, labels: list[int], gray: np.ndarray) -> Path:
+    """``gray`` [N, 256] in -1..1, to three places as the official files have it."""
+    lines = [f"{y} {' '.join(f'{v:.3g}' for v in row)} \n" for y, row in zip(labels, gray, strict=True)]
     body = "".join(lines).encode()
     path.write_bytes(gzip.compress(body, mtime=0) if path.suffix == ".gz" else body)
     return path

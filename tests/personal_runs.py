@@ -8,8 +8,8 @@ from knot_runner.pipelines.context import Services
 from tests import runs
 from tests.tiny import TINY_IMAGES, replaced
 
-PERSONAL = ["method.personalisation.lr=0.05", "method.personalisation.epochs=4", "method.personalisation.saves=2"]
-ALPHAS = "method.personalisation.alphas=[0,0.5,1]"
+PERSONAL = ["method.personalization.lr=0.05", "method.personalization.epochs=4", "method.personalization.saves=2"]
+ALPHAS = "method.personalization.alphas=[0,0.5,1]"
 
 
 def run(out, *overrides):

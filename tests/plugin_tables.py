@@ -15,7 +15,7 @@ from knot_runner.data.images.partition import PARTITIONS
 from knot_runner.data.readers import TEXT_READERS
 from knot_runner.engine.tracker import TRACKERS
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.distil.term import TERMS
+from knot_runner.methods.distill.term import TERMS
 from knot_runner.methods.losses import LOSSES
 from knot_runner.methods.weighting import WEIGHTINGS
 from knot_runner.metrics import METRICS

@@ -2,7 +2,7 @@
 
 TINY = [
     "task.limit=60", "model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600",
-    "training.local.epochs=1", "training.pretrain.epochs=1", "training.distil.epochs=2", "training.distil.batch=16",
+    "training.local.epochs=1", "training.pretrain.epochs=1", "training.distill.epochs=2", "training.distill.batch=16",
     "method.bias.texts=20", "method.bias.tokens=20", "hardware.workers=1",
 ]  # fmt: skip
 
@@ -23,28 +23,28 @@ TINY_TEXTS = [
 TINY_PARTIES = [
     "task=femnist", "method=sinkhorn_e", "training=image_stages", "partition=dirichlet", "task.limit=400",
     "task.shape=[1,8,8]", "model.hidden=[16]", "partition.clients=3", "partition.alpha=1.0", "partition.floor=0",
-    "method.bias.images=60", "training.local.epochs=2", "training.pretrain.epochs=2", "training.distil.epochs=3",
-    "training.distil.batch=8", "training.local.lr=0.02", "training.pretrain.lr=0.02", "training.distil.lr=0.01",
+    "method.bias.images=60", "training.local.epochs=2", "training.pretrain.epochs=2", "training.distill.epochs=3",
+    "training.distill.batch=8", "training.local.lr=0.02", "training.pretrain.lr=0.02", "training.distill.lr=0.01",
     "hardware.workers=1",
 ]  # fmt: skip
 
 #: The smallest distillation of a teacher: real digits, a teacher of three small convolutions.
 TINY_TAUGHT = [
     "task=mnist", "method=kd", "model=cnn_4", "method.teacher=cnn_8", "task.limit=150", "task.shape=[1,8,8]",
-    "training=kd", "training.local.epochs=1", "training.distil.epochs=2", "training.distil.batch=16",
+    "training=kd", "training.local.epochs=1", "training.distill.epochs=2", "training.distill.batch=16",
     "hardware.workers=1",
 ]  # fmt: skip
 
 #: FedDF by KNOT's Sinkhorn-E: every client is a teacher.
 FEDDF_SINKHORN_E = [
-    "method=feddf", "method.distil.ensemble=each", "method.distil.weighting=E",
-    "base/loss@method.distil.loss=sinkhorn",
+    "method=feddf", "method.distill.ensemble=each", "method.distill.weighting=E",
+    "base/loss@method.distill.loss=sinkhorn",
 ]  # fmt: skip
 
 #: FedDF by softened outputs and by relations between examples.
 FEDDF_RKD = [
-    "method=feddf", "+base/term@method.distil.terms.kd=kd", "method.distil.terms.kd.weight=1.0",
-    "+base/term@method.distil.terms.rkd=rkd",
+    "method=feddf", "+base/term@method.distill.terms.kd=kd", "method.distill.terms.kd.weight=1.0",
+    "+base/term@method.distill.terms.rkd=rkd",
 ]  # fmt: skip
 
 #: Ten clients in five planted groups of real digits, which clustered FedAvg finds.

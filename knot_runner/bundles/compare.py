@@ -25,7 +25,7 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-4
 #: Keys, at any depth, that describe how, when and where a run was made and what it read, not its results.
 PASSING = {
     *("seconds", "device", "threads", "engine", "notes"),
-    *("code", "plugins", "versions", "files", "data", "digest", "run_id", "artefact", "artefacts", "made_by", "commit"),
+    *("code", "plugins", "versions", "files", "data", "digest", "run_id", "artifact", "artifacts", "made_by", "commit"),
 }
 #: Sealed files that contain times or folders; their rows and keys are compared instead of their bytes.
 NOT_BY_BYTES = {CONFIG_FILE, RESULT_FILE, ROUNDS_FILE}

@@ -89,7 +89,7 @@ def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = Non
 def whole_because(job: ComposedJob) -> str:
     """Why the first rounds of a run depend on its number of rounds, so that it must be rerun completely; "" if not.
 
-    A temperature schedule depends on the rounds, and personalisation follows the last round.
+    A temperature schedule depends on the rounds, and personalization follows the last round.
     """
     if not isinstance(job.method, FederatedSettings):
         return "has no rounds of its own"

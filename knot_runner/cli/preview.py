@@ -77,7 +77,7 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     from knot_runner.pipelines.context import Services
 
     tasks = SharedTasks()
-    services = Services(images=tasks.images, texts=tasks.texts, unlabelled=tasks.unlabelled)
+    services = Services(images=tasks.images, texts=tasks.texts, unlabeled=tasks.unlabeled)
     found, titles = Preview(), set()
     try:
         for group in by_key((_prepared_key(job), job) for job in jobs).values():

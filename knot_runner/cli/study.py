@@ -5,7 +5,7 @@ reuses finished runs. Test metrics are shown for the selected run only and do no
 ``hydra.sweeper.n_jobs`` trials are drawn at once and run as one grid under the chosen launcher.
 
 Of that metric, federated runs record every one on the examples that clients hold out (``partition.valid``),
-personalised ones accuracy. Distillation records the metric by which it selects epochs: macro F1 of the student on its
+personalized ones accuracy. Distillation records the metric by which it selects epochs: macro F1 of the student on its
 validation split; for mutual learning the mean over parties; for KNOT the student's loss on the validation split of the
 soft labels. That loss depends on the teachers and the loss function, so for KNOT only the distillation's own training
 can be searched.
@@ -27,7 +27,7 @@ from knot_runner.composing.hydra_keys import LAUNCHER, LAUNCHER_GROUP, SWEEPER
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.override_errors import message_text
 from knot_runner.composing.overrides import MAX_JOBS, last_counts, parse_overrides, values_of
-from knot_runner.config.settings import DistilSettings, FederatedSettings, KnotSettings, MutualSettings
+from knot_runner.config.settings import DistillSettings, FederatedSettings, KnotSettings, MutualSettings
 from knot_runner.metrics import ACCURACY, METRICS, SCORE
 from knot_runner.records import ROUNDS_FILE, read_record, read_result
 from knot_runner.results.federated import FederatedResult
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 #: Prefix of ``report.objective``.
 VALID = "valid."
 #: Settings of a method -> the metric that its runs record on validation, where there is just one.
-RECORDED = {DistilSettings: SCORE, MutualSettings: SCORE, KnotSettings: "loss"}
+RECORDED = {DistillSettings: SCORE, MutualSettings: SCORE, KnotSettings: "loss"}
 #: Prefix of the keys that can be searched for KNOT: they leave soft labels and loss unchanged.
-OF_KNOT = "training.distil."
+OF_KNOT = "training.distill."
 
 
 def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
@@ -54,7 +54,7 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     own = RECORDED.get(type(method), ACCURACY)
     recorded = [own]
     if isinstance(method, FederatedSettings):
-        if method.personalisation is None:
+        if method.personalization is None:
             recorded = list(METRICS)
     elif type(method) not in RECORDED or getattr(method, "synthesis", None) is not None:
         hint = "Use a grid and compare --best=MEASURE --over=KEYS, which selects on the test examples"
@@ -62,7 +62,7 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     shares = job.settings.shares or job.settings.held_out or method
     has_parts = type(method) in RECORDED and not job.settings.on_images  # data sets of texts have valid parts
     if not has_parts and getattr(shares, "valid", None) is None:
-        group = "method" if isinstance(method, DistilSettings) else "partition"
+        group = "method" if isinstance(method, DistillSettings) else "partition"
         raise UserError("needs validation examples", SWEEPER, hint=f"Set {group}.valid=0.2")
     name = str((job.settings.report or {}).get("objective", f"{VALID}{own}"))
     metric = name.removeprefix(VALID)
@@ -81,7 +81,7 @@ def valid_value(job: ComposedJob, metric: str) -> float | None:
     if result is None or result.status != "done":
         return None
     if isinstance(result, FederatedResult):
-        own = result.personalisation
+        own = result.personalization
         return (result.valid or {}).get(metric) if own is None else own.points[own.chosen].valid_accuracy
     rows = [json.loads(line) for line in read_record(job.folder, result, ROUNDS_FILE).splitlines()]
     return student_value(rows, metric)

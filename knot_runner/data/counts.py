@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.images import UNLABELLED
+from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 
 #: parties that a record lists one by one; of more, only the sums (partition.json has all clients)
@@ -20,7 +20,7 @@ TRAIN = "train"
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """``parties``: name -> split -> int64 [C + 1], the examples of each of ``classes``, then the unlabelled ones.
+    """``parties``: name -> split -> int64 [C + 1], the examples of each of ``classes``, then the unlabeled ones.
 
     ``called``: the word for parties (data sets, clients); ``same_classes``: whether all share the classes, unlike
     several data sets of images.
@@ -32,18 +32,18 @@ class Counts:
     same_classes: bool = True
 
     def record(self) -> dict[str, Any]:
-        """For ``result.json``: per party and split the examples of each class; unlabelled ones where there are any."""
+        """For ``result.json``: per party and split the examples of each class; unlabeled ones where there are any."""
         parties = self.parties
         if len(parties) > MAX_RECORDED:
             splits = next(iter(parties.values()))
             parties = {"ALL": {split: np.sum([own[split] for own in parties.values()], axis=0) for split in splits}}
-        labelled, unlabelled = {}, {}
+        labeled, unlabeled = {}, {}
         for name, splits in parties.items():
-            labelled[name] = {split: counts[:-1].tolist() for split, counts in splits.items()}
+            labeled[name] = {split: counts[:-1].tolist() for split, counts in splits.items()}
             if rest := {split: int(counts[-1]) for split, counts in splits.items() if counts[-1]}:
-                unlabelled[name] = rest
-        record = {"classes": self.classes, "parties": labelled}
-        return record | ({"unlabelled": unlabelled} if unlabelled else {})
+                unlabeled[name] = rest
+        record = {"classes": self.classes, "parties": labeled}
+        return record | ({"unlabeled": unlabeled} if unlabeled else {})
 
     def warnings(self, batch: int | None = None) -> list[str]:
         """A line on parties with training examples of one class, and one on those with fewer training examples than
@@ -55,8 +55,8 @@ class Counts:
         lines = []
         if one_class:
             name, counts = next(iter(one_class.items()))
-            labelled, what = counts[:-1], "labelled training examples" if counts[-1] else "training examples"
-            of = f"{labelled.sum()} of class {self.classes[int(labelled.argmax())]}"
+            labeled, what = counts[:-1], "labeled training examples" if counts[-1] else "training examples"
+            of = f"{labeled.sum()} of class {self.classes[int(labeled.argmax())]}"
             lines.append(self._warning(one_class, name, of, f"{what} of one class only"))
         if few:
             name = min(few, key=few.__getitem__)
@@ -84,12 +84,12 @@ class Counts:
         labels = counts[:-1]
         present = np.flatnonzero(labels)
         if not len(present):
-            return "unlabelled"
+            return "unlabeled"
         if len(present) > MAX_LISTED:
             text = f"{len(present)} of {len(labels)} classes, {labels[present].min()} to {labels.max()} each"
         else:
             text = ", ".join(f"{self.classes[k]}={labels[k]}" for k in present)
-        return text + (f", unlabelled={counts[-1]}" if counts[-1] else "")
+        return text + (f", unlabeled={counts[-1]}" if counts[-1] else "")
 
     def _summary(self, split: str) -> str:
         rows = [splits[split] for splits in self.parties.values()]
@@ -101,7 +101,7 @@ class Counts:
 
 
 def of_parties(task: PartyTask) -> Counts:
-    """Per data set and split; the examples of a transfer set are unlabelled."""
+    """Per data set and split; the examples of a transfer set are unlabeled."""
     names, parties = task.labels.names, {}
     for name, data in task.datasets.items():
         parties[name] = {split: _count(part.labels, len(names)) for split, part in data.splits.items()}
@@ -123,4 +123,4 @@ def of_all_images(task: ImageTask) -> Counts:
 
 
 def _count(labels: np.ndarray, classes: int) -> np.ndarray:
-    return np.bincount(np.where(labels == UNLABELLED, classes, labels), minlength=classes + 1)
+    return np.bincount(np.where(labels == UNLABELED, classes, labels), minlength=classes + 1)

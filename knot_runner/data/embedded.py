@@ -1,7 +1,7 @@
 """Generated data, which need no files or network: texts, and two samples of Gaussians.
 
 The texts follow a small grammar and do not replace real data. Each party has its own domain and label shares (non-IID
-in words and in labels). Informative words belong to one domain or to all. Labels overlap with their neighbours, so no
+in words and in labels). Informative words belong to one domain or to all. Labels overlap with their neighbors, so no
 model reaches 1. The Gaussians' Wasserstein distance is known (FedWaD 4 and D.1, Fig. 2, 3, 8, 9).
 """
 
@@ -98,7 +98,7 @@ def _telling_word(rng: random.Random, own: tuple[str, ...], common: tuple[str, .
 
 
 def _review(rng: random.Random, domain: str, label: int) -> str:
-    """Two or three opinions at the label's level or (30%) a neighbouring one; 15% deny the opposite opinion."""
+    """Two or three opinions at the label's level or (30%) a neighboring one; 15% deny the opposite opinion."""
     things, own = words.SENTIMENT[domain]
     own = words.pooled_words(own, [levels for _, levels in words.SENTIMENT.values()])
     clauses = []

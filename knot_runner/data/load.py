@@ -1,4 +1,4 @@
-"""Loading a text task: every data set from its source, labelled, split, and checked before anything is trained."""
+"""Loading a text task: every data set from its source, labeled, split, and checked before anything is trained."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
 
 
 def _read(settings: TaskSettings, name: str, folder: DataFolder | None, seen: _Seen) -> dict[str, Examples] | None:
-    """Labelled train, valid and test of one data set; None when it is left out. ``seen`` grows."""
+    """Labeled train, valid and test of one data set; None when it is left out. ``seen`` grows."""
     data = settings.datasets[name]
     check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name, data)
@@ -167,5 +167,5 @@ def _finish(
             examples = splits.chunk(name, examples, data.chunk)
         if settings.limit is not None:
             examples = splits.limit(examples, settings.limit, settings.split.seed)
-        finished[key] = examples.unlabelled() if data.role == "transfer" else examples
+        finished[key] = examples.unlabeled() if data.role == "transfer" else examples
     return finished

@@ -7,8 +7,8 @@ import dataclasses
 
 import numpy as np
 
-from knot_runner.config.settings import DistilSettings, Labels, PartyShares, teacher_names
-from knot_runner.config.settings.tasks.images import UNLABELLED
+from knot_runner.config.settings import DistillSettings, Labels, PartyShares, teacher_names
+from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.config.strict import without
 from knot_runner.data.images.load import label_space
 from knot_runner.data.images.partition import make_partition, partition_rng
@@ -37,7 +37,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     own = _train_and_valid(SERVER, server, shares.valid, seed)
     datasets[SERVER] = Dataset(SERVER, "global", {**own, "test": task.test})
     public = _train_and_valid(TRANSFER, transfer, shares.valid, seed)
-    datasets[TRANSFER] = Dataset(TRANSFER, "transfer", {split: part.unlabelled() for split, part in public.items()})
+    datasets[TRANSFER] = Dataset(TRANSFER, "transfer", {split: part.unlabeled() for split, part in public.items()})
     notes = [*task.notes, *clients_partition.notes]
     if task.coordinates is None:
         notes.append(f"{task.name} has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)")
@@ -90,23 +90,23 @@ def _cut(key: str, labels: np.ndarray, share: float, seed: int, *names: str) -> 
 STUDENT = "student"
 
 
-def teaching_parties(task: ImageTask | PartyTask, hp: DistilSettings, seed: int) -> PartyTask:
+def teaching_parties(task: ImageTask | PartyTask, hp: DistillSettings, seed: int) -> PartyTask:
     """The student, and every teacher of ``hp``, on all examples of ``task``; same seed, same examples.
 
-    Teachers see all labels of the training examples, the student those of a stratified share ``hp.labelled`` (the rest
+    Teachers see all labels of the training examples, the student those of a stratified share ``hp.labeled`` (the rest
     have none, -1). Both select epochs on the same valid part, of images a stratified share ``hp.valid`` of the training
     images, or none if that is None; the student alone is tested. Raises :class:`UserError`.
     """
     splits, labels = _splits(task, hp, seed)
     datasets = {name: Dataset(name, "local", without(splits, "test"))
                 for name in (teacher_names(len(hp.teachers)) if hp.teachers else [])}  # fmt: skip
-    own = {**splits, "train": _partly_labelled(splits["train"], hp.labelled, seed)}
+    own = {**splits, "train": _partly_labeled(splits["train"], hp.labeled, seed)}
     datasets[STUDENT] = Dataset(STUDENT, "global", own)
     rows = task.rows if isinstance(task, PartyTask) else {}
     return PartyTask(task.name, labels, datasets, task.source, list(task.notes), task.files, rows, task.digest)
 
 
-def _splits(task: ImageTask | PartyTask, hp: DistilSettings, seed: int) -> tuple[dict[str, Examples | Images], Labels]:
+def _splits(task: ImageTask | PartyTask, hp: DistillSettings, seed: int) -> tuple[dict[str, Examples | Images], Labels]:
     """The train, valid and test parts of the pool (without valid if nothing is held out), and the label space."""
     if isinstance(task, PartyTask):
         return {split: pooled_split(task, split) for split in ("train", "valid", "test")}, task.labels
@@ -114,11 +114,11 @@ def _splits(task: ImageTask | PartyTask, hp: DistilSettings, seed: int) -> tuple
     return {**splits, "test": task.test}, label_space(task.classes, task.coordinates)
 
 
-def _partly_labelled(examples: Examples | Images, share: float, seed: int) -> Examples | Images:
+def _partly_labeled(examples: Examples | Images, share: float, seed: int) -> Examples | Images:
     """``examples`` with the labels of a stratified ``share`` of them."""
     if share == 1:
         return examples
-    hidden, _ = _cut("method.labelled", examples.labels, share, seed, "teaching", "labelled")
+    hidden, _ = _cut("method.labeled", examples.labels, share, seed, "teaching", "labeled")
     labels = examples.labels.copy()
-    labels[hidden] = UNLABELLED
+    labels[hidden] = UNLABELED
     return dataclasses.replace(examples, labels=labels)

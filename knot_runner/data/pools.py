@@ -1,4 +1,4 @@
-"""A text task as one pool of labelled examples, which a partition distributes over clients as it does images."""
+"""A text task as one pool of labeled examples, which a partition distributes over clients as it does images."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PooledTexts:
 
 @dataclass(frozen=True, eq=False)
 class TextPool:
-    """All labelled texts of a task; for partitions the counterpart of :class:`~knot_runner.data.tasks.ImageTask`.
+    """All labeled texts of a task; for partitions the counterpart of :class:`~knot_runner.data.tasks.ImageTask`.
 
     It excludes the transfer set, which has no labels, and the validation parts, which are not used for selection.
     """
@@ -64,12 +64,12 @@ class TextPool:
 
 
 def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
-    """The labelled data sets of ``task``, those that have a test part: local ones and the global one, in its order.
+    """The labeled data sets of ``task``, those that have a test part: local ones and the global one, in its order.
 
     ``by``: what a client is, by ``partition.by``: user (a data set), or one of ``Examples.clients``. A speaker is the
     same in all splits of a data set; a dialogue is of one file, so that test texts name none.
     """
-    names = labelled_sets(task)
+    names = labeled_sets(task)
     train, test = (_pooled({name: task.datasets[name].splits[split] for name in names}) for split in ("train", "test"))
     kinds = {kind for part in (train, test) for kind in part.examples.clients}
     pool = TextPool(
@@ -89,14 +89,14 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
     return _by_clients(pool, by) if by in kinds else pool
 
 
-def labelled_sets(task: PartyTask) -> list[str]:
+def labeled_sets(task: PartyTask) -> list[str]:
     """The data sets of ``task`` that have a test part: local ones and the global one, in its order."""
     return [name for name, data in task.datasets.items() if data.role != "transfer" and "test" in data.splits]
 
 
 def pooled_split(task: PartyTask, split: str) -> Examples:
-    """One split of all labelled data sets of ``task``, one after another."""
-    names = labelled_sets(task)
+    """One split of all labeled data sets of ``task``, one after another."""
+    names = labeled_sets(task)
     return _pooled({name: task.datasets[name].splits[split] for name in names}).examples
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from knot_runner.config.settings import ImageSetsSettings, ImageTaskSettings, Settings, TaskSettings
-from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELLED_FORMAT, transfer_keys
+from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, transfer_keys
 from knot_runner.data.checksums import open_folder
 from knot_runner.data.images.sets import check_set_files, missing_entries
 from knot_runner.data.sources import data_sets
@@ -56,7 +56,7 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
             raise UserError(f"is not set, so task.source=hub has no {task.name}", "task.hub")
         return
     open_folder(root)
-    if task.local is None or task.local.format not in (*IMAGE_FORMATS, UNLABELLED_FORMAT):
+    if task.local is None or task.local.format not in (*IMAGE_FORMATS, UNLABELED_FORMAT):
         return  # loading reports the error, or a plug-in reads
     if gone := missing_entries(task.local, root):
         raise UserError(f"is not there (for {task.name})", f"{root / gone[0]}")

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from knot_runner.config.settings import DatasetSettings, Labels, TextColumns
-from knot_runner.config.settings.tasks.images import UNLABELLED
+from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.data.readers import FileRecord
 from knot_runner.data.tasks import Examples
 from knot_runner.util.errors import UserError, nearest
@@ -215,7 +215,7 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
 
 
 def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, labels: Labels, context: int) -> Examples:
-    """The tables' rows concatenated and labelled as ``task.datasets.<name>`` says; contexts are built before rows are
+    """The tables' rows concatenated and labeled as ``task.datasets.<name>`` says; contexts are built before rows are
     dropped.
 
     Raises :class:`UserError` naming file, line and label for a raw label that is in neither ``labels`` nor ``drop``.
@@ -247,7 +247,7 @@ def _clients_of(row: TextRow, place: int) -> dict[str, str | None]:
 
 def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettings, labels: Labels) -> int:
     if row.label is None:
-        return UNLABELLED
+        return UNLABELED
     if row.label not in data.labels:
         keys = f"neither labels nor drop of task.datasets.{name}"
         if set(data.labels) == set(labels.names):

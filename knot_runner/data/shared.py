@@ -12,7 +12,7 @@ from typing import Any
 from knot_runner.config.settings import ImageTaskSettings, TaskSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.images.load import load_images
-from knot_runner.data.images.unlabelled import UnlabelledImages, load_unlabelled
+from knot_runner.data.images.unlabeled import UnlabeledImages, load_unlabeled
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import ImageTask, PartyTask
 
@@ -21,7 +21,7 @@ KEPT_TASKS = 4
 
 
 class SharedTasks:
-    """:func:`load_images`, :func:`load_unlabelled` and :func:`load_task` for jobs that are threads, which must not
+    """:func:`load_images`, :func:`load_unlabeled` and :func:`load_task` for jobs that are threads, which must not
     change the tasks they get.
 
     The last ``KEPT_TASKS`` tasks are kept. A file that changes meanwhile is read again only once its task has been
@@ -36,9 +36,9 @@ class SharedTasks:
         """:func:`load_images`, or what it returned before."""
         return self._get(load_images, settings, data_root)
 
-    def unlabelled(self, settings: ImageTaskSettings, data_root: Path | None) -> UnlabelledImages:
-        """:func:`load_unlabelled`, or what it returned before."""
-        return self._get(load_unlabelled, settings, data_root)
+    def unlabeled(self, settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
+        """:func:`load_unlabeled`, or what it returned before."""
+        return self._get(load_unlabeled, settings, data_root)
 
     def texts(self, settings: TaskSettings, data_root: Path | None) -> PartyTask:
         """:func:`load_task`, or what it returned before."""

@@ -35,7 +35,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set: its owner, licence and files, and how to get them."""
+    """A data set: its owner, license and files, and how to get them."""
 
     name: str
     #: a line for a person
@@ -44,7 +44,7 @@ class DataSet:
     tasks: list[str]
     #: its official address
     home: str
-    licence: str
+    license: str
     files: list[DataFile]
     #: addresses of folders that have the files by their names, the first one preferred; none: they are not downloaded
     sources: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ def _read(path: Path) -> DataSet:
     except (ValueError, yaml.YAMLError, RecursionError) as problem:
         raise UserError(f"cannot be read: {' '.join(str(problem).split())}", path) from None
     if not isinstance(values, dict):
-        raise UserError("has no keys; tasks, home, licence and files are needed", path)
+        raise UserError("has no keys; tasks, home, license and files are needed", path)
     values = {str(key): value for key, value in values.items()}
     values["sources"] = values.pop("from", [])
     try:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from knot_runner.config.settings import Labels, Role
-from knot_runner.config.settings.tasks.images import UNLABELLED
+from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.provenance.fingerprints import Opened
 
 TEXT_SPLITS = ("train", "valid", "test")
@@ -18,10 +18,10 @@ TEXT_SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """N texts, their second sentences if the task is about pairs, and N labels (int64; -1 = unlabelled).
+    """N texts, their second sentences if the task is about pairs, and N labels (int64; -1 = unlabeled).
 
     ``clients``: kind of client (dialogue, speaker, ...) -> the client of each text, None where it has none. Not part of
-    the digest: it decides who has a text, not what is learnt from it.
+    the digest: it decides who has a text, not what is learned from it.
     """
 
     texts: list[str]
@@ -48,9 +48,9 @@ class Examples:
         clients = {name: [own[i] for i in rows] for name, own in self.clients.items()}
         return Examples([self.texts[i] for i in rows], pairs, self.labels[rows], clients)
 
-    def unlabelled(self) -> Examples:
+    def unlabeled(self) -> Examples:
         """The same texts with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""
-        return Examples(self.texts, self.pairs, np.full(len(self), UNLABELLED, dtype=np.int64))
+        return Examples(self.texts, self.pairs, np.full(len(self), UNLABELED, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,9 +125,9 @@ class Images:
         users, files = (None if array is None else array[rows] for array in (self.users, self.files))
         return Images(self.pixels[rows], self.labels[rows], users, files)
 
-    def unlabelled(self) -> Images:
+    def unlabeled(self) -> Images:
         """The same images with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""
-        return replace(self, labels=np.full(len(self), UNLABELLED, dtype=np.int64))
+        return replace(self, labels=np.full(len(self), UNLABELED, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ class ImageTask:
     called: dict[str, tuple[str, str]] = field(
         default_factory=lambda: {"user": ("writer", "writers"), "file": ("file", "files")}
     )
-    #: unlabelled images of another data set, of ``train``'s shape and type: the transfer set of a distillation
+    #: unlabeled images of another data set, of ``train``'s shape and type: the transfer set of a distillation
     transfer: Images | None = None
 
     @property

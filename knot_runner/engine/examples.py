@@ -1,4 +1,4 @@
-"""Labelled examples in an engine's memory, images or texts, and batches of network inputs."""
+"""Labeled examples in an engine's memory, images or texts, and batches of network inputs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ClientData(Protocol):
 class ImageData:
     """The images of all clients.
 
-    ``pixels`` [N, C, H, W] uint8 (units of 1/255) or floating; normalised by (value - mean) / std, ``mean`` and ``std``
+    ``pixels`` [N, C, H, W] uint8 (units of 1/255) or floating; normalized by (value - mean) / std, ``mean`` and ``std``
     [C]. ``labels`` [N] int64.
     """
 
@@ -120,14 +120,14 @@ class TextData:
 
 
 def stored_data(tensors: dict[str, Tensor]) -> ClientData:
-    """Returns stored texts or images; the kind is recognised by the names of their tensors."""
+    """Returns stored texts or images; the kind is recognized by the names of their tensors."""
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
 
 
 class ImageExamples:
-    """Images of a client; see :class:`ClientExamples`. Normalised once for all epochs."""
+    """Images of a client; see :class:`ClientExamples`. Normalized once for all epochs."""
 
     def __init__(self, data: ImageData, rows: Tensor, dtype: torch.dtype) -> None:
         self.data, self.rows, self.dtype, self.labels = data, rows, dtype, data.labels[rows]
@@ -137,8 +137,8 @@ class ImageExamples:
 
     @cached_property
     def images(self) -> Tensor:
-        """All of them, normalised, [n, C, H, W]."""
-        return normalised(self.data, self.rows, self.dtype)
+        """All of them, normalized, [n, C, H, W]."""
+        return normalized(self.data, self.rows, self.dtype)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
         """See :class:`ClientExamples`."""
@@ -153,7 +153,7 @@ class ImageExamples:
     def in_turn(self, size: int) -> Iterator[InputBatch]:
         """See :class:`ClientExamples`; in their own order."""
         for positions in torch.arange(len(self)).split(size):
-            yield positions, {"x": normalised(self.data, self.rows[positions], self.dtype)}
+            yield positions, {"x": normalized(self.data, self.rows[positions], self.dtype)}
 
 
 class TextExamples:
@@ -197,8 +197,8 @@ def sample_epoch(
     return order, shifts, torch.randint(0, 2, (kept,), generator=draws, dtype=torch.bool)
 
 
-def normalised(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns images ``rows`` [n, C, H, W], normalised as model inputs, in ``dtype``."""
+def normalized(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns images ``rows`` [n, C, H, W], normalized as model inputs, in ``dtype``."""
     pixels = data.pixels[rows]
     unit = 255.0 if data.pixels.dtype == torch.uint8 else 1.0
     mean, std = (value.to(pixels.device, dtype)[:, None, None] for value in (data.mean * unit, data.std * unit))

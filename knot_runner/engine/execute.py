@@ -1,4 +1,4 @@
-"""Requests to artefacts: finished ones are loaded, missing ones computed, on a CPU in parallel."""
+"""Requests to artifacts: finished ones are loaded, missing ones computed, on a CPU in parallel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.engine.loop import Place, ProgressCallback, StageKey, key_of, missing_of, run_each
 from knot_runner.engine.requests import Predict, StageRequest
-from knot_runner.engine.store import Artefact, Store
+from knot_runner.engine.store import Artifact, Store
 from knot_runner.engine.worker_pool import WorkerPool
 
 
@@ -42,8 +42,8 @@ class Executor:
         if self._pool is not None:  # after an exception nobody needs the running requests; at most an epoch is lost
             self._pool.close()
 
-    def __call__(self, requests: list[StageRequest]) -> list[Artefact]:
-        """The artefact of every request, in order."""
+    def __call__(self, requests: list[StageRequest]) -> list[Artifact]:
+        """The artifact of every request, in order."""
         missing = missing_of(requests, self.place.store)
         if missing:
             self._compute(missing)

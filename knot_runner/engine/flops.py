@@ -60,7 +60,7 @@ def _read(network: Network, examples: dict[str, Tensor]) -> None:
     with torch.device("meta"):
         model = build_network(network).eval()
     named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    # one number each: initialising weights takes longer than the forward pass, and a large encoder's take memory
+    # one number each: initializing weights takes longer than the forward pass, and a large encoder's take memory
     zeros = {name: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape) for name, tensor in named.items()}
     functional_call(model, zeros, (), examples)
 

@@ -21,8 +21,8 @@ from knot_runner.engine.hardware import machine
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, request_key, request_title
 from knot_runner.engine.seeds import generator, keyed
-from knot_runner.engine.store import Artefact, Store
-from knot_runner.engine.training import Trainee, copy_weights, forward_all, make_optimiser, train_batches, train_epochs
+from knot_runner.engine.store import Artifact, Store
+from knot_runner.engine.training import Trainee, copy_weights, forward_all, make_optimizer, train_batches, train_epochs
 from knot_runner.models.network import Network, build_network, feature_reader
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import BusyError
@@ -66,11 +66,11 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> t
     model = initial_model(place, request.network, request.start, keyed(request.seed, "init", request.party))
     train = _load_part(request, request.train, place, model)
     valid = None if request.valid is None else _load_part(request, request.valid, place, model)
-    optimiser = make_optimiser(request.training, list(model.parameters()))
+    optimizer = make_optimizer(request.training, list(model.parameters()))
     trainee = Trainee(
         model,
-        optimiser,
-        epoch=lambda number: _epoch(request, model, optimiser, train, number, report),
+        optimizer,
+        epoch=lambda number: _epoch(request, model, optimizer, train, number, report),
         score=None if valid is None else lambda number: _score(request, model, valid, number),
         weights=lambda: copy_weights(model),
     )
@@ -129,7 +129,7 @@ def initial_model(place: Place, network: Network, start: Ref | None, seed: int) 
 
 
 def _epoch(
-    request: Train, model: nn.Module, optimiser: torch.optim.Optimizer, part: _Part, epoch: int, report: Report
+    request: Train, model: nn.Module, optimizer: torch.optim.Optimizer, part: _Part, epoch: int, report: Report
 ) -> float:
     """One epoch; mean loss. Dropout and batch order are keyed by (seed, stage, party, epoch)."""
     names, size = (request.stage, request.party, epoch), request.training.batch
@@ -139,7 +139,7 @@ def _epoch(
     batches = part.examples.epoch(size, draws, drop_last=False, augment=request.augment)
     model.train()
     total = torch.zeros((), dtype=torch.float64, device=part.examples.labels.device)
-    for step, (loss, count) in enumerate(train_batches(model, batches, part.loss, part.rows, optimiser)):
+    for step, (loss, count) in enumerate(train_batches(model, batches, part.loss, part.rows, optimizer)):
         total += loss.double() * count
         report((epoch - 1) * steps + step + 1, request.training.epochs * steps, f"epoch {epoch}")
     if not torch.isfinite(total):
@@ -174,7 +174,7 @@ def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey,
     return missing
 
 
-def run_one(request: StageRequest, place: Place, watch: ProgressCallback) -> Artefact:
+def run_one(request: StageRequest, place: Place, watch: ProgressCallback) -> Artifact:
     """Compute one request under its lock, unless it is finished by now.
 
     Raises :class:`BusyError` at once when another process (or thread) is computing it.

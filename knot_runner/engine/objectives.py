@@ -26,7 +26,7 @@ SampleLoss = Callable[[Tensor, LossRows], Tensor]
 
 @dataclass(frozen=True)
 class ObjectiveInputs:
-    """Inputs for building an objective: ``labels`` [n] (-1 = unlabelled), the request's ``tensors`` ([n, ...], such as
+    """Inputs for building an objective: ``labels`` [n] (-1 = unlabeled), the request's ``tensors`` ([n, ...], such as
     the logits of a teacher), and ``start_logits()`` [n, C], those of the weights that training starts from. ``head``:
     the last layer as it stands at a step, features [B, H] -> logits [B, C], for objectives that read it."""
 

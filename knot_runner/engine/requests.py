@@ -1,6 +1,6 @@
 """Requests of a method that trains in stages (train, predict): plain data that can be hashed, pickled and compared.
 
-They refer to artefacts in the store, so that runs share results by content. Clients that train in rounds use
+They refer to artifacts in the store, so that runs share results by content. Clients that train in rounds use
 :mod:`knot_runner.engine.federated.cohort`, whose requests carry tensors: a round's weights are read once and not
 stored. ``network``, ``start``, ``objective`` and ``seed`` mean the same in both.
 """
@@ -22,12 +22,12 @@ from knot_runner.engine.examples import Augment
 from knot_runner.engine.objectives import Objective
 from knot_runner.models.network import Network
 
-#: (stage, key) of an artefact in the store.
+#: (stage, key) of an artifact in the store.
 Ref = tuple[str, str]
 
 
 def ref_of(name: str) -> Ref:
-    """The artefact that a method's state names as ``stage/key``."""
+    """The artifact that a method's state names as ``stage/key``."""
     stage, key = name.split("/")
     return stage, key
 
@@ -42,9 +42,9 @@ class StoredPart:
 
 @dataclass(frozen=True)
 class Train:
-    """Train one model. ``start`` = weights to begin from (None: initialised from the seed and the party's name)."""
+    """Train one model. ``start`` = weights to begin from (None: initialized from the seed and the party's name)."""
 
-    stage: Literal["local", "pretrain", "distil"]
+    stage: Literal["local", "pretrain", "distill"]
     party: str
     network: Network
     start: Ref | None
@@ -83,7 +83,7 @@ class OwnRequest(ABC):
 
     @abstractmethod
     def carry_out(self, place: Any, work: Path, report: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The artefact's tensors and facts (``seconds`` among them); ``place``, ``work`` and ``report`` as of
+        """The artifact's tensors and facts (``seconds`` among them); ``place``, ``work`` and ``report`` as of
         :func:`knot_runner.engine.loop.train_network`."""
 
 

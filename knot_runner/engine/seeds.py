@@ -8,10 +8,13 @@ from contextlib import contextmanager
 
 import torch
 
+#: Names that seeds are keyed by in the spelling that the recorded results were drawn with.
+SPELLING = {"distill": "distil", "labeled": "labelled", "personalization": "personalisation", "unlabeled": "unlabelled"}
+
 
 def keyed(seed: int, *names: object) -> int:
     """A 63-bit seed from the run's seed and names such as (stage, party, epoch)."""
-    text = "/".join(map(str, (seed, *names)))
+    text = "/".join(SPELLING.get(str(name), str(name)) for name in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
@@ -24,7 +27,7 @@ def generator(seed: int, *names: object) -> torch.Generator:
 def seeded(seed: int, *names: object) -> Iterator[None]:
     """torch's global CPU generator, seeded with (seed, *names) and restored afterwards.
 
-    Modules initialise their weights from no other generator. Models for another device are built on the CPU and moved.
+    Modules initialize their weights from no other generator. Models for another device are built on the CPU and moved.
     """
     before = torch.default_generator.get_state()
     torch.default_generator.manual_seed(keyed(seed, *names))

@@ -1,8 +1,8 @@
-"""Artefacts: finished stages, keyed by all their inputs, shared by all runs that need them.
+"""Artifacts: finished stages, keyed by all their inputs, shared by all runs that need them.
 
-``<out>/artefacts/<stage>/<key>/`` holds ``tensors.safetensors``, further files of the stage, and ``info.json``, which
+``<out>/artifacts/<stage>/<key>/`` holds ``tensors.safetensors``, further files of the stage, and ``info.json``, which
 is written last and holds digests of itself and the other files: a folder without it is unfinished work. One that does
-not match counts as missing, and is set aside when the stage is computed again. A lock per artefact lets two sweeps over
+not match counts as missing, and is set aside when the stage is computed again. A lock per artifact lets two sweeps over
 one folder wait for each other instead of doing the same work twice.
 """
 
@@ -31,7 +31,7 @@ _FOUND: dict[tuple[Path, str], tuple[int, ...]] = {}
 
 
 @dataclass(frozen=True)
-class Artefact:
+class Artifact:
     """A finished stage: its key, its folder, and facts about it (seconds, scores, ...)."""
 
     stage: str
@@ -41,7 +41,7 @@ class Artefact:
 
     @property
     def tensors_path(self) -> Path:
-        """The file of its tensors, which matched its digest when the artefact was found."""
+        """The file of its tensors, which matched its digest when the artifact was found."""
         return self.folder / TENSORS
 
     def tensors(self) -> dict[str, Tensor]:
@@ -59,31 +59,31 @@ class Artefact:
 
 @dataclass(frozen=True)
 class Store:
-    """All artefacts below ``root``."""
+    """All artifacts below ``root``."""
 
     root: Path
     #: if given, stages of other code (or another torch, or a changed plug-in) are not found
     code: str | None = None
-    #: the user's plug-ins, recorded in each artefact's provenance
+    #: the user's plug-ins, recorded in each artifact's provenance
     plugins: tuple[str, ...] = ()
 
     def folder(self, stage: str, key: str) -> Path:
         return self.root / stage / key
 
-    def find(self, stage: str, key: str) -> Artefact | None:
-        """The artefact, if it is finished and its files are as they were written."""
+    def find(self, stage: str, key: str) -> Artifact | None:
+        """The artifact, if it is finished and its files are as they were written."""
         folder = self.folder(stage, key)
         info = read_sealed(folder / INFO)
         if info is None or _damage(folder, info) or (self.code and provenance.code_changes(info)):
             return None
-        return Artefact(stage, key, folder, info)
+        return Artifact(stage, key, folder, info)
 
-    def get(self, stage: str, key: str) -> Artefact:
-        """The artefact; it must be finished (the stages are executed in order)."""
-        artefact = self.find(stage, key)
-        if artefact is None:
+    def get(self, stage: str, key: str) -> Artifact:
+        """The artifact; it must be finished (the stages are executed in order)."""
+        artifact = self.find(stage, key)
+        if artifact is None:
             raise UserError("this stage's result is gone; repeat the command to make it", f"{self.folder(stage, key)}")
-        return artefact
+        return artifact
 
     def put(
         self,
@@ -92,23 +92,23 @@ class Store:
         tensors: dict[str, Tensor],
         info: dict[str, Any],
         more: Mapping[str, str] | None = None,
-    ) -> Artefact:
-        """Write a finished artefact, with ``more`` files (name -> text), and delete its commits; call under
+    ) -> Artifact:
+        """Write a finished artifact, with ``more`` files (name -> text), and delete its commits; call under
         :meth:`lock`."""
         folder = self.folder(stage, key)
         contents = {**{name: [text.encode()] for name, text in (more or {}).items()}, TENSORS: tensor_parts(tensors)}
         for name, content in contents.items():
             write_atomic(folder / name, content)
         files = {name: digest_of_parts(content) for name, content in contents.items()}
-        about = {**info, **provenance.made_by(self.plugins), "artefact": [stage, key], "files": files}
-        made = Artefact(stage, key, folder, write_sealed(folder / INFO, about))
+        about = {**info, **provenance.made_by(self.plugins), "artifact": [stage, key], "files": files}
+        made = Artifact(stage, key, folder, write_sealed(folder / INFO, about))
         with removal():
             clear_states(folder)
         return made
 
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
-        """Exclusive access to this artefact; the second waits and finds it finished, or without ``wait`` gets a
+        """Exclusive access to this artifact; the second waits and finds it finished, or without ``wait`` gets a
         :class:`knot_runner.util.files.BusyError`. A damaged one is set aside, with a line on stderr."""
         with locked(lock_of_stage(self.root, stage, key), wait):
             self._set_aside_damaged(self.folder(stage, key))
@@ -126,8 +126,8 @@ class Store:
 
 
 def _damage(folder: Path, info: dict[str, Any]) -> str:
-    """The damage of a finished artefact whose ``info`` is intact; "" if none."""
-    if info["artefact"] != [folder.parent.name, folder.name]:
+    """The damage of a finished artifact whose ``info`` is intact; "" if none."""
+    if info["artifact"] != [folder.parent.name, folder.name]:
         return f"{folder / INFO}: is of another stage"
     wrong = next((name for name, wanted in info["files"].items() if not _matches(folder / name, wanted)), None)
     return f"{folder / wrong}: does not match its digest in {INFO}" if wrong else ""

@@ -66,7 +66,7 @@ class Mirror(Protocol):
         """One ``row`` of values, its keys joined by ``/``. ``steps``: key -> the key of the row that counts it (a
         round, an iteration or an epoch); keys without such a counter are left out."""
 
-    def summarise(self, values: dict[str, Any]) -> None:
+    def summarize(self, values: dict[str, Any]) -> None:
         """The numbers of the finished run, and its ``status``."""
 
     def close(self, failed: bool) -> None:
@@ -141,7 +141,7 @@ class Tracker:
         status = {"status": result.status}
         measures = flat(result.metrics) | flat({"valid": getattr(result, "valid", None) or {}})
         self._begin_once()
-        self._attempt(lambda mirror: mirror.summarise(status | numbers | measures))
+        self._attempt(lambda mirror: mirror.summarize(status | numbers | measures))
 
     def __enter__(self) -> Tracker:
         self._leaving.enter_context(on_signal(lambda: self._close(True)))

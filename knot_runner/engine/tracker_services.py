@@ -60,7 +60,7 @@ class WandbMirror:
                 self._run.define_metric(key, **({"step_metric": steps[key]} if key in steps else {}))
         self._run.log(row)
 
-    def summarise(self, values: dict[str, Any]) -> None:
+    def summarize(self, values: dict[str, Any]) -> None:
         self._run.summary.update(values)
 
     def close(self, failed: bool) -> None:
@@ -83,7 +83,7 @@ class TensorBoardMirror:
             self._writer.add_scalar(key, value, step)
         self._rows += 1
 
-    def summarise(self, values: dict[str, Any]) -> None:
+    def summarize(self, values: dict[str, Any]) -> None:
         """As the hyperparameters' measures: the dashboard HPARAMS compares runs by them."""
         settings = flat(self._run.config, ".")
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str)}
@@ -128,7 +128,7 @@ class MlflowMirror:
         self._send(points(row, steps, self._rows))
         self._rows += 1
 
-    def summarise(self, values: dict[str, Any]) -> None:
+    def summarize(self, values: dict[str, Any]) -> None:
         self._send((f"final/{key}", value, step) for key, value, step in points(values, {}, 0))
         if "status" in values:
             self._client.set_tag(self._id, "status", values["status"])

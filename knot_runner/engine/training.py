@@ -27,21 +27,21 @@ def train_batches(
     batches: Iterable[InputBatch],
     loss: SampleLoss,
     rows: LossRows,
-    optimiser: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer,
     penalty: Callable[[], Tensor] | None = None,
     before_step: Callable[[], None] | None = None,
 ) -> Iterator[tuple[Tensor, int]]:
-    """One optimiser step a batch, on the mean of ``loss`` over it plus ``penalty()``; yields the mean (without the
+    """One optimizer step a batch, on the mean of ``loss`` over it plus ``penalty()``; yields the mean (without the
     penalty, on the device) and the size of each. ``rows``: of all examples that the batches' positions count.
-    ``before_step``: changes the gradients of a step, or reads them, before the optimiser does."""
+    ``before_step``: changes the gradients of a step, or reads them, before the optimizer does."""
     for positions, inputs in batches:
         logits = model(**inputs)
         value = loss(logits, cut_rows(rows, positions, logits.device)).mean()
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         (value if penalty is None else value + penalty()).backward()
         if before_step is not None:
             before_step()
-        optimiser.step()
+        optimizer.step()
         yield value.detach(), len(positions)
 
 
@@ -85,7 +85,7 @@ def forward_all(
 
 @dataclass(frozen=True)
 class Trainee:
-    """A training: all state that an epoch changes is in ``module`` and ``optimiser``.
+    """A training: all state that an epoch changes is in ``module`` and ``optimizer``.
 
     ``epoch(number)`` trains one, from 1, and returns its mean loss; ``score(number)``: larger is better, None without
     held-out examples; ``weights()``: a copy of the weights of ``module`` to be kept. The first two raise
@@ -93,25 +93,25 @@ class Trainee:
     """
 
     module: nn.Module
-    optimiser: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer
     epoch: Callable[[int], float]
     score: Callable[[int], float] | None
     weights: Callable[[], dict[str, Tensor]]
 
 
-def make_optimiser(settings: StageSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """The stage's optimiser, fused."""
-    if settings.optimiser == "sgd":
+def make_optimizer(settings: StageSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """The stage's optimizer, fused."""
+    if settings.optimizer == "sgd":
         return torch.optim.SGD(
             parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay, fused=True
         )
     return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
 
 
-def set_rate(settings: StageSettings, optimiser: torch.optim.Optimizer, epoch: int) -> None:
+def set_rate(settings: StageSettings, optimizer: torch.optim.Optimizer, epoch: int) -> None:
     """The rate of ``epoch`` (from 1): times ``decay`` after each of ``milestones``."""
     passed = sum(epoch > milestone for milestone in settings.milestones)
-    for group in optimiser.param_groups:
+    for group in optimizer.param_groups:
         group["lr"] = settings.lr * settings.decay**passed
 
 
@@ -137,7 +137,7 @@ def train_epochs(
     values["machines"] = all_machines([values])
     for epoch in range(max(commit.step, 0) + 1, settings.epochs + 1):
         began = time.monotonic()
-        set_rate(settings, trainee.optimiser, epoch)
+        set_rate(settings, trainee.optimizer, epoch)
         loss = trainee.epoch(epoch)
         score = None if trainee.score is None else trainee.score(epoch)
         if settings.select == "last" or values["best_score"] is None or score > values["best_score"]:
@@ -165,8 +165,8 @@ def copy_weights(module: nn.Module) -> dict[str, Tensor]:
 def _flatten(trainee: Trainee, best: dict[str, Tensor] | None) -> dict[str, Tensor]:
     """Returns the state to commit. ``best``: None where the current weights are the best."""
     tensors = {f"model.{name}": tensor for name, tensor in trainee.module.state_dict().items()}
-    kind = _kind(trainee.optimiser)
-    for index, state in trainee.optimiser.state_dict()["state"].items():
+    kind = _kind(trainee.optimizer)
+    for index, state in trainee.optimizer.state_dict()["state"].items():
         tensors |= {f"{kind}.{index}.{k}": torch.as_tensor(v) for k, v in state.items() if v is not None}
     if best is not None:
         tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
@@ -177,7 +177,7 @@ def _restore(tensors: dict[str, Tensor], trainee: Trainee) -> dict[str, Tensor]:
     """Undo :func:`_flatten`; returns the best weights so far (empty before the first commit)."""
     if not tensors:
         return {}
-    kind = _kind(trainee.optimiser)
+    kind = _kind(trainee.optimizer)
     groups: dict[str, dict[str, Tensor]] = {"model": {}, kind: {}, "best": {}}
     for name, tensor in tensors.items():
         group, _, rest = name.partition(".")
@@ -187,9 +187,9 @@ def _restore(tensors: dict[str, Tensor], trainee: Trainee) -> dict[str, Tensor]:
     for name, tensor in groups[kind].items():
         index, _, key = name.partition(".")
         state.setdefault(int(index), {})[key] = tensor
-    trainee.optimiser.load_state_dict({"state": state, "param_groups": trainee.optimiser.state_dict()["param_groups"]})
+    trainee.optimizer.load_state_dict({"state": state, "param_groups": trainee.optimizer.state_dict()["param_groups"]})
     return groups["best"] or trainee.weights()
 
 
-def _kind(optimiser: torch.optim.Optimizer) -> str:
-    return type(optimiser).__name__.lower()
+def _kind(optimizer: torch.optim.Optimizer) -> str:
+    return type(optimizer).__name__.lower()

@@ -19,7 +19,7 @@ from knot_runner.util.workers import Handler, Send, WorkerProcess
 
 #: Seconds between two events of one worker.
 EVENTS_EVERY = 0.2
-#: Slow imports of a worker: torch's optimisers import torch._dynamo.
+#: Slow imports of a worker: torch's optimizers import torch._dynamo.
 _PRELOADED = ["knot_runner.engine.worker_pool", "torch._dynamo"]
 #: The slowest, which models of images do without.
 _OF_TEXTS = ["transformers.models.bert.modeling_bert"]

@@ -1,7 +1,7 @@
-"""The generalisation bound of KNOT's Theorem 5.2: its terms as printed, as derived, sharper, and on held-out texts.
+"""The generalization bound of KNOT's Theorem 5.2: its terms as printed, as derived, sharper, and on held-out texts.
 
 With probability at least 1 - delta over N independent transfer texts, the expected loss E[L(h)] of the student is at
-most ``first + second + third``. L is the mean over teachers, with weights that sum to 1, of the unregularised
+most ``first + second + third``. L is the mean over teachers, with weights that sum to 1, of the unregularized
 1-Wasserstein distance of the student's output to the teacher's, so it lies in [0, C_M] for C_M the largest distance of
 two labels; R is the Rademacher complexity of the functions that give one label's logit; K labels.
 
@@ -117,7 +117,7 @@ def vacuous(total: float, diameter: float, constant: float) -> list[str]:
     return reasons + (["constant"] if total >= constant else [])
 
 
-def normalised_weights(weights: Tensor) -> Tensor:
+def normalized_weights(weights: Tensor) -> Tensor:
     """``weights`` [N, K] of each text's teachers over their sum, so that the loss is in [0, C_M].
 
     Raises :class:`UserError` where a text's weights are all 0.
@@ -125,7 +125,7 @@ def normalised_weights(weights: Tensor) -> Tensor:
     total = weights.double().sum(1, keepdim=True)
     if not bool((total > 0).all()):
         none = int((total <= 0).sum())
-        raise UserError(f"{none} texts give all teachers weight 0, which cannot be normalised", "bound")
+        raise UserError(f"{none} texts give all teachers weight 0, which cannot be normalized", "bound")
     return weights.double() / total
 
 

@@ -61,7 +61,7 @@ class Method:
     -> requests``, none when the method has finished; ``fold(hp, state, federation, round, requests, outcomes) ->
     (state, row)``, ``row`` being the method's own log entries of the round; ``deployed(hp, state, federation, client)
     -> model`` that a client uses, ``one_model``: the same for all, which is then tested on all test examples; else each
-    client's own model is tested on its own (``evaluated`` of the result). Methods whose models are artefacts name
+    client's own model is tested on its own (``evaluated`` of the result). Methods whose models are artifacts name
     those in their state and have no ``deployed``.
     """
 

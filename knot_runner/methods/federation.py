@@ -38,7 +38,7 @@ class Federation:
 
     ``clients`` are all there are, so that a client has the same number, and the same draws, in any cluster (of a
     distillation: the parties with local models). ``server``: the server's examples, the global data set or only test
-    examples; ``transfer``: the unlabelled set (KNOT without one: the server's); ``random``: examples for probability
+    examples; ``transfer``: the unlabeled set (KNOT without one: the server's); ``random``: examples for probability
     biases, none where no weighting uses them.
     """
 
@@ -212,7 +212,7 @@ class Federation:
 
 
 def with_server(federation: Federation, tests: Tensor, transfer: Tensor, random: Tensor) -> Federation:
-    """Returns ``federation`` whose server distils on rows ``transfer`` [n] of the training examples, with biases from
+    """Returns ``federation`` whose server distills on rows ``transfer`` [n] of the training examples, with biases from
     rows ``random`` [r], and is evaluated on rows ``tests`` [m] of the test examples."""
     network = federation.architectures[0].network
     return dataclasses.replace(

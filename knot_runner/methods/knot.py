@@ -1,9 +1,9 @@
-"""KNOT (arXiv 2110.02432): teachers train separately, then a student minimises the weighted sum of distances to their
+"""KNOT (arXiv 2110.02432): teachers train separately, then a student minimizes the weighted sum of distances to their
 soft labels.
 
 Rounds: 0 local models and the pretrained global model; 1 soft labels of all teachers on the transfer set, and their
 probability biases from random examples if the weighting reads them; 2 distillation into the pretrained global model.
-State: ``weights/<party>``, ``soft/<party>/<split>``, ``bias/<party>``, ``student``, ``before``: artefact names, lists.
+State: ``weights/<party>``, ``soft/<party>/<split>``, ``bias/<party>``, ``student``, ``before``: artifact names, lists.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from knot_runner.config.settings import KnotSettings, TeachersSettings
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
-from knot_runner.engine.store import Artefact
+from knot_runner.engine.store import Artifact
 from knot_runner.methods.contract import Method, scored
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import check_loss_and_weighting, distillation
@@ -42,24 +42,24 @@ def plan(
 
 def fold(
     hp: KnotSettings | TeachersSettings, state: KnotState, federation: Federation, round: int,
-    requests: list[StageRequest], artefacts: list[Artefact],
+    requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[KnotState, dict[str, Any]]:  # fmt: skip
     """Returns the next state and the round's log entries."""
     state, said = dict(state), {}
-    for request, artefact in zip(requests, artefacts, strict=True):
-        name = f"{artefact.stage}/{artefact.key}"
+    for request, artifact in zip(requests, artifacts, strict=True):
+        name = f"{artifact.stage}/{artifact.key}"
         if request.stage in ("local", "pretrain"):
             state[f"weights/{request.party}"] = name
-            said[request.party] = artefact.info["best_score"]
+            said[request.party] = artifact.info["best_score"]
         elif request.stage == "soft_labels":
             split = "valid" if f"soft/{request.party}/train" in state else "train"  # the order of the requests
             state[f"soft/{request.party}/{split}"] = name
         elif request.stage == "bias":
-            state[f"bias/{request.party}"] = said[request.party] = probability_bias(artefact.tensors()["logits"])
+            state[f"bias/{request.party}"] = said[request.party] = probability_bias(artifact.tensors()["logits"])
         else:
-            state["student"], state["selected_epoch"] = name, artefact.info["best_epoch"]
-            score = artefact.info["best_score"]
-            said = {"epoch": artefact.info["best_epoch"], "loss": None if score is None else -score}
+            state["student"], state["selected_epoch"] = name, artifact.info["best_epoch"]
+            score = artifact.info["best_score"]
+            said = {"epoch": artifact.info["best_epoch"], "loss": None if score is None else -score}
     if round == 0:
         state["before"] = state["student"] = state[f"weights/{federation.server.name}"]
     return state, scored(said)
@@ -103,7 +103,7 @@ def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation
     settings = {
         "loss": hp.loss,
         "weighting": hp.weighting,
-        "normalise": hp.normalise,
+        "normalize": hp.normalize,
         "student_temperature": hp.student_temperature,
         "teacher_temperature": hp.teacher_temperature,
         "teachers": teachers,
@@ -113,14 +113,14 @@ def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation
     }
     return [
         Train(
-            stage="distil",
+            stage="distill",
             party="student",  # not the method: all methods see the same batches, so they can be compared in pairs
             network=federation.server.network,
             start=ref_of(state["before"]),
             train=parts["train"],
             valid=parts.get("valid"),
             objective=Objective(distillation, settings),
-            training=federation.training.distil,
+            training=federation.training.distill,
             select="loss",
             seed=federation.seed,
         )

@@ -51,7 +51,7 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
 
 
 def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
-    """Regularised transport cost T_eps(p, q) on the label points (eq. 1); its gradient in p is the dual potential."""
+    """Regularized transport cost T_eps(p, q) on the label points (eq. 1); its gradient in p is the dual potential."""
     solver = Solver(options.solver, options.epsilon, options.tolerance, options.scaling)
     return transport_loss(log_p.exp(), q, points, solver).to(log_p.dtype)
 
@@ -91,7 +91,7 @@ def check_loss_and_weighting(loss: dict[str, Any], weighting: str, points: list[
 
 
 def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Objective of the student, eq. 3: sum_k W_k T(p, q_k), over the sum of weights if ``normalise``, where examples
+    """Objective of the student, eq. 3: sum_k W_k T(p, q_k), over the sum of weights if ``normalize``, where examples
     whose weights are all 0 count their teachers equally.
 
     ``inputs.tensors[teacher]``: logits [n, C] of each name in ``settings["teachers"]``.
@@ -102,7 +102,7 @@ def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Los
     q = torch.softmax(logits.double() / settings["teacher_temperature"], dim=-1).to(logits.dtype)
     biases = q.new_tensor(settings["biases"]) if settings["biases"] else None
     weights = WEIGHTINGS[settings["weighting"]](q, q.new_tensor(settings["shares"]), biases)
-    if settings["normalise"]:
+    if settings["normalize"]:
         weights = equal_where_zero(weights)
     points_on = cache(torch.tensor(settings["points"], dtype=torch.float64).to)
 
@@ -110,6 +110,6 @@ def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Los
         log_p = torch.log_softmax(logits / settings["student_temperature"], dim=-1)[:, None]
         pairs = entry.function(options, log_p, rows["targets"], points_on(logits.device))
         total = (rows["weights"] * pairs).sum(1)
-        return total / rows["weights"].sum(1) if settings["normalise"] else total
+        return total / rows["weights"].sum(1) if settings["normalize"] else total
 
     return {"targets": q, "weights": weights}, loss

@@ -1,8 +1,8 @@
-"""Mutual learning between KNOT's parties, each with its own labelled data, on a shared transfer set.
+"""Mutual learning between KNOT's parties, each with its own labeled data, on a shared transfer set.
 
 Rounds: 0 every party trains alone, as in KNOT; 1 all train together, by the request :class:`TrainParties`; 2 each
-party's model becomes an artefact of its own. State: ``weights/<party>`` after round 0, ``together``, ``after/<party>``,
-``student`` (the global model at the end): artefact names.
+party's model becomes an artifact of its own. State: ``weights/<party>`` after round 0, ``together``, ``after/<party>``,
+``student`` (the global model at the end): artifact names.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from knot_runner.engine.examples import Augment, InputBatch, batch_count
 from knot_runner.engine.loop import Place, Report, stored_examples, stored_model
 from knot_runner.engine.requests import OwnRequest, Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.seeds import generator, keyed
-from knot_runner.engine.store import Artefact
-from knot_runner.engine.training import Trainee, copy_weights, make_optimiser, train_epochs
+from knot_runner.engine.store import Artifact
+from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epochs
 from knot_runner.methods.contract import Method, scored
-from knot_runner.methods.distil.learner import valid_score
-from knot_runner.methods.distil.students import PickStudent
+from knot_runner.methods.distill.learner import valid_score
+from knot_runner.methods.distill.students import PickStudent
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.methods.losses import LOSSES, check_loss_and_weighting
@@ -65,7 +65,7 @@ def plan(hp: MutualSettings, state: MutualState, federation: Federation, round: 
                 loss=hp.loss,
                 weight=hp.weight,
                 points=federation.label_points,
-                training=federation.training.distil,
+                training=federation.training.distill,
                 seed=federation.seed,
                 augment=federation.augment,
             )
@@ -78,20 +78,20 @@ def plan(hp: MutualSettings, state: MutualState, federation: Federation, round: 
 
 def fold(
     hp: MutualSettings, state: MutualState, federation: Federation, round: int,
-    requests: list[StageRequest], artefacts: list[Artefact],
+    requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[MutualState, dict[str, Any]]:  # fmt: skip
     """Returns the next state and the round's log entries."""
     state, row = dict(state), {}
-    for request, artefact in zip(requests, artefacts, strict=True):
-        name = f"{artefact.stage}/{artefact.key}"
+    for request, artifact in zip(requests, artifacts, strict=True):
+        name = f"{artifact.stage}/{artifact.key}"
         if isinstance(request, TrainParties):
-            state["together"], state["selected_epoch"] = name, artefact.info["best_epoch"]
-            row = {"epoch": artefact.info["best_epoch"], "valid": artefact.info["best_score"]}
+            state["together"], state["selected_epoch"] = name, artifact.info["best_epoch"]
+            row = {"epoch": artifact.info["best_epoch"], "valid": artifact.info["best_score"]}
         elif isinstance(request, PickStudent):
             state[f"after/{request.party}"] = name
         else:
             state[f"weights/{request.party}"] = name
-            row[request.party] = artefact.info["best_score"]
+            row[request.party] = artifact.info["best_score"]
     server = federation.server.name
     state["student"] = state.get(f"after/{server}", state.get(f"weights/{server}"))
     return state, scored(row)
@@ -107,9 +107,9 @@ MUTUAL = Method(init, plan, fold)
 
 @dataclass(frozen=True)
 class TrainParties(OwnRequest):
-    """Train several parties together; the artefact holds the weights of party i under ``i.``.
+    """Train several parties together; the artifact holds the weights of party i under ``i.``.
 
-    An epoch is one pass over the ``transfer`` set. In each step a party minimises the cross-entropy of a batch of its
+    An epoch is one pass over the ``transfer`` set. In each step a party minimizes the cross-entropy of a batch of its
     own examples, which it cycles through, plus ``weight`` times the mean over the other parties of the loss between its
     outputs and theirs, which carry no gradient, on the step's transfer batch. All parties step simultaneously.
     """
@@ -145,8 +145,8 @@ class TrainParties(OwnRequest):
         together = _Together(self, place, report)
         trainee = Trainee(
             together.models,
-            make_optimiser(self.training, list(together.models.parameters())),
-            epoch=lambda number: together.epoch(number, trainee.optimiser),
+            make_optimizer(self.training, list(together.models.parameters())),
+            epoch=lambda number: together.epoch(number, trainee.optimizer),
             score=together.score if together.valids else None,
             weights=lambda: copy_weights(together.models),
         )
@@ -183,7 +183,7 @@ class _Together:
         self.transfer = stored_examples(place, request.transfer.examples)
         self.points = torch.tensor(request.points, dtype=torch.float64, device=place.device)
 
-    def epoch(self, number: int, optimiser: torch.optim.Optimizer) -> float:
+    def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
         """One epoch; mean loss over parties. Dropout and orders are keyed by (seed, stage, party, epoch)."""
         request, size = self.request, self.request.training.batch
         names = (request.stage, number)
@@ -195,7 +195,7 @@ class _Together:
         total = torch.zeros((), dtype=torch.float64, device=self.points.device)
         self.models.train()
         for step, (_, inputs) in enumerate(shared):
-            total += self._step(inputs, [next(batches) for batches in own], optimiser).double()
+            total += self._step(inputs, [next(batches) for batches in own], optimizer).double()
             done = (number - 1) * steps + step + 1
             self.report(done, request.training.epochs * steps, f"epoch {number}")
         if not torch.isfinite(total):
@@ -210,7 +210,7 @@ class _Together:
             size, augment = request.training.batch, request.augment
             yield from self.trains[party].epoch(size, order, drop_last=False, augment=augment)
 
-    def _step(self, inputs: dict[str, Tensor], own: list[InputBatch], optimiser: torch.optim.Optimizer) -> Tensor:
+    def _step(self, inputs: dict[str, Tensor], own: list[InputBatch], optimizer: torch.optim.Optimizer) -> Tensor:
         """One step of every party; the mean of their losses."""
         supervised, outputs = [], []
         for model, examples, (positions, own_inputs) in zip(self.models, self.trains, own, strict=True):
@@ -219,9 +219,9 @@ class _Together:
             outputs.append(model(**inputs))
         mutual = peer_losses(self.request.loss, outputs, self.points)
         losses = torch.stack([a + self.request.weight * b for a, b in zip(supervised, mutual, strict=True)])
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         losses.sum().backward()  # no party has a gradient of another's loss
-        optimiser.step()
+        optimizer.step()
         return losses.detach().mean()
 
     def score(self, epoch: int) -> float:

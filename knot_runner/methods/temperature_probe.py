@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from knot_runner.config.settings import ProbeSettings, Settings
-from knot_runner.engine.examples import ImageData, normalised
+from knot_runner.engine.examples import ImageData, normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.loop import Loop
@@ -44,7 +44,7 @@ def probe_arrays(
     """The arrays of ``probe.safetensors``, on the CPU: K temperatures, N images of Fig. 1, M wrong ones of Fig. 2.
 
     ``temperatures`` float64 [K]; ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N];
-    ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M] (normalised pixels; inf: no change of decision
+    ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M] (normalized pixels; inf: no change of decision
     up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether the step put the image right), ``boundary.tried``
     int64 [1]; ``softmax.probabilities`` float32 [K, C], ``softmax.label`` and ``softmax.row`` int64 [1].
     Raises :class:`UserError` when the central training diverges, or for a ``shown_class`` that is not there.
@@ -108,9 +108,9 @@ class Probed:
     device: torch.device
 
     def batches(self, rows: Tensor, size: int = _ROWS) -> Iterator[tuple[Tensor, Tensor]]:
-        """Normalised images [n, C, H, W] float32 and labels [n] of ``rows``, on the device, ``size`` at a time."""
+        """Normalized images [n, C, H, W] float32 and labels [n] of ``rows``, on the device, ``size`` at a time."""
         for part in rows.to(self.data.labels.device).split(size):
-            images = normalised(self.data, part, torch.float32)
+            images = normalized(self.data, part, torch.float32)
             yield images.to(self.device), self.data.labels[part].to(self.device)
 
 
@@ -147,7 +147,7 @@ def _central(hp: ProbeSettings, settings: Settings) -> Recipe:
         phases=(Phase(hp.warm_epochs),),
         batch=training.batch,
         drop_last=training.drop_last,
-        optimiser=training.optimiser,
+        optimizer=training.optimizer,
         lr=training.lr,
         momentum=training.momentum,
         weight_decay=training.weight_decay,

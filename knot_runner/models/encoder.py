@@ -20,7 +20,7 @@ def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
 
 class Autoencoder(nn.Module):
-    """``encode``: images [B, C, H, W] (normalised) -> codes [B, ``code``]; ``decode``: codes -> images."""
+    """``encode``: images [B, C, H, W] (normalized) -> codes [B, ``code``]; ``decode``: codes -> images."""
 
     def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential, code: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Autoencoder(nn.Module):
 
 def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     """4x4 convolutions of stride 2 and padding 1, each with ReLU, and transposed ones back (linear at the end, since
-    normalised pixels have no bounds).
+    normalized pixels have no bounds).
 
     ``sizes`` [12, 24, 48] on 3x32x32 give a code of 48x4x4 = 768, the public CIFAR-10 autoencoder that fedwad.md
     names. An odd side is halved and rounded down (28 -> 14 -> 7 -> 3); its transposed convolution pads the output by

@@ -21,7 +21,7 @@ from knot_runner.config.settings import (
     WrnSettings,
 )
 from knot_runner.config.settings.networks import WRN_WIDTH
-from knot_runner.models.layers import initialise_convolutions, make_norm, max_pool
+from knot_runner.models.layers import initialize_convolutions, make_norm, max_pool
 from knot_runner.util.errors import UserError
 
 #: (channels, height, width)
@@ -134,7 +134,7 @@ class Resnet(nn.Module):
             *(_Block(spec, *sizes) for sizes in _block_sizes(spec.blocks, spec.width, spec.width))
         )
         self.head = nn.Linear(spec.width * 2 ** (len(spec.blocks) - 1), classes)
-        initialise_convolutions(self)
+        initialize_convolutions(self)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stages(self.pool(F.relu(self.norm(self.stem(x)))))
@@ -142,8 +142,8 @@ class Resnet(nn.Module):
 
 
 class _PreActivation(nn.Module):
-    """Normalisation and ReLU before each convolution. Residual and output have no final activation: the next block, or
-    the network's last normalisation, applies the ReLU. A widening shortcut takes the activated input."""
+    """Normalization and ReLU before each convolution. Residual and output have no final activation: the next block, or
+    the network's last normalization, applies the ReLU. A widening shortcut takes the activated input."""
 
     def __init__(self, spec: WrnSettings, before: int, after: int, stride: int) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class Wrn(nn.Module):
         last = width * 2 ** (len(spec.blocks) - 1)
         self.norm = make_norm(spec, last)
         self.head = nn.Linear(last, classes)
-        initialise_convolutions(self)
+        initialize_convolutions(self)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ class Vgg(nn.Module):
             self.stages.append(nn.Sequential(*layers))
         self.pools = spec.pools
         self.head = nn.Linear(before, classes)
-        initialise_convolutions(self)
+        initialize_convolutions(self)
         nn.init.normal_(self.head.weight, 0.0, 0.01)
         nn.init.zeros_(self.head.bias)
 

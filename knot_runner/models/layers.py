@@ -1,8 +1,8 @@
-"""Layers of image models: normalisation that also works on padded batches, which the stacked
+"""Layers of image models: normalization that also works on padded batches, which the stacked
 engine's clients of unequal sizes need, and 2x2 max pooling.
 
 The pooling has the values and gradients of ``F.max_pool2d``, bit for bit, in less time on a CPU: PyTorch's pooling
-(2.11 to 2.13) of tensors with channels first is not vectorised there, and takes longer than the convolutions of a small
+(2.11 to 2.13) of tensors with channels first is not vectorized there, and takes longer than the convolutions of a small
 network; that of tensors with channels last is.
 """
 
@@ -18,7 +18,7 @@ from knot_runner.config.settings import MobilenetSettings, ResnetSettings, VggSe
 MOMENTUM = 0.1
 
 
-def initialise_convolutions(model: nn.Module) -> None:
+def initialize_convolutions(model: nn.Module) -> None:
     """Initial weights of convolutions: He et al.'s normal weights, no bias."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
@@ -65,15 +65,15 @@ class BatchNorm(nn.Module):
         count = self.mask.sum().to(x.dtype) * x.shape[2] * x.shape[3]
         enough = count > 1
         mean = torch.where(enough, (x * mask).sum((0, 2, 3)) / count.clamp_min(1), self.running_mean)
-        centred = x - mean[:, None, None]
-        var = torch.where(enough, (centred.square() * mask).sum((0, 2, 3)) / count.clamp_min(1), self.running_var)
+        centered = x - mean[:, None, None]
+        var = torch.where(enough, (centered.square() * mask).sum((0, 2, 3)) / count.clamp_min(1), self.running_var)
         with torch.no_grad():  # as PyTorch: the unbiased variance goes into the running one
             step = MOMENTUM * enough.to(x.dtype)  # of a bool it would be float32
             unbiased = var.detach() * count / (count - 1).clamp_min(1)
             self.running_mean.add_(step * (mean.detach() - self.running_mean))
             self.running_var.add_(step * (unbiased - self.running_var))
         scale = self.weight / (var + self.eps).sqrt()
-        return centred * scale[:, None, None] + self.bias[:, None, None]
+        return centered * scale[:, None, None] + self.bias[:, None, None]
 
 
 _aten = torch.ops.aten

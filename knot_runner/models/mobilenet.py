@@ -1,4 +1,4 @@
-"""MobileNetV2 (Sandler et al. 2018), as torchvision builds and initialises it; with GroupNorm for federated rounds."""
+"""MobileNetV2 (Sandler et al. 2018), as torchvision builds and initializes it; with GroupNorm for federated rounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings import MobilenetSettings
 from knot_runner.config.settings.networks import MOBILENET_STAGES
-from knot_runner.models.layers import initialise_convolutions, make_norm
+from knot_runner.models.layers import initialize_convolutions, make_norm
 
 #: channels of the first convolution
 STEM = 32
@@ -37,7 +37,7 @@ class _InvertedResidual(nn.Module):
 
 
 class Mobilenet(nn.Module):
-    """``width: 1``, ``last: 1280`` has 3,504,872 parameters with 1,000 classes, with either normalisation. The paper's
+    """``width: 1``, ``last: 1280`` has 3,504,872 parameters with 1,000 classes, with either normalization. The paper's
     strides at every image size; without torchvision's dropout before the head."""
 
     def __init__(self, spec: MobilenetSettings, shape: tuple[int, int, int], classes: int) -> None:
@@ -56,7 +56,7 @@ class Mobilenet(nn.Module):
         self.widen = nn.Conv2d(before, spec.last, 1, bias=False)
         self.last_norm = make_norm(spec, spec.last)
         self.head = nn.Linear(spec.last, classes)
-        initialise_convolutions(self)
+        initialize_convolutions(self)
         nn.init.normal_(self.head.weight, 0.0, 0.01)
         nn.init.zeros_(self.head.bias)
 

@@ -51,7 +51,7 @@ class Network:
 
 
 def build_network(network: Network) -> nn.Module:
-    """The module, randomly initialised from torch's current seed: ``module(**batch)`` -> logits [B, classes].
+    """The module, randomly initialized from torch's current seed: ``module(**batch)`` -> logits [B, classes].
 
     A batch is ``x`` [B, C, H, W] of images; ``ids``, ``mask`` and ``types`` [B, L] of texts.
     """

@@ -2,7 +2,7 @@
 
 Every tensor of the encoder must be in the file, and every tensor of the file must be the encoder's, of its shape and
 finite; otherwise the run would start from partly or wholly random weights. Only heads may differ: the file's are not
-used, and the model's is initialised at random, as :func:`describe_weights` reports.
+used, and the model's is initialized at random, as :func:`describe_weights` reports.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Named taps, in forward order:
 - cnn: ``block1..n``, each convolution's after ReLU and pooling, maps [B, C, H, W];
 - mlp: ``layer1..n``, each hidden layer's after ReLU, [B, D];
 - resnet: ``block1..n``, each stage's after its last ReLU, maps;
-- wrn: ``block1..3``, each stage's sum of shortcut and residual, maps: before the normalisation and ReLU, which in a
+- wrn: ``block1..3``, each stage's sum of shortcut and residual, maps: before the normalization and ReLU, which in a
   pre-activation network belong to the next stage (what RepDistiller's losses read, too);
 - mobilenet: ``block1..7``, each stage's sum of shortcut and residual, without a ReLU, maps;
 - vgg: ``block1..n``, each stage's after its last ReLU and before pooling, maps (RepDistiller's);

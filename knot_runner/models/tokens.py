@@ -1,4 +1,4 @@
-"""WordPiece vocabularies and tokenised texts: token ids concatenated, and padded batches of texts of similar length."""
+"""WordPiece vocabularies and tokenized texts: token ids concatenated, and padded batches of texts of similar length."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _own_tokenizer(place: str | Path, revision: str | None) -> Tokenizer:
 
 
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
-    """A WordPiece vocabulary of at most ``size`` pieces learnt on ``texts``; the same texts give the same pieces.
+    """A WordPiece vocabulary of at most ``size`` pieces learned on ``texts``; the same texts give the same pieces.
 
     The library's own WordPiece trainer numbers its ## pieces in hash order, so its result differs between two
     processes (tested). Its plain BPE trainer does not; its pieces become ``piece`` or ``##piece`` by where in a word
@@ -141,10 +141,10 @@ def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
-    normaliser, splitter = BertNormalizer(lowercase=True), BertPreTokenizer()
+    normalizer, splitter = BertNormalizer(lowercase=True), BertPreTokenizer()
     words: Counter[str] = Counter()
     for text in texts:
-        words.update(word for word, _ in splitter.pre_tokenize_str(normaliser.normalize_str(text)))
+        words.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
     learner = Tokenizer(models.BPE())
     trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False)
     learner.train_from_iterator((word for word in sorted(words) for _ in range(words[word])), trainer)

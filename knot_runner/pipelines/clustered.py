@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from knot_runner.config.settings import Centralised
+from knot_runner.config.settings import Centralized
 from knot_runner.engine.seeds import keyed
 from knot_runner.methods.federated import clustering
 from knot_runner.methods.federation import Federation
@@ -32,7 +32,7 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
     if spec.graph == "none":
         found, seconds, notes = clustering.one_cluster(len(setup.federation)), {}, []
     else:
-        sets = matrix.labelled(context, spec.otdd, setup.task, setup.partition.train, settings.seed)
+        sets = matrix.labeled(context, spec.otdd, setup.task, setup.partition.train, settings.seed)
         between = matrix.compute_distances(context, sets, setup.partition.names, spec.otdd, setup.task.digest)
         found = clustering.cluster(between.matrix, spec, keyed(settings.seed, "clustering"))
         planted = clustering.adjusted_rand(found.labels, setup.partition.groups)
@@ -60,9 +60,9 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
 
 def check_clients(context: RunContext, setup: Setup) -> None:
     """Raises :class:`UserError` for settings that cannot work, whatever the distances are."""
-    if isinstance(context.settings.partition, Centralised):
+    if isinstance(context.settings.partition, Centralized):
         raise UserError(
-            "partition=centralised has one client, and clusters are of several; "
+            "partition=centralized has one client, and clusters are of several; "
             "partition=pairs, or method.clustering=null, would fit",
             "method.clustering",
         )

@@ -25,7 +25,7 @@ from knot_runner.records import CONFIG_FILE
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
-    from knot_runner.data.images.unlabelled import UnlabelledImages
+    from knot_runner.data.images.unlabeled import UnlabeledImages
 
 #: (title, finished steps, all steps, short text) -> None; called often
 Progress = Callable[[str, int, int, str], None]
@@ -48,7 +48,7 @@ class Services:
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
     texts: Callable[..., PartyTask] = partial(call, "knot_runner.data.load:load_task")
-    unlabelled: Callable[..., UnlabelledImages] = partial(call, "knot_runner.data.images.unlabelled:load_unlabelled")
+    unlabeled: Callable[..., UnlabeledImages] = partial(call, "knot_runner.data.images.unlabeled:load_unlabeled")
     parties: Callable[..., PartyTask] = partial(call, "knot_runner.pipelines.parties.setup:read_parties")
 
 
@@ -102,7 +102,7 @@ class RunContext:
     @property
     def store(self) -> Store:
         """The store of shared stages, below ``paths.out``."""
-        return Store(Path(self.settings.paths.out) / "artefacts", self.code, tuple(self.settings.plugins))
+        return Store(Path(self.settings.paths.out) / "artifacts", self.code, tuple(self.settings.plugins))
 
     def describe(
         self, data: str, source: str, device: torch.device, files: Sequence[provenance.Opened] = ()

@@ -123,7 +123,7 @@ def advance_epoch(
         found.append(pull(hp, state.points, clients.points[rows], own))
     loss = float(np.mean([distance for distance, _ in found]))
     gradient = descent.aggregated([gradient for _, gradient in found], hp.aggregation)
-    state = descent.descent_step(state, gradient, hp.optimiser, hp.lr)
+    state = descent.descent_step(state, gradient, hp.optimizer, hp.lr)
     check_points(state.points, hp.lr, f"epoch {epoch + 1}")
     return state, {"epoch": epoch + 1, "loss": loss, "participants": chosen}
 

@@ -1,4 +1,4 @@
-"""One coreset per client, of its own data; all coresets together classify by the nearest neighbour (FedWaD 4)."""
+"""One coreset per client, of its own data; all coresets together classify by the nearest neighbor (FedWaD 4)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_coreset_knn(context: RunContext) -> KnnResult:
     space = feature_space(context, hp, whole, held)
     clients = Clients(space.points(task.train), partition.train)
     points, rows = _coresets(context, clients, whole.digest)
-    labels, owners = _labelled(points, clients, task.train.labels)
+    labels, owners = _labeled(points, clients, task.train.labels)
     facts, predictions = _classify(np.concatenate(points), labels, space.points(task.test), task, partition)
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(context, space, np.concatenate(points), more)
@@ -133,12 +133,12 @@ def own_coreset(hp: CoresetKnnSettings, seed: int, clients: Clients, client: int
         rows = subsample(clients.rows[client], hp.samples, coreset_draws(seed, "coreset_knn", "samples", client, epoch))
         own = functools.partial(coreset_draws, seed, "coreset_knn", "fedwad", client, epoch)
         loss, gradient = pull(hp, state.points, clients.points[rows], own)
-        state = descent.descent_step(state, gradient, hp.optimiser, hp.lr)
+        state = descent.descent_step(state, gradient, hp.optimizer, hp.lr)
         check_points(state.points, hp.lr, f"epoch {epoch + 1} of client {client}")
     return state.points, loss
 
 
-def _labelled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _labeled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(Label, owner) of each point of all coresets; a label is that of the nearest sample of the point's own client."""
     found = [
         nearest_labels(coreset, clients.points[rows], labels[rows])
@@ -150,7 +150,7 @@ def _labelled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) ->
 def _classify(
     points: np.ndarray, labels: np.ndarray, test: np.ndarray, task: ImageTask | TextPool, partition: Partition
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Returns metrics and predictions of 1-nearest-neighbour classification of ``test`` [T, d] by ``points`` [M, d]:
+    """Returns metrics and predictions of 1-nearest-neighbor classification of ``test`` [T, d] by ``points`` [M, d]:
     one classifier for all."""
     predicted = KNeighborsClassifier(1, algorithm="brute").fit(points, labels).predict(test)
     truth = task.test.labels

@@ -1,4 +1,4 @@
-"""Distillation: teachers train separately, a student is distilled and evaluated; stages are artefacts shared by
+"""Distillation: teachers train separately, a student is distilled and evaluated; stages are artifacts shared by
 runs."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from knot_runner.data.counts import Counts, of_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import StageRequest
-from knot_runner.engine.store import TENSORS, Artefact, Store
+from knot_runner.engine.store import TENSORS, Artifact, Store
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
@@ -29,7 +29,7 @@ from knot_runner.pipelines.runs.commits import Commits, LogRow, join_machines
 from knot_runner.pipelines.runs.kept_models import KeptModels, write_models
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.results.base import DivergedResult, SelectedOn, diverged_result
-from knot_runner.results.training import DistilResult, KeptEpoch, StagesResult
+from knot_runner.results.training import DistillResult, KeptEpoch, StagesResult
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import write_atomic
 
@@ -84,7 +84,7 @@ def run_distillation(context: RunContext) -> StagesResult | DivergedResult:
         "notes": notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},
     }
-    return build(DistilResult if context.family == "distil" else StagesResult, content, "")
+    return build(DistillResult if context.family == "distill" else StagesResult, content, "")
 
 
 def random_examples(hp: Any) -> BiasSettings | None:
@@ -127,17 +127,17 @@ def _bound(
 def advance_stages(context: RunContext, federation: Federation, executor: Executor, store: Store) -> dict[str, Any]:
     """Runs every round of the method; returns its final state."""
 
-    finished: list[Artefact] = []
+    finished: list[Artifact] = []
 
-    def execute(_: int, requests: list[StageRequest]) -> list[Artefact]:
+    def execute(_: int, requests: list[StageRequest]) -> list[Artifact]:
         finished[:] = executor(requests)
         return finished
 
     def log(row: LogRow) -> None:
         context.log(row)
-        for artefact in finished:
-            for epoch in artefact.info.get("epochs", []):
-                context.log({artefact.info["title"]: epoch})
+        for artifact in finished:
+            for epoch in artifact.info.get("epochs", []):
+                context.log({artifact.info["title"]: epoch})
 
     settings = context.settings
     commits = Commits(context.folder, federation.data, context.note, context.code, settings.plugins)
@@ -152,7 +152,7 @@ def advance_stages(context: RunContext, federation: Federation, executor: Execut
 
 
 def _all_there(state: State, store: Store) -> bool:
-    """Returns whether every artefact named in the state is still in the store."""
+    """Returns whether every artifact named in the state is still in the store."""
     names = [value for value in state.values() if isinstance(value, str)]
     return all(store.find(*name.split("/")) is not None for name in names)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from knot_runner import metrics
-from knot_runner.config.settings import Centralised
+from knot_runner.config.settings import Centralized
 from knot_runner.config.settings.methods.federated import server_distillation
 from knot_runner.config.strict import build
 from knot_runner.engine.federated.choose import make_engine
@@ -23,7 +23,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds
-from knot_runner.pipelines.rounds.summary import summarise
+from knot_runner.pipelines.rounds.summary import summarize
 from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.results.base import DivergedResult, Evaluated, diverged_result, total_costs
 from knot_runner.results.federated import FederatedResult
@@ -94,32 +94,32 @@ def _prepared(context: RunContext) -> tuple[Setup, Method, FederatedState, list[
     hp = context.hp
     setup = make_setup(context)
     method = METHODS[hp.algorithm]
-    if isinstance(context.settings.partition, Centralised):
+    if isinstance(context.settings.partition, Centralized):
         method = replace(method, traffic=NOTHING_SENT)
     if server_distillation(hp) is not None and method.exchange is None:
-        raise UserError(f"algorithm={hp.algorithm} has no server that distils; null is right", "method.distil")
+        raise UserError(f"algorithm={hp.algorithm} has no server that distills; null is right", "method.distill")
     fleet = context.settings.fleet
     if fleet is not None:
         from knot_runner.methods.federated.fleet import on_fleet
 
         method, federation = on_fleet(method, setup.federation, fleet)
         setup = replace(setup, federation=federation)
-    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
-        from knot_runner.pipelines.personalisation.client_matrix import check_own_models, untested_notes
+    if hp.personalization is not None or context.settings.evaluate.matrix is not None:
+        from knot_runner.pipelines.personalization.client_matrix import check_own_models, untested_notes
 
-        check_own_models(hp.personalisation, setup.federation)
+        check_own_models(hp.personalization, setup.federation)
     if hp.clustering is not None:
         from knot_runner.pipelines import clustered  # imports scikit-learn and distances, which other runs do not need
 
         clustered.check_clients(context, setup)
     start = method.init(hp, setup.federation)  # the method is checked before distances are computed
     notes = list(setup.notes)
-    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
+    if hp.personalization is not None or context.settings.evaluate.matrix is not None:
         notes += untested_notes(setup.federation)
-    if hp.personalisation is not None:
-        from knot_runner.methods.personalisation import PERSONALISATIONS
+    if hp.personalization is not None:
+        from knot_runner.methods.personalization import PERSONALIZATIONS
 
-        notes += PERSONALISATIONS[hp.personalisation.kind].check(hp.personalisation, setup.federation)
+        notes += PERSONALIZATIONS[hp.personalization.kind].check(hp.personalization, setup.federation)
     if fleet is not None:
         notes.append(f"fleet {fleet.name}: its clock is simulated, in virtual seconds")
     return setup, method, start, notes
@@ -136,27 +136,27 @@ class _Rounds:
     grouping: Grouping | None
 
     def train(self, start: FederatedState) -> TrainingResult:
-        """Return the outcome of the rounds that begin with ``start``, and of personalisation."""
+        """Return the outcome of the rounds that begin with ``start``, and of personalization."""
         context, setup = self.context, self.setup
         clusters, facts, seconds = [], {}, {}
         if self.grouping is not None:
             clusters, facts, seconds = self.grouping.clusters, {"clusters": self.grouping.facts}, self.grouping.seconds
-        personal = context.hp.personalisation is not None
+        personal = context.hp.personalization is not None
         loop = client_rounds(context, setup, self.method, self.engine, self._measure)
         if clusters or (personal and context.settings.privacy is None):
             from knot_runner.pipelines.rounds.shared import rounds_key, run_shared_rounds
 
             key = rounds_key(context, setup, self.engine, clusters)
             state, rows = run_shared_rounds(context, key, loop, start)
-            facts["artefact"] = key
+            facts["artifact"] = key
         else:
             state, rows = run_rounds(loop, start)
         outcome = TrainingResult(self.method, state, rows, facts, seconds)
         if not personal:
             return outcome
-        from knot_runner.pipelines.personalisation.personalised import personalise
+        from knot_runner.pipelines.personalization.personalized import personalize
 
-        return personalise(context, setup, self.engine, outcome)
+        return personalize(context, setup, self.engine, outcome)
 
     def _measure(
         self, round: int, state: FederatedState, work: RoundWork, trained: list[Trained], measured: bool
@@ -184,12 +184,12 @@ class _Rounds:
 
 def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> dict[str, Any]:
     """Return the metrics, costs and counts of a finished run."""
-    summary = summarise(outcome.rows, context.settings.training.target) | architecture_facts(setup, outcome.rows)
+    summary = summarize(outcome.rows, context.settings.training.target) | architecture_facts(setup, outcome.rows)
     summary["evaluated"] = _evaluated(context, outcome)
     summary["selected_on"] = "valid" if _selects(context) else None
     summary |= _costs(context, setup, outcome, summary["rounds_to_target"])
     summary["metrics"] |= _own_models(context, setup, outcome, engine)
-    if outcome.personal is None:  # personalisation chooses by validation and records it
+    if outcome.personal is None:  # personalization chooses by validation and records it
         valid = scores.measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
         if valid is not None:
             summary["valid"] = valid
@@ -205,7 +205,7 @@ def _evaluated(context: RunContext, outcome: TrainingResult) -> Evaluated:
 
 def _selects(context: RunContext) -> bool:
     """Return whether an epoch, a step or a point is selected, which is always on held-out examples."""
-    hp, personal = context.hp, context.hp.personalisation
+    hp, personal = context.hp, context.hp.personalization
     by_point = personal is not None and (personal.select == "valid" or getattr(personal, "early_stop", False))
     distillation = server_distillation(hp)
     by_step = distillation is not None and distillation.valid > 0
@@ -222,14 +222,14 @@ def _privacy(context: RunContext, setup: Setup, rounds: int, rows: list[LogRow])
 
 
 def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> dict[str, Any]:
-    """Return measures of the clients' own models after the last round (``evaluate.matrix``) or after personalisation;
+    """Return measures of the clients' own models after the last round (``evaluate.matrix``) or after personalization;
     {} where neither is enabled."""
     if outcome.personal is not None:
         temperature = scores.evaluation_temperature(context.hp, len(outcome.rows) - 1)
         own = scores.score(outcome.personal.found, setup.federation, temperature, setup.task.coordinates)
         own = {key: own[key] for key in metrics.METRICS if key in own} | outcome.personal.measures
     elif context.settings.evaluate.matrix is not None:
-        from knot_runner.pipelines.personalisation.client_matrix import deployed_matrix
+        from knot_runner.pipelines.personalization.client_matrix import deployed_matrix
 
         federation, classes = setup.federation, len(setup.task.classes)
         found = deployed_matrix(
@@ -243,7 +243,7 @@ def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
 
 
 def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: int | None) -> dict[str, Any]:
-    """Return the total costs of the rounds and of personalisation."""
+    """Return the total costs of the rounds and of personalization."""
     sent = (outcome.method.traffic or WHOLE_MODELS).sent
     if context.hp.clustering is not None and context.hp.clustering.graph != "none":
         sent += "; not what the distances between clients took"

@@ -1,4 +1,4 @@
-"""Distances between all clients' data, or between data sets: as a run, and as an artefact that other runs share."""
+"""Distances between all clients' data, or between data sets: as a run, and as an artifact that other runs share."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from knot_runner.data.images.sets import load_image_sets
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
-from knot_runner.engine.store import Artefact, Store
+from knot_runner.engine.store import Artifact, Store
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.runs.commits import Commits, join_machines
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
 from knot_runner.results.training import MatrixResult
 from knot_runner.transport.otdd.matrix import distance_matrix
-from knot_runner.transport.otdd.statistics import LabelledSamples
+from knot_runner.transport.otdd.statistics import LabeledSamples
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import removal
 from knot_runner.util.processes import cores
@@ -42,7 +42,7 @@ MAX_LABELS = 500
 @dataclass(frozen=True, eq=False)
 class Distances:
     """``matrix`` [N, N] float64: symmetric, zero diagonal, squared distances. ``seconds``: computing time, over all
-    sessions; ``digest``: the artefact's key, over the samples and all settings in use."""
+    sessions; ``digest``: the artifact's key, over the samples and all settings in use."""
 
     matrix: np.ndarray
     folder: Path
@@ -58,7 +58,7 @@ def run_matrix(context: RunContext) -> MatrixResult:
     seen = inspect_matrix(context)
     task, partition = seen.task, seen.partition
     context.begin(seen.notes)
-    sets = labelled(context, otdd, task, partition.train, context.settings.seed)
+    sets = labeled(context, otdd, task, partition.train, context.settings.seed)
     found = compute_distances(context, sets, partition.names, otdd, task.digest)
     for first, second in itertools.combinations(range(len(sets)), 2):
         context.log({"first": first, "second": second, "distance": float(found.matrix[first, second])})
@@ -72,7 +72,7 @@ def run_matrix(context: RunContext) -> MatrixResult:
         "groups": partition.groups,
         "pairs": math.comb(len(sets), 2),
         "matrix": found.matrix.tolist(),
-        "artefact": found.digest,
+        "artifact": found.digest,
         "label_counts": seen.counts.record(),
         "notes": seen.notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "distances": round(found.seconds, 3)},
@@ -104,9 +104,9 @@ def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:
     return task, client_partition(context, task)
 
 
-def labelled(
+def labeled(
     context: RunContext, otdd: OtddSettings, task: ImageTask | TextPool, rows: list[np.ndarray], seed: int
-) -> list[LabelledSamples]:
+) -> list[LabeledSamples]:
     """Each client's training examples (``rows``: int [n] of ``task.train``) as points [n, d] float64 with labels.
 
     Points are those of :func:`feature_space`. A client with more than ``otdd.samples`` examples is subsampled to that
@@ -123,14 +123,14 @@ def labelled(
             own = own[np.sort(rng.permutation(len(own))[: otdd.samples])]
         examples = task.train.take(own)
         try:
-            made.append(LabelledSamples(where.points(examples), examples.labels))
+            made.append(LabeledSamples(where.points(examples), examples.labels))
         except UserError as problem:
             raise UserError(f"client {client} of 0..{len(rows) - 1}: {problem}") from None
     return made
 
 
 def compute_distances(
-    context: RunContext, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings, digest: str
+    context: RunContext, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings, digest: str
 ) -> Distances:
     """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed.
 
@@ -146,8 +146,8 @@ def compute_distances(
 
 
 def _measured(
-    context: RunContext, store: Store, key: str, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings
-) -> Artefact:
+    context: RunContext, store: Store, key: str, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings
+) -> Artifact:
     settings, count, pairs = context.settings, len(sets), math.comb(len(sets), 2)
     folder = store.folder(DISTANCES_STAGE, key)
     commits = Commits(folder, key, context.note, context.code, settings.plugins)
@@ -183,8 +183,8 @@ def _measured(
     return made
 
 
-def _key(sets: list[LabelledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
-    """Returns the artefact's key: the samples themselves represent rows, encoder, features and ``otdd.samples``."""
+def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
+    """Returns the artifact's key: the samples themselves represent rows, encoder, features and ``otdd.samples``."""
     content = hashlib.sha256()
     for one in sets:
         for array in (one.points, one.labels):

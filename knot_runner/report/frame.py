@@ -150,7 +150,7 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
 
 
 def _folders(out: Path) -> list[Path]:
-    """Folders three levels down that hold a record; ``artefacts`` and similar folders have other files."""
+    """Folders three levels down that hold a record; ``artifacts`` and similar folders have other files."""
     marks = (CONFIG, "result.json", "failed.json")
     return sorted(path for path in out.glob("[!.]*/[!.]*/[!.]*") if any((path / mark).exists() for mark in marks))
 

@@ -31,7 +31,7 @@ def band(series: Sequence[Mapping[float, float]], everywhere: bool = True, top: 
     places = sorted(set.intersection(*keys) if everywhere else set.union(*keys))
     cells = [[one[place] for one in series if place in one] for place in places]
     found = [mean_interval(own) for own in cells]
-    mean = np.array([centre for centre, _ in found])
+    mean = np.array([center for center, _ in found])
     half = np.array([half or 0.0 for _, half in found])
     low, high = mean - half, mean + half
     if top is not None:
@@ -40,7 +40,7 @@ def band(series: Sequence[Mapping[float, float]], everywhere: bool = True, top: 
 
 
 def smoothed(series: dict[int, float], window: int) -> dict[int, float]:
-    """Centred running means over ``window`` successive values, fewer at both ends."""
+    """Centered running means over ``window`` successive values, fewer at both ends."""
     if len(series) < window:
         return series
     ones, values = np.ones(window), np.array(list(series.values()))

@@ -40,7 +40,7 @@ SEVERAL_MACHINES = "this run was computed on several machines"
 @dataclass
 class TrainTest:
     """Total numbers of images: ``train``, which clients train on, and ``valid``, which they hold out from these;
-    ``transfer``: of another data set that a server distils on."""
+    ``transfer``: of another data set that a server distills on."""
 
     train: Count
     test: Count
@@ -98,7 +98,7 @@ class CostFacts:
     the end of the round that reaches the target; FLOPs are counted by ``formula``, null if they cannot be counted.
 
     ``example_flops``: F of one example, for texts of ``example_tokens`` tokens (the mean); ``stages``: FLOPs by stage;
-    ``personal_flops``: the part of ``client_flops`` after the rounds (``method.personalisation``).
+    ``personal_flops``: the part of ``client_flops`` after the rounds (``method.personalization``).
     """
 
     sent: str
@@ -131,7 +131,7 @@ class Seconds:
     rounds: Amount | None = None
     stages: dict[str, Amount] | None = None
     distances: Amount | None = None
-    personalisation: Amount | None = None
+    personalization: Amount | None = None
     federated: Amount | None = None
     exact: Amount | None = None
     descent: Amount | None = None

@@ -1,4 +1,4 @@
-"""Results of federated runs, and of clients' own (personalised) models."""
+"""Results of federated runs, and of clients' own (personalized) models."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SimilarityFacts:
 
 @dataclass(kw_only=True)
 class TransferFacts:
-    """The deployed transfer matrix lambda, that of ``step``: means of its entries (``methods.personalisation.
+    """The deployed transfer matrix lambda, that of ``step``: means of its entries (``methods.personalization.
     group_signs``); ``scale``: the largest eigenvalue of the products of updates; ``leaves``: what a client sends."""
 
     own: float
@@ -65,7 +65,7 @@ class TransferFacts:
 
 @dataclass(kw_only=True)
 class PersonalPoint(PersonalMeasures):
-    """One point on the personalisation path of all clients: epochs and optimiser steps after the rounds, and
+    """One point on the personalization path of all clients: epochs and optimizer steps after the rounds, and
     interpolation weight ``alpha`` against the model after the last round; ``phase``: whether clients trained it or it
     was combined from several."""
 
@@ -88,8 +88,8 @@ class Barrier:
 
 
 @dataclass(kw_only=True)
-class PersonalisationFacts:
-    """Personalisation after the rounds. ``start``: the models after the last round; ``chosen``: index of the deployed
+class PersonalizationFacts:
+    """Personalization after the rounds. ``start``: the models after the last round; ``chosen``: index of the deployed
     point; ``id_at_matched_ood``: allowed drop of OOD accuracy, in points -> best ID accuracy;
     ``gain_at_matched_ood``: its gain over ``start`` at 1 point; ``area``: under the trade-off curve."""
 
@@ -175,14 +175,14 @@ class FleetFacts:
 @dataclass(kw_only=True)
 class PrivacyFacts:
     """The guarantee (epsilon, delta) after ``rounds`` (epsilon None: infinite), its ``accountant`` and relation of
-    ``neighbours``; ``clipped``: share of clipped updates; ``median_norm``: median update norm before clipping. Of
+    ``neighbors``; ``clipped``: share of clipped updates; ``median_norm``: median update norm before clipping. Of
     clients that send logits and no models, both are of these, and ``clip_logits`` is their bound; it is also that of a
     distilling server, for which a round has two ``messages``."""
 
     epsilon: Amount | None
     delta: Share
     unit: Literal["client"]
-    neighbours: Literal["add or remove", "replace"]
+    neighbors: Literal["add or remove", "replace"]
     sampling: Literal["poisson", "fixed"]
     rate: Share
     noise_multiplier: Amount
@@ -201,7 +201,7 @@ class PrivacyFacts:
 @dataclass(kw_only=True)
 class FederatedResult(RunResult):
     """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met; ``time_to_target``: virtual
-    seconds until then, for a fleet; ``valid``: metrics on the examples that clients hold out; ``artefact``: of rounds
+    seconds until then, for a fleet; ``valid``: metrics on the examples that clients hold out; ``artifact``: of rounds
     shared between runs; ``unseen``: number of additional clients that took part in no round."""
 
     datasets: TrainTest = field()
@@ -216,10 +216,10 @@ class FederatedResult(RunResult):
     fleet: FleetFacts | None = None
     time_to_target: Amount | None = None
     models: dict[str, ArchitectureFacts] | None = None
-    personalisation: PersonalisationFacts | None = None
+    personalization: PersonalizationFacts | None = None
     privacy: PrivacyFacts | None = None
     valid: dict[str, float] | None = None
-    artefact: str | None = None
+    artifact: str | None = None
     unseen: Number | None = None
     engine: str = ""
     precision: str = ""

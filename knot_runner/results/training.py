@@ -93,7 +93,7 @@ class ReleasedFacts:
 
 @dataclass
 class SynthesisFacts:
-    """Images synthesised from the teacher: how, how many, the last loss, and the information released for it."""
+    """Images synthesized from the teacher: how, how many, the last loss, and the information released for it."""
 
     kind: str
     images: Count
@@ -102,7 +102,7 @@ class SynthesisFacts:
 
 
 @dataclass(kw_only=True)
-class DistilResult(StagesResult):
+class DistillResult(StagesResult):
     """A distillation by loss terms. ``baselines``: all other models trained for it, on the student's test set."""
 
     terms: dict[str, TermFacts]
@@ -166,7 +166,7 @@ class MatrixResult(RunResult):
     sizes: list[Count]
     groups: list[Count] | None = None
     pairs: Count = 0
-    artefact: str = ""
+    artifact: str = ""
 
     def __post_init__(self) -> None:
         count = len(self.names)
@@ -211,7 +211,7 @@ class CoresetResult(_Coresets):
 
 @dataclass(kw_only=True)
 class KnnResult(_Coresets):
-    """One coreset per client; their union classifies by the nearest neighbour."""
+    """One coreset per client; their union classifies by the nearest neighbor."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

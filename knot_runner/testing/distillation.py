@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings.tasks.images import UNLABELLED
+from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.config.strict import build
-from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
+from knot_runner.methods.distill.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
 from knot_runner.methods.weighting import WEIGHTINGS, Weighting, needs_bias
 
-_LABELS = torch.tensor([1, 0, 3, UNLABELLED, 2, 1])
+_LABELS = torch.tensor([1, 0, 3, UNLABELED, 2, 1])
 _ALL = torch.arange(len(_LABELS))
 _POINTS = torch.tensor([[0.0], [1.0], [1.5], [3.0]], dtype=torch.float64)
 #: What a term reads by default -> (the student's, a teacher's) shapes of the taps that are compared; else of one map.
@@ -62,7 +62,7 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
     for count in (2, len(_ALL)):
         dead = [student[0], *(torch.cat([0 * tap[:count], tap[count:]]) for tap in student[1:])]
         assert all(slope.abs().max() < 1e6 for slope in _asked(loss, [dead, *teachers])[1]), "steep at features of 0"
-    blank, slopes = _asked(loss, networks, labels=torch.full_like(_LABELS, UNLABELLED))
+    blank, slopes = _asked(loss, networks, labels=torch.full_like(_LABELS, UNLABELED))
     silent = not any(part.any() for part in (blank, *slopes))
     assert silent if term.reads_labels else torch.equal(blank, value), "reads_labels is wrong"
     reordered, drawn_anew = _asked(loss, networks, _ALL.roll(2))[0], _asked(loss, networks, seed=1)[0]

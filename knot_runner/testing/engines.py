@@ -24,7 +24,7 @@ _NETWORKS = (Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), (1, 8, 8), 5
 _PLAIN = Recipe(phases=(Phase(1),), batch=8, drop_last=False, lr=0.1)
 _RECIPES = {"plain SGD": {}, "momentum": {"momentum": 0.9}, "the proximal term": {"proximal": 0.3},
             "weight decay": {"weight_decay": 0.1, "decay_biases": False}, "several epochs": {"phases": (Phase(3),)},
-            "control variates": {}, "AdamW": {"optimiser": "adamw", "lr": 0.01}}  # fmt: skip
+            "control variates": {}, "AdamW": {"optimizer": "adamw", "lr": 0.01}}  # fmt: skip
 #: Of a trained client, what is compared.
 _PARTS = ("client", "steps", "before", "after", "finite", "loss", "weights", "buffers")
 

@@ -6,7 +6,7 @@ words are added to those of :data:`SMALL_RUN` and replace those with the same ke
     check_method(["method=mine", "plugins=[mine.py]", "--config-dir=conf"], tmp_path)
 
 Words may also choose what goes on top of the algorithm: a fleet, privacy, clusters, personalization, a server that
-distils.
+distills.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
         number, count = row["round"], len(set(row["participants"]))
         assert len(row["update_norms"]) == count, f"{len(row['update_norms'])} messages of {count} clients"
         assert "clipped" not in row or row["clipped"] == 1.0, f"not all messages of round {number} are clipped"
-        if number > 1 and "weights" in states[number] and "distil_steps" not in row:
+        if number > 1 and "weights" in states[number] and "distill_steps" not in row:
             moved = float((states[number]["weights"] - states[number - 1]["weights"]).norm())
             assert moved <= clip * count / 3 * (1 + 1e-3), f"the global model moves by {moved:g} in round {number}"
 

@@ -42,11 +42,11 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
     run = TrackedRun(spec, {"seed": 3, "lr": {"max": 0.1}}, folder, "abcdef", "femnist", "fedavg", 3, "federated")
     (folder / "result.json").write_text("{}")
     begun = [("begin", run), *(("log", flat(row)) for row in EXAMPLE_ROWS)]
-    whole = [*begun, ("summarise", {"status": "done", "seed": 3, "threads": 1, "accuracy/ALL": 0.5}), ("close", False)]
+    whole = [*begun, ("summarize", {"status": "done", "seed": 3, "threads": 1, "accuracy/ALL": 0.5}), ("close", False)]
     for kind, expected in {"new": whole, "resumed": whole, "failed": [*begun, ("close", True)]}.items():
         calls, notes = _mirror(run, crash=kind == "failed")
         assert not notes and calls == expected, f"tracker {name!r} in a {kind} run: {notes}, {calls}, not {expected}"
-    for call in ("begin", "log", "summarise", "close"):
+    for call in ("begin", "log", "summarize", "close"):
         calls, notes = _mirror(run, fails_at=call)
         assert len(notes) == 1 and calls[-1][0] == call, f"tracker {name!r} if {call} fails: {notes}, {calls}"
     assert (folder / "result.json").read_text() == "{}", f"tracker {name!r} changes the records of the run"
@@ -68,7 +68,7 @@ def _mirror(run: TrackedRun, fails_at: str = "", crash: bool = False) -> tuple[l
 
     def begin(run: TrackedRun) -> SimpleNamespace:
         mirror = (load(entry) if isinstance(entry, str) else entry)(run)
-        return SimpleNamespace(**{call: noted(call, getattr(mirror, call)) for call in ("log", "summarise", "close")})
+        return SimpleNamespace(**{call: noted(call, getattr(mirror, call)) for call in ("log", "summarize", "close")})
 
     replaced = mock.patch.dict(TRACKERS.data, {run.spec.name: noted("begin", begin)})
     with replaced, contextlib.suppress(InterruptedError), Tracker(run, notes.append) as tracker:

@@ -28,7 +28,7 @@ def eliminate(edges: FloatArray, ground: FloatArray, rhs: FloatArray) -> FloatAr
     ``edges`` [n, n, N]: at [k, j] the weight of the edge between the labels k and j < k; other entries are not read.
     ``ground`` [n, N]: the weight of each label's edge to an outer ground.
 
-    Taking label k out of the graph joins its neighbours by edges w_jk w_lk / W_k and hands its right-hand side on in
+    Taking label k out of the graph joins its neighbors by edges w_jk w_lk / W_k and hands its right-hand side on in
     the same shares (as Grassmann, Taksar and Heyman do for Markov chains). Nothing is subtracted, so every entry keeps
     its relative accuracy.
     """
@@ -101,7 +101,7 @@ def begin_ascent(p: FloatArray, q: FloatArray, h: FloatArray, eps: FloatArray, t
 
 
 def climb(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, most: int) -> AscentRows:
-    """Maximise D for every row in at most ``most`` iterations. Returns all rows, in order: see ``h`` and ``done``.
+    """Maximize D for every row in at most ``most`` iterations. Returns all rows, in order: see ``h`` and ``done``.
 
     ``cost`` [n, n, 1]. ``h`` is -1e8 eps, or as small, where q_j = 0.
     """

@@ -40,9 +40,9 @@ def first_descent(count: int, dimension: int, scale: float, rng: np.random.Gener
     return Descent(points, np.zeros_like(points), np.zeros_like(points))
 
 
-def descent_step(state: Descent, gradient: np.ndarray, optimiser: Literal["sgd", "adam"], lr: float) -> Descent:
+def descent_step(state: Descent, gradient: np.ndarray, optimizer: Literal["sgd", "adam"], lr: float) -> Descent:
     """``state`` after one step of size ``lr`` against ``gradient`` [K, d]."""
-    if optimiser == "sgd":
+    if optimizer == "sgd":
         return Descent(state.points - lr * gradient, state.first, state.second, state.steps + 1)
     count, (slow, slower) = state.steps + 1, BETAS
     first = slow * state.first + (1 - slow) * gradient

@@ -1,4 +1,4 @@
-"""Trees along which mass moves in unregularised optimal transport, and the cost in closed form on one.
+"""Trees along which mass moves in unregularized optimal transport, and the cost in closed form on one.
 
 Where the cost is the distance in a tree, as on a line and between leaves, all mass moves in that tree: what has to pass
 an edge is the difference of the masses below it, so (Le et al. 2019, eq. 3)::

@@ -50,10 +50,10 @@ def test_run_trains_on_real_files(task, data_root, tmp_path):
 @pytest.mark.thorough
 def test_store_shares_local_and_pretrain_stages_between_methods(tmp_path):
     run(tmp_path)
-    count = {stage: len(list((tmp_path / "artefacts" / stage).iterdir())) for stage in ("local", "pretrain")}
+    count = {stage: len(list((tmp_path / "artifacts" / stage).iterdir())) for stage in ("local", "pretrain")}
     run(tmp_path, "method=entropy_a")
-    assert {stage: len(list((tmp_path / "artefacts" / stage).iterdir())) for stage in count} == count
-    assert len(list((tmp_path / "artefacts" / "distil").iterdir())) == 2
+    assert {stage: len(list((tmp_path / "artifacts" / stage).iterdir())) for stage in count} == count
+    assert len(list((tmp_path / "artifacts" / "distill").iterdir())) == 2
 
 
 def test_run_records_that_it_diverged(tmp_path, capsys):

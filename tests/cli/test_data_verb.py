@@ -42,7 +42,7 @@ def write(tmp_path, address, **changes):
         {"path": f"toys/{name}", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for name, content in FILES.items()
     ]
-    one = {"tasks": ["toytask"], "home": "http://toys", "licence": "MIT", "from": [address], "files": files}
+    one = {"tasks": ["toytask"], "home": "http://toys", "license": "MIT", "from": [address], "files": files}
     (tmp_path / "own/data").mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump({key: value for key, value in {**one, **changes}.items() if value is not None})
     (tmp_path / "own/data/toys.yaml").write_text(f"# knot-runner data toys\n# Toys of a test\n{text}")
@@ -112,7 +112,7 @@ FILE = {"path": "toys/a", "size": 1}
 
 @pytest.mark.parametrize("changes", [
     {"files": [{**FILE, "path": "../a"}]}, {"files": [{**FILE, "path": "/a"}]}, {"files": [{**FILE, "sha256": "abc"}]},
-    {"files": []}, {"from": ["file:///etc/"]}, {"from": ["https://a"]}, {"from": None}, {"licence": None},
+    {"files": []}, {"from": ["file:///etc/"]}, {"from": ["https://a"]}, {"from": None}, {"license": None},
     {"licens": "MIT"},
 ], ids=str)  # fmt: skip
 def test_data_sets_refuses_wrong_entries(tmp_path, changes):

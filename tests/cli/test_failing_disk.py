@@ -23,7 +23,7 @@ from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import refused
 from tests.disk import Disk, Killed
-from tests.distil_runs import TINY_DISTIL
+from tests.distill_runs import TINY_DISTILL
 from tests.integration.test_coreset_runs import CORESET
 from tests.integration.test_datafree import TINY_FREE
 from tests.integration.test_distance_runs import SMALL as DISTANCE
@@ -38,8 +38,8 @@ FAMILIES = {
     "federated": FEDERATED, "personalization": replaced(FEDERATED, "method=finetune", *PERSONAL),
     "clustered": replaced(CLUSTERED_IMAGES, "training.rounds=2"), "distance": DISTANCE, "matrix": SETS,
     "coreset": replaced(CORESET, "method.epochs=3"), "distillation": TINY_TAUGHT, "KNOT": TINY_PARTIES,
-    "cross-modal": replaced(TINY_DISTIL, "method=cross_modal", "method.view=half"),
-    "data-free": replaced(TINY_DISTIL, "method=data_free", *TINY_FREE),
+    "cross-modal": replaced(TINY_DISTILL, "method=cross_modal", "method.view=half"),
+    "data-free": replaced(TINY_DISTILL, "method=data_free", *TINY_FREE),
 }  # fmt: skip
 #: Way to fail -> the exit code of the command.
 CODES = {"EIO": 1, "EACCES": 2, "kill": None, "ENOSPC": 1, "EROFS": 2, "torn": None}
@@ -109,10 +109,10 @@ def test_run_resumes_after_any_kind_of_failing_call(name, every, tmp_path):
 
 
 def test_personalization_reports_folders_that_it_cannot_delete(tmp_path, caplog):
-    with Disk(tmp_path, ("rmdir", "/personalisation"), "EIO"):
+    with Disk(tmp_path, ("rmdir", "/personalization"), "EIO"):
         assert once(tmp_path, words=FAMILIES["personalization"]) is None
     (said,) = caplog.messages
-    assert said.endswith("/personalisation: no longer needed, but cannot be deleted: Input/output error")
+    assert said.endswith("/personalization: no longer needed, but cannot be deleted: Input/output error")
 
 
 def test_file_replacement_syncs_before_and_after_rename(calls):

@@ -8,20 +8,20 @@ import signal
 
 import pytest
 
-from tests.distil_runs import TINY_DISTIL, TWO_STAGE
+from tests.distill_runs import TINY_DISTILL, TWO_STAGE
 from tests.forked import Forked, reached, there
 from tests.integration.test_coreset_runs import CORESET
 from tests.integration.test_datafree import TINY_FREE
 from tests.runs import run
 from tests.tiny import TINY_IMAGES, replaced
 
-FREE = replaced(TINY_DISTIL, "method=data_free", *replaced(TINY_FREE, "method.synthesis.steps=250"))
+FREE = replaced(TINY_DISTILL, "method=data_free", *replaced(TINY_FREE, "method.synthesis.steps=250"))
 #: (words, the rounds or the file after which the run is killed)
 CASES = {
     "fedavg": (replaced(TINY_IMAGES, "training.rounds=30"), [2]),
     "scaffold": (replaced(TINY_IMAGES, "method=scaffold", "training.rounds=70"), [1, 12, 30]),
-    "phases": (replaced(TWO_STAGE, "training.distil.epochs=20"), ["artefacts/phase1/*/info.json"]),
-    "data_free": (FREE, ["artefacts/synthetic/*/commit.json"]),
+    "phases": (replaced(TWO_STAGE, "training.distill.epochs=20"), ["artifacts/phase1/*/info.json"]),
+    "data_free": (FREE, ["artifacts/synthetic/*/commit.json"]),
     "coreset": (replaced(CORESET, "method.epochs=400", "method.distance=exact"), [0]),
 }
 

@@ -34,7 +34,7 @@ SHORT = {
     "task=csv": ["training.rounds=1", "training.participants=2"],
     "task=femnist": [*SMALL_IMAGES, "training.rounds=1"],
     "task=erc": ["task.limit=30", "training.rounds=1"],
-    "task=mnist": ["task.limit=300", "training.local.epochs=1", "training.distil.epochs=1"],
+    "task=mnist": ["task.limit=300", "training.local.epochs=1", "training.distill.epochs=1"],
     "experiment=federated/fedprox": [*SMALL_IMAGES, "training.rounds=2", "seed=0,1"],
 }
 FIRST, *COMMANDS, TESTS = BLOCKS

@@ -17,7 +17,7 @@ RUNS = [
     "task.source=local paths.data=null", "task.source=local paths.data=/nowhere", "model.vocab=/nowhere/vocab.txt",
     "model.weights=/nowhere", "method.loss.epsilon=1e-9", "task=erc method.loss.solver=line",
     "+model.per_party.Nobody.layers=1", "model.per_party={Cell:{layers:1}}", "plugins=[no_such_module]", "a=[1",
-    "--frobnicate", "+report.x=1", "++method.distil.loss.name={a:1}", "+report={metrics:[[1]]}",
+    "--frobnicate", "+report.x=1", "++method.distill.loss.name={a:1}", "+report={metrics:[[1]]}",
     "method.loss.name=inf", "method.loss.name={a:1}",
 ]  # fmt: skip
 #: Names, forms and flags of a command.
@@ -26,7 +26,7 @@ COMMANDS = [
     "femnist", "chill/table1", "check chill/table1", "--task=femnist", "--config-dir", "data task=mnist",
     "reproduce experiment=kd/mnist", "plot chill/fig4 --format=pdf", "table chill/table1 --stale=rerun", "tabel table2",
     "table knot_tabel2", "table fedwad/toy experiment=knot/table2", "table fedwad/toy seed=0",
-    "task=femnist hardware=gpu", "task=femnist method=distil", "check task=femnist hardware.device=gpu",
+    "task=femnist hardware=gpu", "task=femnist method=distill", "check task=femnist hardware.device=gpu",
     "check task=sa hardware.devices=[cuda:0,gpu]", "task=femnist fleet.deadline=8", "task=femnist seed=0:3",
     "task=femnist method=ditto method.lambd=2", "task=femnist model.hidden=100", "task=femnist evaluate.matrix=yes",
     "plot chill/fig4 report.kind=curve", "hydra/launcher=joblib hydra.launcher.n_jobs=two", "data mnst",
@@ -44,7 +44,7 @@ VALUES = [
     "~nope", "+method=entropy_a", "~method=[a]", "model@x=bert_tiny", "seed=${nope}", "seed=${seed}", "++report=${x}",
     "task.datasets.Cell.labels.5=${:eed}", "task.limit=${:eed},5", "sweep=${x}", "seed=${oc.env:NO_SUCH_VARIABLE}",
     "--config-path=/", "method=[fedavg,fedprox]", "task=[sa,erc]", "task={a:1}", "experiment=glob(mine/*)",
-    "seed=range(0,200) training.distil.epochs=range(1,200)", "hydra.run.dir=x", "hydra.job.chdir=true",
+    "seed=range(0,200) training.distill.epochs=range(1,200)", "hydra.run.dir=x", "hydra.job.chdir=true",
     "check +sweep.sed=1", "check ++sweep={method.temprature:1}", "check +sweep.seed=1,2", "check sweep=1",
     "check +sweep={arm:{a:{seed:1}}}", "table chill/table1 report.kind=[a]", "+hydra.callbacks.x.y=1",
     "check +task.datasets.Cell.labels={0:low,high:high}", "check task.labels.names=[true,b]",
@@ -53,7 +53,7 @@ VALUES = [
 #: Keys that were meant otherwise, of FedAvg.
 KEYS = [
     "trainig.rounds", "mehtod.schedul.rounds", "training.lr.decay", "lr", "clients", "batch_size", "learning_rate",
-    "method.when", "training.temperature", "name", "method.personalisation.epochs", "method.distil.epochs",
+    "method.when", "training.temperature", "name", "method.personalization.epochs", "method.distill.epochs",
     "method.clustering.clusters",
 ]  # fmt: skip
 
@@ -69,7 +69,7 @@ def nowhere(tmp_path, monkeypatch):
 def test_run_that_cannot_be_is_refused(words, tmp_path, capsys):
     refused(capsys, *replaced([*TINY, f"paths.out={tmp_path / 'out'}"], *words.split()))
     suffixes = (".json", ".jsonl", ".yaml", ".tmp", ".safetensors")
-    assert not [path for path in tmp_path.rglob("*") if path.suffix in suffixes and "artefacts" not in path.parts]
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in suffixes and "artifacts" not in path.parts]
 
 
 @pytest.mark.parametrize("words", [*COMMANDS, *VALUES])

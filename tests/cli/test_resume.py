@@ -12,7 +12,7 @@ from tests.forked import Forked, there
 from tests.tiny import TINY
 
 #: Enough epochs that a kill lands between two of them: of the student, which comes last, the most.
-EPOCHS = {"local": 4, "pretrain": 3, "distil": 12}
+EPOCHS = {"local": 4, "pretrain": 3, "distill": 12}
 LONGER = [*(o for o in TINY if "epochs" not in o), *(f"training.{name}.epochs={n}" for name, n in EPOCHS.items())]
 
 ENDLESS = ["training.local.epochs=500", "training.pretrain.epochs=500"]
@@ -48,8 +48,8 @@ def records(out):
 @pytest.mark.parametrize("method", ["entropy_a", "sinkhorn_e"])
 def test_run_killed_twice_matches_uninterrupted_run(tmp_path, method):
     assert main(arguments(tmp_path / "alone", f"method={method}")) == 0
-    for stage in ("local", "distil"):
-        until = functools.partial(there, tmp_path / "killed", f"artefacts/{stage}/*/commit.json")
+    for stage in ("local", "distill"):
+        until = functools.partial(there, tmp_path / "killed", f"artifacts/{stage}/*/commit.json")
         killed = start(tmp_path / "killed", f"method={method}", until=until)
         assert killed.wait() == -signal.SIGKILL, killed.said
         assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
@@ -61,7 +61,7 @@ def test_run_killed_twice_matches_uninterrupted_run(tmp_path, method):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_run_exits_without_traceback_on_signal(tmp_path, number, code):
     process = start(tmp_path, "hardware.workers=2", *ENDLESS)
-    wait_for(tmp_path, "artefacts/local/*/commit.json", process)
+    wait_for(tmp_path, "artifacts/local/*/commit.json", process)
     process.send(number)
     assert process.wait(30) == code
     assert "Traceback" not in process.said
@@ -69,7 +69,7 @@ def test_run_exits_without_traceback_on_signal(tmp_path, number, code):
 
 def test_worker_processes_die_with_a_killed_parent(tmp_path):
     process = start(tmp_path, "hardware.workers=2", *ENDLESS)
-    wait_for(tmp_path, "artefacts/local/*/commit.json", process)
+    wait_for(tmp_path, "artifacts/local/*/commit.json", process)
     assert len(process.processes) == 3  # and its workers
     process.send(signal.SIGKILL)  # the parent alone, not its group
     process.wait(30)

@@ -124,7 +124,7 @@ def test_config_accepts_a_plain_environment_variable(monkeypatch):
 #: A run of each kind but texts (tests/cli/test_cli.py), as small as it goes.
 KINDS = {
     "federated": [*RUN],
-    "probe": ["task=femnist", "method=temperature_probe", "partition=centralised", "task.limit=100", "method.images=20",
+    "probe": ["task=femnist", "method=temperature_probe", "partition=centralized", "task.limit=100", "method.images=20",
               "method.boundary_images=5", "method.attack_steps=3", "method.warm_epochs=0", "method.shown_class=0"],
     "distance": ["task=gaussians", "task.samples=20", "method.fedwad.iterations=2"],
     "matrix": ["task=mnist", "partition=iid", "partition.clients=3", "task.limit=60", "task.shape=[1,8,8]",

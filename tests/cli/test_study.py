@@ -18,7 +18,7 @@ from sklearn.metrics import f1_score
 from knot_runner.cli import study
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.engine.examples import normalised
+from knot_runner.engine.examples import normalized
 from knot_runner.models.network import build_network
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import run_context
@@ -118,7 +118,7 @@ def test_valid_metrics_match_held_out_recount(tmp_path):
     network = build_network(setup.networks[0]).eval()
     network.load_state_dict(load_file(folder / "model.safetensors"))
     with torch.no_grad():
-        logits = network(normalised(setup.data, rows, torch.float32))
+        logits = network(normalized(setup.data, rows, torch.float32))
     labels = setup.data.labels[rows]
     assert result["valid"]["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
     assert result["valid"]["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), rel=1e-5)
@@ -162,11 +162,11 @@ def test_study_that_cannot_be_is_refused(words, fake, tmp_path, capsys):
 
 @pytest.mark.parametrize("words", [
     "task=sa method=teachers training.local.lr=0.1,0.2", "task=mnist method=coreset task.limit=50,60",
-    "task=gaussians method.fedwad.t=0.2,0.4", "task=mnist method=data_free training.distil.lr=1,2",
-    "task=mnist method=kd training.distil.lr=1,2 report={objective:valid.accuracy}",
+    "task=gaussians method.fedwad.t=0.2,0.4", "task=mnist method=data_free training.distill.lr=1,2",
+    "task=mnist method=kd training.distill.lr=1,2 report={objective:valid.accuracy}",
     "method=sinkhorn_e method.loss.epsilon=0.1,0.2", "method=sinkhorn_e training.local.lr=0.1,0.2",
-    "task=mnist method=kd training=kd training.distil.lr=1,2",
-    "task=femnist method=sinkhorn_e training=kd training.distil.lr=1,2",
+    "task=mnist method=kd training=kd training.distill.lr=1,2",
+    "task=femnist method=sinkhorn_e training=kd training.distill.lr=1,2",
 ])  # fmt: skip
 def test_study_rejects_search_without_comparable_metric(words, fake, capsys):
     refused(capsys, *words.split(), OPTUNA)
@@ -186,7 +186,7 @@ def test_study_fails_without_any_trial_value(tmp_path, fake, capsys):
 def _kept(out: Path, stage: str) -> list[float]:
     """The validation value of the epoch that each of the store's ``stage`` kept, from its own record of epochs."""
     found = []
-    for path in Path(out).glob(f"artefacts/{stage}/*/info.json"):
+    for path in Path(out).glob(f"artifacts/{stage}/*/info.json"):
         info = json.loads(path.read_text())
         epochs = [json.loads(line) for line in (path.parent / "rounds.jsonl").read_text().splitlines()]
         values = {0: None} | {row["epoch"]: row["valid"] for row in epochs}
@@ -195,9 +195,9 @@ def _kept(out: Path, stage: str) -> list[float]:
 
 
 @pytest.mark.parametrize(("words", "metric", "stage"), [
-    pytest.param([*TINY_TAUGHT, "training.distil.select=best", "training.distil.lr=0.01,0.1"], "f1", "distil",
+    pytest.param([*TINY_TAUGHT, "training.distill.select=best", "training.distill.lr=0.01,0.1"], "f1", "distill",
                  marks=pytest.mark.thorough),
-    ([*replaced(TINY_PARTIES, "training.distil.lr=0.001,0.1")], "loss", "distil"),
+    ([*replaced(TINY_PARTIES, "training.distill.lr=0.001,0.1")], "loss", "distill"),
 ])  # fmt: skip
 def test_study_ranks_distillations_by_epoch_selection_metric(words, metric, stage, tmp_path, fake, capsys):
     assert main([*words, OPTUNA, "hydra.sweeper.n_trials=2", f"paths.out={tmp_path}"]) == 0
@@ -242,13 +242,13 @@ def test_valid_value_returns_none_without_result_or_metric(tmp_path):
     curve = {"id_at_matched_ood": {}, "gain_at_matched_ood": 0.0, "area": 0.0}
     points = [point | {"valid_accuracy": value} for value in (0.1, 0.7, 0.2)]
     chosen = {"kind": "soup", "start": start, "points": points, "chosen": 1, **curve}
-    write_content(job.folder, {"personalisation": chosen})
+    write_content(job.folder, {"personalization": chosen})
     assert study.valid_value(job, "accuracy") == 0.7
 
 
 def test_student_value_returns_last_recorded_value():
     rows = [{"round": 0, "teacher": 0.9}, {"round": 1, "student": 0.5}, {"round": 2, "student": 0.7}]
-    assert study.student_value([*rows, {"distil student": {"student": 0.1}}], "f1") == 0.7
+    assert study.student_value([*rows, {"distill student": {"student": 0.1}}], "f1") == 0.7
     assert study.student_value([{"round": 0, "A": 0.3}, {"round": 1, "epoch": 2, "valid": 0.4}], "f1") == 0.4
     assert study.student_value([{"round": 2, "epoch": 0, "loss": 1.5}], "loss") == 1.5
     assert study.student_value([{"round": 0, "student": 0.5}], "loss") is None

@@ -69,7 +69,7 @@ def test_data_file_labels_match_papers() -> None:
 
 def stage(epochs: int, batch: int, lr: float) -> dict[str, Any]:
     steps = {"epochs": epochs, "batch": batch, "lr": lr, "weight_decay": 0.01}
-    rate = {"optimiser": "adamw", "momentum": 0.0, "milestones": [], "decay": 0.1}
+    rate = {"optimizer": "adamw", "momentum": 0.0, "milestones": [], "decay": 0.1}
     return {**steps, "select": "best", "max_length": None, "limit": None, **rate}
 
 
@@ -88,7 +88,7 @@ CLUSTERED = {
     "partition.groups": [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]],
 }  # fmt: skip
 KNOT = {
-    "method.normalise": False, "method.student_temperature": 1.0, "method.teacher_temperature": 1.0,
+    "method.normalize": False, "method.student_temperature": 1.0, "method.teacher_temperature": 1.0,
     "method.bias.tokens": 200, "model.hub_id": "google/bert_uncased_L-2_H-128_A-2", "model.hidden": 128,
     "model.layers": 2, "model.heads": 2, "model.intermediate": 512, "model.dropout": 0.1, "model.head": "published",
 }  # fmt: skip
@@ -136,11 +136,11 @@ PROTOCOLS: dict[tuple[str, ...], dict[str, Any]] = {
     },
     ("task=sa", "training=sa_published"): {
         "training.local": stage(10, 64, 5e-4), "training.pretrain": stage(5, 2048, 5e-4),
-        "training.distil": stage(20, 2048, 1e-3),
+        "training.distill": stage(20, 2048, 1e-3),
     },
     ("task=erc", "training=erc_published"): {
         "training.local": stage(10, 64, 5e-4), "training.pretrain": stage(10, 64, 1e-3),
-        "training.distil": stage(20, 128, 1e-3),
+        "training.distill": stage(20, 128, 1e-3),
     },
     ("task=femnist", "method=fedrep"): {"method.head_epochs": 4, "method.aggregation": "uniform"},
     ("experiment=fedwad/knn", "arm=fedper"): {"method.final_head_epochs": 10, "method.aggregation": "uniform"},
@@ -162,7 +162,7 @@ EIGHT = ",".join(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for w
     ("name", "sweep"),
     [
         ("chill/table1", {"task": "femnist,cifar10,cifar100", "method.temperature": "4,2,1,0.5,0.25,0.05"}),
-        ("chill/table2", {"partition": "centralised,iid,dirichlet", "method.temperature": "4,2,1,0.5,0.25,0.05"}),
+        ("chill/table2", {"partition": "centralized,iid,dirichlet", "method.temperature": "4,2,1,0.5,0.25,0.05"}),
         ("chill/mnist_notebook", {"method.temperature": "4,2,1,0.5,0.25"}),
         *((f"knot/table{i}", {"method": EIGHT}) for i in (2, 3, 4)),
         (
@@ -175,7 +175,7 @@ EIGHT = ",".join(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for w
              "method": CLUSTERING, "method.clustering.otdd.fedwad.support": "10,100", "seed": "0,1,2,3,4"})
             for i in (2, 3, 4, 5)
         ),
-        ("knot/grid", {"training.distil.batch": "16,32,64,128,256,512,1024,2048"}),
+        ("knot/grid", {"training.distill.batch": "16,32,64,128,256,512,1024,2048"}),
     ],
 )  # fmt: skip
 def test_grids(name: str, sweep: dict[str, str]) -> None:

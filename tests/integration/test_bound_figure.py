@@ -1,4 +1,4 @@
-"""The figure and the claim of generalisation bounds over several limits, and slopes by hand."""
+"""The figure and the claim of generalization bounds over several limits, and slopes by hand."""
 
 import csv
 import json
@@ -22,18 +22,18 @@ from tests.contents import read_content
 def grid(tmp_path_factory):
     """Jobs of two limits and two seeds, done."""
     out = tmp_path_factory.mktemp("grid")
-    words = [*BOUNDED, "method.bound=true", "training.distil.limit=20,60", "seed=0,1", f"paths.out={out}"]
+    words = [*BOUNDED, "method.bound=true", "training.distill.limit=20,60", "seed=0,1", f"paths.out={out}"]
     jobs = compose_jobs(words, None)
     for job in jobs:
-        limit, seed = job.settings.training.distil.limit, job.settings.seed
-        run(out, [*BOUNDED, "method.bound=true", f"training.distil.limit={limit}", f"seed={seed}"])
+        limit, seed = job.settings.training.distill.limit, job.settings.seed
+        run(out, [*BOUNDED, "method.bound=true", f"training.distill.limit={limit}", f"seed={seed}"])
     return jobs
 
 
 @pytest.mark.thorough
 def test_bound_figure_and_its_numbers(grid, tmp_path):
     lines = FIGURES["bound"](references(grid), tmp_path / "bound.png")
-    results = {(job.settings.training.distil.limit, job.settings.seed): read_content(job.folder) for job in grid}
+    results = {(job.settings.training.distill.limit, job.settings.seed): read_content(job.folder) for job in grid}
     gaps = [results[20, seed]["bound"]["gap"] for seed in (0, 1)]
     assert all(result["bound"]["texts"] == limit for (limit, _), result in results.items())
     slopes = ["slope of log gap", "slope of log gap, less the start's"]
@@ -50,11 +50,11 @@ def test_bound_figure_and_its_numbers(grid, tmp_path):
 @pytest.mark.thorough
 def test_claim_on_the_gap(grid):
     claim = {"text": "falls", "source": "5.2", "measure": "result.bound.gap", "of": {"method.bound": True},
-             "trend": "training.distil.limit", "expect": "falls"}  # fmt: skip
+             "trend": "training.distill.limit", "expect": "falls"}  # fmt: skip
     (found,) = judge(references(grid), {"claims": [claim], "seeds": 2})
     gaps = {limit: [] for limit in (20, 60)}
     for job in grid:
-        gaps[job.settings.training.distil.limit].append(read_content(job.folder)["bound"]["gap"])
+        gaps[job.settings.training.distill.limit].append(read_content(job.folder)["bound"]["gap"])
     assert found.seeds == 2
     assert found.effect == pytest.approx((np.mean(gaps[60]) - np.mean(gaps[20])) / math.log2(3))
 

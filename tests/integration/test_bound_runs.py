@@ -96,11 +96,11 @@ def test_rows_of_every_form_and_class(images):
 
 def test_losses_are_those_of_the_stored_student(images):
     """The mean total variation times sqrt 2, which is W1 of one-hot labels, from the weights in the run's folder."""
-    asked, artefacts = images[0], images[0].parents[2] / "artefacts"
+    asked, artifacts = images[0], images[0].parents[2] / "artifacts"
     record, student = bound_of(asked), load_file(asked / "model.safetensors")
-    parts = [load_file(file) for file in artefacts.glob("images/[!.]*/tensors.safetensors")]
+    parts = [load_file(file) for file in artifacts.glob("images/[!.]*/tensors.safetensors")]
     teachers = [
-        load_file(file) for stage in ("local", "pretrain") for file in artefacts.glob(f"{stage}/*/*.safetensors")
+        load_file(file) for stage in ("local", "pretrain") for file in artifacts.glob(f"{stage}/*/*.safetensors")
     ]
     assert len(teachers) == 4
     means, starts = {}, {}
@@ -135,7 +135,7 @@ def test_bound_notes_training_differences_within_80_columns(knot_run, tmp_path, 
     weights, epsilon, norms = (
         next(line for line in said if line.startswith(start)) for start in ("weights: ", "epsilon: ", "norms: ")
     )
-    assert "trained on their raw sum (method.normalise=false)" in weights and "divided by it here" in weights
+    assert "trained on their raw sum (method.normalize=false)" in weights and "divided by it here" in weights
     assert "newton at 0.001; recomputed exactly (eps = 0)" in epsilon
     assert "no number" in norms and "attention" in norms
     record = bound_of(folder)
@@ -197,9 +197,9 @@ def test_bound_rejects_unsuitable_runs_and_arguments(tmp_path, capsys, images, f
 @pytest.mark.thorough
 def test_bound_rejects_missing_stages_or_changed_data(images, copied, tmp_path, capsys):
     asked, folder = copied
-    (distilled,) = (one for one in (folder.parents[2] / "artefacts" / "distil").iterdir() if one.name[0] != ".")
+    (distilled,) = (one for one in (folder.parents[2] / "artifacts" / "distill").iterdir() if one.name[0] != ".")
     shutil.rmtree(distilled)
-    assert f"{distilled}: the run's distil student is gone" in refusal(capsys, folder)
+    assert f"{distilled}: the run's distill student is gone" in refusal(capsys, folder)
     assert not (folder / "bound.json").exists() and not distilled.exists()  # nothing is trained
     moved = tmp_path / folder.name
     shutil.copytree(folder, moved)

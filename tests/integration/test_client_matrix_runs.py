@@ -12,7 +12,7 @@ from torch.nn import functional
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.pipelines.personalisation import client_matrix
+from knot_runner.pipelines.personalization import client_matrix
 from tests.golden.messages import refuses
 from tests.personal_runs import PERSONAL, run, setup_of
 from tests.unit.methods.federated.worlds import make_world, with_rows

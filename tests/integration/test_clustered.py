@@ -82,7 +82,7 @@ def test_clustered_fedavg_with_one_cluster_equals_fedavg(tmp_path):
     """graph=none: no distances, the same weights bit for bit, the same measures."""
     none = run(tmp_path, "method.clustering.graph=none")
     plain = run(tmp_path, "method=fedavg", "method.aggregation=uniform")
-    assert not (tmp_path / "artefacts" / "distances").exists()
+    assert not (tmp_path / "artifacts" / "distances").exists()
     ours, theirs = (load_file(folder / "model.safetensors") for folder in (none, plain))
     assert {f"cluster/0/{name}" for name in theirs} == set(ours)
     assert all(np.array_equal(ours[f"cluster/0/{name}"], value) for name, value in theirs.items())
@@ -102,14 +102,14 @@ def test_equal_clusters_share_rounds_across_graphs(out, once, monkeypatch):
     again = run(out, "method.clustering.graph=sparse3")
     assert trained == []
     (one, rows), (other, same) = records(once), records(again)
-    assert rows == same and one["metrics"] == other["metrics"] and one["artefact"] == other["artefact"]
+    assert rows == same and one["metrics"] == other["metrics"] and one["artifact"] == other["artifact"]
     assert (once / "predictions.safetensors").read_bytes() == (again / "predictions.safetensors").read_bytes()
     four = records(run(out, "method.clustering.clusters=4"))[0]
-    assert trained == [4, 4, 4] and four["artefact"] != one["artefact"]
+    assert trained == [4, 4, 4] and four["artifact"] != one["artifact"]
 
 
 def test_clustered_run_recreates_damaged_shared_rounds(out, once, capsys):
-    log = out / "artefacts" / "rounds" / records(once)[0]["artefact"] / "rounds.jsonl"
+    log = out / "artifacts" / "rounds" / records(once)[0]["artifact"] / "rounds.jsonl"
     damaged = log.read_text().replace("1", "2")
     log.write_text(damaged)
     again = run(out, "method.clustering.otdd.samples=60")

@@ -1,4 +1,4 @@
-"""Coresets and their nearest-neighbour classifier as runs: what they leave, resume after kills, refusals, figures."""
+"""Coresets and their nearest-neighbor classifier as runs: what they leave, resume after kills, refusals, figures."""
 
 import csv
 from collections import Counter

@@ -10,8 +10,8 @@ import torch
 from knot_runner.cli.main import main
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.examples import TextData
-from knot_runner.methods.distil.students import PickStudent, TrainStudents
-from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords
+from knot_runner.methods.distill.students import PickStudent, TrainStudents
+from knot_runner.methods.distill.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines.clients.setup import Setup
@@ -47,8 +47,8 @@ def test_federated_costs_are_recorded_and_compared(tmp_path, capsys):
     assert rows == ["fedper", "fedavg", "scaffold"]
 
 
-def test_costs_of_centralised_training_count_no_messages(tmp_path):
-    words = replaced(TINY_IMAGES, "partition=centralised", "training.rounds=1")
+def test_costs_of_centralized_training_count_no_messages(tmp_path):
+    words = replaced(TINY_IMAGES, "partition=centralized", "training.rounds=1")
     own = [word for word in words if word.split("=")[0] not in ("partition.count", "partition.alpha")]
     result, (row,) = records(run(tmp_path, *own))
     assert row["bytes_up"] == row["bytes_down"] == 0 and row["client_flops"] == 3 * F * 300
@@ -76,7 +76,7 @@ def test_example_tokens_equals_mean_client_text_length():
 
 
 def test_costs_count_personal_training_without_extra_messages(tmp_path):
-    words = ["method=finetune", "method.personalisation.epochs=4", "method.personalisation.saves=2"]
+    words = ["method=finetune", "method.personalization.epochs=4", "method.personalization.saves=2"]
     result, rows = records(run(tmp_path, *replaced(TINY_IMAGES, *words, "training.rounds=1")))
     costs = result["costs"]
     assert costs["personal_flops"] == 3 * F * 300 * 4  # of all clients
@@ -101,7 +101,7 @@ def test_distillation_costs_count_local_models_and_stages(tmp_path, capsys):
     wanted |= {f"pretrain {server}": 3 * F * 2 * sizes[server]["train"]}
     wanted |= {f"soft_labels {name}": F * (transfer["train"] + transfer["valid"]) for name in (*locals_, server)}
     wanted |= {f"bias {name}": F * 60 for name in (*locals_, server)}
-    wanted |= {"distil student": 3 * F * 3 * transfer["train"]}
+    wanted |= {"distill student": 3 * F * 3 * transfer["train"]}
     assert costs["stages"] == wanted
     assert costs["client_flops"] + costs["server_flops"] == sum(wanted.values())
 
@@ -114,8 +114,8 @@ def test_costs_count_messages_only_with_teacher(tmp_path):
     assert taught["bytes_up"] >= 4 * teacher and taught["bytes_up"] % 4 == 0 and taught["server_flops"] > 0
     assert taught["client_flops"] == taught["stages"]["local teacher"] and taught["sent"].startswith("every local")
     assert (alone["bytes"], alone["client_flops"]) == (0, 0) and alone["sent"].startswith("nothing")
-    student = taught["stages"]["distil student"] - taught["client_flops"] // 3
-    assert alone["stages"]["distil student"] == 2 * student  # two that teach each other, and no teacher's answers
+    student = taught["stages"]["distill student"] - taught["client_flops"] // 3
+    assert alone["stages"]["distill student"] == 2 * student  # two that teach each other, and no teacher's answers
 
 
 STUDENT = Network(MlpSettings("mlp", "t", [3], "logits"), (1, 2, 2), 5)
@@ -128,7 +128,7 @@ def students(schedule: dict, teachers: int = 0, **changes) -> TrainStudents:
     settings = SimpleNamespace(epochs=9)
     part = SimpleNamespace(examples=("images", "11"))
     request = TrainStudents(
-        "distil", "server", STUDENT, part, part, {}, schedule, ((TEACHER, ("local", "x")),) * teachers, [], 1.0,
+        "distill", "server", STUDENT, part, part, {}, schedule, ((TEACHER, ("local", "x")),) * teachers, [], 1.0,
         settings, 0,
     )  # fmt: skip
     return dataclasses.replace(request, **changes)
@@ -144,15 +144,15 @@ def students(schedule: dict, teachers: int = 0, **changes) -> TrainStudents:
         (students({"kind": "average"}), 11 * 4 * 4 * S),
         (students({"kind": "snapshot"}), 11 * 4 * 4 * S),
         (students({"kind": "mutual", "students": 3}), 11 * 4 * 3 * 3 * S),
-        (PickStudent("picked", "student", ("distil", "x"), 0), 0),
+        (PickStudent("picked", "student", ("distill", "x"), 0), 0),
         (ReleaseRecords("records", "t", TEACHER, ("local", "x"), ("images", "17"), "top", None), 17 * T),
         (MakeImages("synthetic", "server", TEACHER, ("local", "x"), {}, None, [], [], 0), None),
     ],
 )
 def test_flops_of_stages(request_, flops):
     """Four epochs were trained of the nine that were asked for."""
-    artefact = SimpleNamespace(info={"epochs": [{}] * 4})
-    assert StageCounter(STORE).flops(request_, artefact) == flops
+    artifact = SimpleNamespace(info={"epochs": [{}] * 4})
+    assert StageCounter(STORE).flops(request_, artifact) == flops
 
 
 def test_records_are_sent_beside_the_model():

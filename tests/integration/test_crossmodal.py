@@ -6,29 +6,29 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.data.images.views import edges, grey, half_size, task_in_view, viewed_images
+from knot_runner.data.images.views import edges, gray, half_size, task_in_view, viewed_images
 from knot_runner.data.tasks import Images
-from knot_runner.engine.examples import normalised, stored_data
+from knot_runner.engine.examples import normalized, stored_data
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import request_key
-from knot_runner.methods.distil import distil, learner
-from knot_runner.methods.distil.students import Students
+from knot_runner.methods.distill import distill, learner
+from knot_runner.methods.distill.students import Students
 from knot_runner.models.network import build_network
 from knot_runner.models.taps import read_taps
-from tests.distil_runs import TINY_DISTIL, distil_federation, distil_job
+from tests.distill_runs import TINY_DISTILL, distill_federation, distill_job
 from tests.golden.messages import refuses
 from tests.runs import run
 from tests.tiny import replaced
 
-VIEWS = {"grey": [1, 8, 8], "edges": [1, 8, 8], "half": [3, 4, 4]}
+VIEWS = {"gray": [1, 8, 8], "edges": [1, 8, 8], "half": [3, 4, 4]}
 PIXELS = np.random.default_rng(0).random((5, 3, 6, 4)).astype(np.float32)
 
 
-def test_grey_weights_channels_and_half_size_averages_pixels():
+def test_gray_weights_channels_and_half_size_averages_pixels():
     primaries = np.eye(3, dtype=np.float32)[:, :, None, None]
-    np.testing.assert_allclose(grey(primaries).ravel(), [0.299, 0.587, 0.114], rtol=1e-6)
-    assert grey(PIXELS).shape == (5, 1, 6, 4)
-    assert (grey(PIXELS[:, :1]) == PIXELS[:, :1]).all()
+    np.testing.assert_allclose(gray(primaries).ravel(), [0.299, 0.587, 0.114], rtol=1e-6)
+    assert gray(PIXELS).shape == (5, 1, 6, 4)
+    assert (gray(PIXELS[:, :1]) == PIXELS[:, :1]).all()
     assert half_size(PIXELS).shape == (5, 3, 3, 2)
     assert half_size(PIXELS)[4, 1, 2, 1] == pytest.approx(PIXELS[4, 1, 4:6, 2:4].mean())
 
@@ -44,7 +44,7 @@ def sobel(image):
 
 
 def test_edges_are_sobels():
-    plain = grey(PIXELS)[:, 0].astype(np.float64)
+    plain = gray(PIXELS)[:, 0].astype(np.float64)
     np.testing.assert_allclose(edges(PIXELS)[:, 0], [sobel(image) for image in plain], atol=1e-6)
     step = np.zeros((1, 1, 4, 4), np.float32)
     step[..., 2:] = 1
@@ -62,7 +62,7 @@ def test_viewed_images_scales_integers_and_keeps_labels(view):
 
 
 def test_task_in_view_uses_view_mean_and_deviation(tmp_path):
-    task = distil_job(tmp_path, "method=kd").settings.task
+    task = distill_job(tmp_path, "method=kd").settings.task
     shown = viewed_images(Images(PIXELS, np.arange(5)), "half")
     own = task_in_view(task, shown)
     assert own.shape == [3, 3, 2]
@@ -75,18 +75,18 @@ def test_task_in_view_uses_view_mean_and_deviation(tmp_path):
 def planned(request, tmp_path_factory):
     """(View, job, store, federation, the student's request) of a tiny cross-modal distillation with a teacher."""
     out = tmp_path_factory.mktemp("view")
-    job, store, federation = distil_federation(out, "method=cross_modal", f"method.view={request.param}")
+    job, store, federation = distill_federation(out, "method=cross_modal", f"method.view={request.param}")
     network, teacher = federation.clients[0].network, ("local", "made")
     torch.manual_seed(0)
     store.put(*teacher, build_network(network).state_dict(), {})
     state = {"weights/teacher": "/".join(teacher)}
-    (asked,) = distil.plan(job.method, state, federation, 1)
+    (asked,) = distill.plan(job.method, state, federation, 1)
     return request.param, job, store, federation, asked
 
 
 def images_of(store, ref):
     data = stored_data(store.get(*ref).tensors())
-    return normalised(data, torch.arange(len(data.labels)), torch.float32), data.labels
+    return normalized(data, torch.arange(len(data.labels)), torch.float32), data.labels
 
 
 def test_student_sees_view_and_teacher_sees_images(planned):
@@ -123,8 +123,8 @@ def test_teacher_and_student_see_the_same_image(planned, most_bytes, monkeypatch
 
 def test_student_alone_matches_taught_start_and_batches(planned, tmp_path):
     view, _, store, _, taught = planned
-    job, other, federation = distil_federation(tmp_path, "method=student_alone", f"method.view={view}")
-    (alone,) = distil.plan(job.method, {}, federation, 0)
+    job, other, federation = distill_federation(tmp_path, "method=student_alone", f"method.view={view}")
+    (alone,) = distill.plan(job.method, {}, federation, 0)
     assert (alone.train, alone.valid, alone.originals) == (taught.train, taught.valid, None)
     assert federation.server.originals  # named, as there, though nobody reads them
     cpu = torch.device("cpu")
@@ -139,32 +139,32 @@ def test_student_alone_matches_taught_start_and_batches(planned, tmp_path):
 def test_request_key_includes_originals_of_views(planned, tmp_path):
     *_, asked = planned
     assert request_key(asked) != request_key(dataclasses.replace(asked, originals=None))
-    job, _, federation = distil_federation(tmp_path, "method=kd")
-    (plain,) = distil.plan(job.method, {"weights/teacher": "local/made"}, federation, 1)
+    job, _, federation = distill_federation(tmp_path, "method=kd")
+    (plain,) = distill.plan(job.method, {"weights/teacher": "local/made"}, federation, 1)
     assert plain.originals is None and federation.server.originals == {}
 
 
 def test_born_again_networks_all_see_view(tmp_path):
-    job, _, federation = distil_federation(tmp_path, "method=born_again", "method.view=edges")
-    state = {"weights/generation 1": "distil/made"}
-    (second,) = distil.plan(job.method, state, federation, 1)
+    job, _, federation = distill_federation(tmp_path, "method=born_again", "method.view=edges")
+    state = {"weights/generation 1": "distill/made"}
+    (second,) = distill.plan(job.method, state, federation, 1)
     ((network, _),) = second.teachers
     assert federation.server.originals and second.originals is None and network.inputs == (1, 8, 8)
 
 
 def test_teacher_is_measured_on_the_originals(tmp_path):
-    command = ["method=cross_modal", "method.view=half", "training.distil.epochs=1"]
-    result, plain = (run(tmp_path, *replaced(TINY_DISTIL, *words)).result for words in (command, ["method=kd"]))
+    command = ["method=cross_modal", "method.view=half", "training.distill.epochs=1"]
+    result, plain = (run(tmp_path, *replaced(TINY_DISTILL, *words)).result for words in (command, ["method=kd"]))
     assert result["baselines"]["teacher"] == plain["baselines"]["teacher"]
-    assert len(list((tmp_path / "artefacts" / "local").iterdir())) == 1  # one teacher for both
+    assert len(list((tmp_path / "artifacts" / "local").iterdir())) == 1  # one teacher for both
     assert set(result["terms"]) == {"ce", "kd", "hint"}
 
 
 @pytest.mark.parametrize("overrides", [
-    ["task.augment=crop_flip"], ["method.view=grey", "task.shape=[1,8,8]", "task.mean=[0]", "task.std=[1]"],
+    ["task.augment=crop_flip"], ["method.view=gray", "task.shape=[1,8,8]", "task.mean=[0]", "task.std=[1]"],
     ["method.view=half", "task.shape=[3,9,8]"], ["method.view=sepia"],
     ["method.view=edges", "task.shape=[2,8,8]", "task.mean=[0,0]", "task.std=[1,1]"],
 ])  # fmt: skip
 def test_views_that_do_not_fit_are_refused(overrides, tmp_path):
     with refuses():
-        distil_job(tmp_path, "method=cross_modal", *overrides)
+        distill_job(tmp_path, "method=cross_modal", *overrides)

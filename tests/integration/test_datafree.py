@@ -8,23 +8,23 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import build
-from knot_runner.config.settings.methods.distil import GeneratorSynthesis
-from knot_runner.engine.examples import normalised, stored_data
+from knot_runner.config.settings.methods.distill import GeneratorSynthesis
+from knot_runner.engine.examples import normalized, stored_data
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import request_key
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
-from knot_runner.methods.distil import distil
-from knot_runner.methods.distil.learner import OutputReader
-from knot_runner.methods.distil.synthesis import images
-from knot_runner.methods.distil.synthesis.images import GeneratedImages, generator_loss
+from knot_runner.methods.distill import distill
+from knot_runner.methods.distill.learner import OutputReader
+from knot_runner.methods.distill.synthesis import images
+from knot_runner.methods.distill.synthesis.images import GeneratedImages, generator_loss
 from knot_runner.models.network import build_network
 from knot_runner.util.errors import DivergedError
-from tests.distil_runs import TINY_DISTIL, distil_federation, distil_job
+from tests.distill_runs import TINY_DISTILL, distill_federation, distill_job
 from tests.golden.messages import refuses
 from tests.runs import run
 from tests.tiny import replaced
-from tests.unit.methods.distil_requests import Killed
+from tests.unit.methods.distill_requests import Killed
 
 KINDS = ["statistics", "records", "generator"]
 CPU = torch.device("cpu")
@@ -45,19 +45,19 @@ def free(kind: str) -> list[str]:
 def asked(request, tmp_path_factory):
     """(Store with a teacher's weights and records and no image, the request for images) of each kind."""
     out = tmp_path_factory.mktemp(request.param)
-    job, store, federation = distil_federation(out / "real", *free(request.param), *TINY_FREE)
+    job, store, federation = distill_federation(out / "real", *free(request.param), *TINY_FREE)
     torch.manual_seed(0)
     model = build_network(federation.clients[0].network)
     store.put("local", "made", model.state_dict(), {})
     state = {"weights/teacher": "local/made"}
     bare = Store(out / "bare")
     bare.put("local", "made", model.state_dict(), {})
-    (wanted,) = distil.plan(job.method, state, federation, 1)
+    (wanted,) = distill.plan(job.method, state, federation, 1)
     if request.param == "records":
         tensors, facts = wanted.carry_out(Place(store, CPU, None), out / "work", lambda *_: None)
         bare.put("records", request_key(wanted), tensors, facts)
         state["records"] = f"records/{request_key(wanted)}"
-        (wanted,) = distil.plan(job.method, state, federation, 2)
+        (wanted,) = distill.plan(job.method, state, federation, 2)
     return bare, wanted
 
 
@@ -65,11 +65,11 @@ def made(request, store, folder, report=lambda *_: None):
     return request.carry_out(Place(store, CPU, None), folder, report)
 
 
-def labelled_by(request, store):
+def labeled_by(request, store):
     """The teacher, and a function: made images as it reads them."""
     model = build_network(request.network).eval()
     model.load_state_dict(store.get("local", "made").tensors())
-    return model, lambda found: normalised(stored_data(found), torch.arange(25), torch.float32)
+    return model, lambda found: normalized(stored_data(found), torch.arange(25), torch.float32)
 
 
 RELEASED = {"generator": "nothing", "records": "all", "statistics": "statistics in the weights"}
@@ -87,7 +87,7 @@ def test_images_come_from_weights_and_records_alone(asked, tmp_path):
     if kind != "generator":  # from noise that goes beyond black and white
         assert pixels.min() < 0.01 and pixels.max() > 0.99
     assert facts["images"] == 25 and math.isfinite(facts["loss"])
-    model, read = labelled_by(request, store)
+    model, read = labeled_by(request, store)
     assert (model(x=read(found)).argmax(1) == found["labels"]).all()
     assert found["mean"].tolist() == [0.4914, 0.4822, 0.4465] and found["std"].tolist() == [0.247, 0.2435, 0.2616]
     released = facts["released"]
@@ -139,19 +139,19 @@ def test_images_become_what_they_are_to_be(asked, tmp_path):
     if request.synthesis["kind"] == "statistics":
         weights = {"statistics": 0.0, "tv": 0.0, "l2": 0.0, **changes[1]}
         classes = dataclasses.replace(request, synthesis={**request.synthesis, **weights})
-        model, read = labelled_by(request, store)
+        model, read = labeled_by(request, store)
         x = read(made(classes, store, tmp_path / "classes")[0])
         found = [F.cross_entropy(model(x=x), (torch.arange(25) + shift) % 10) for shift in range(10)]
         assert min(found) == found[0] < min(found[1:]) - 0.3
 
 
 @pytest.mark.parametrize("asked", ["statistics", "records"], indirect=True)
-def test_optimised_images_cycle_through_classes(asked, monkeypatch, tmp_path):
+def test_optimized_images_cycle_through_classes(asked, monkeypatch, tmp_path):
     store, request = asked
     request, seen = dataclasses.replace(request, synthesis={**request.synthesis, "batch": 8, "steps": 1}), []
-    loss = images.OptimisedImages._loss
+    loss = images.OptimizedImages._loss
     monkeypatch.setattr(
-        images.OptimisedImages, "_loss", lambda self, x, labels, *more: seen.extend(labels.tolist()) or loss(
+        images.OptimizedImages, "_loss", lambda self, x, labels, *more: seen.extend(labels.tolist()) or loss(
             self, x, labels, *more
         )
     )  # fmt: skip
@@ -160,7 +160,7 @@ def test_optimised_images_cycle_through_classes(asked, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("asked", ["generator"], indirect=True)
-def test_generator_steps_are_on_normalised_images(asked):
+def test_generator_steps_are_on_normalized_images(asked):
     _, request = asked
     hp = build(GeneratorSynthesis, {**request.synthesis, "steps": 1}, "method.synthesis")
     model = build_network(request.network).eval()
@@ -183,15 +183,15 @@ def test_infinite_loss_ends_synthesis(asked, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_student_reads_made_images_alone(kind, tmp_path):
-    job, _, federation = distil_federation(tmp_path, *free(kind), *TINY_FREE)
+    job, _, federation = distill_federation(tmp_path, *free(kind), *TINY_FREE)
     state = {"weights/teacher": "local/made", "records": "records/r", "synthetic": "synthetic/s"}
-    (student,) = distil.plan(job.method, state, federation, 3)
+    (student,) = distill.plan(job.method, state, federation, 3)
     assert student.train.examples == student.valid.examples == ("synthetic", "s")
 
 
 def test_run_records_what_was_released(tmp_path):
-    command = [*free("records"), "method.synthesis.records=top", "training.distil.select=best", *TINY_FREE]
-    result = run(tmp_path, *replaced(TINY_DISTIL, *command)).result
+    command = [*free("records"), "method.synthesis.records=top", "training.distill.select=best", *TINY_FREE]
+    result = run(tmp_path, *replaced(TINY_DISTILL, *command)).result
     assert result["synthesis"]["released"] == {"kind": "top", "floats": 1100, "bytes": 4400}
     assert result["synthesis"]["images"] == 25 and set(result["terms"]) == {"kd"}
     assert result["selected_on"] == "generated"
@@ -204,4 +204,4 @@ def test_run_records_what_was_released(tmp_path):
 ])  # fmt: skip
 def test_synthesis_that_does_not_fit_is_refused(overrides, tmp_path):
     with refuses():
-        distil_job(tmp_path, *free("statistics"), *overrides)
+        distill_job(tmp_path, *free("statistics"), *overrides)

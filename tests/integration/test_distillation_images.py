@@ -38,11 +38,11 @@ def test_knot_on_images_matches_float64_loop(loss, weighting, tmp_path):
     overrides = [f"method={loss}_{weighting}"]
     if weighting == "e":  # biases from what they are said to be from
         overrides += ["method.bias.noise=shuffled", "seed=1"]
-    if loss == "sinkhorn":  # regularised, since the gradient of the limit jumps where p passes q
+    if loss == "sinkhorn":  # regularized, since the gradient of the limit jumps where p passes q
         overrides += ["task.geometry=superclasses", "method.loss.solver=newton", "method.loss.epsilon=0.5"]
     made = run(tmp_path, *replaced(TINY_PARTIES, *overrides)).tensors("predictions")
     found, before = (made[f"{when}server.probabilities"].numpy() for when in ("", "before/"))
-    assert np.abs(found - before).max() > 0.02  # it has learnt
+    assert np.abs(found - before).max() > 0.02  # it has learned
     np.testing.assert_allclose(found, plain(*overrides), atol=5e-6)
 
 
@@ -67,7 +67,7 @@ def test_random_images_of_a_noise(noise, dtype):
 
 @pytest.mark.parametrize("overrides", [
     ["partition.server=0.6", "partition.transfer=0.5"], ["partition.server=1.5"], ["method.loss.solver=line"],
-    ["partition.clients=200"], ["training.distil.max_length=9"], ["model=bert_tiny"],
+    ["partition.clients=200"], ["training.distill.max_length=9"], ["model=bert_tiny"],
 ], ids=" ".join)  # fmt: skip
 def test_image_distillation_rejects_invalid_settings(overrides, tmp_path):
     with refuses():
@@ -80,9 +80,9 @@ def test_augmentation_applies_to_teachers_only(tmp_path):
     for place, words in zip(places, ([], ["task.augment=crop_flip"]), strict=True):
         run(place, *replaced(TINY_PARTIES, *words))
     for stage in ("local", "pretrain"):
-        assert len({path.name for place in places for path in (place / "artefacts" / stage).iterdir()}) == (
+        assert len({path.name for place in places for path in (place / "artifacts" / stage).iterdir()}) == (
             6 if stage == "local" else 2
         )
-    found = [next((place / "artefacts" / "distil").glob("*/info.json")) for place in places]
+    found = [next((place / "artifacts" / "distill").glob("*/info.json")) for place in places]
     losses = [[row["loss"] for row in json.loads(file.read_text())["epochs"]] for file in found]
     assert losses[0] != losses[1]

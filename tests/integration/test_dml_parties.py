@@ -45,9 +45,9 @@ def test_dml_parties_measures_each_party_on_own_test(texts):
 @pytest.mark.thorough
 def test_dml_parties_shares_local_models_with_knot(texts):
     out = texts.folder.parents[2]
-    there = set((out / "artefacts" / "local").iterdir())
+    there = set((out / "artifacts" / "local").iterdir())
     other = run(out, *BIASED, "method=entropy_a").result
-    assert set((out / "artefacts" / "local").iterdir()) == there
+    assert set((out / "artifacts" / "local").iterdir()) == there
     assert other["baselines"] == texts.result["baselines"] and "parties" not in other
 
 
@@ -69,4 +69,4 @@ def test_global_model_may_stand_apart(texts):
 def test_dml_parties_rejects_invalid_settings(words, tmp_path):
     with refuses():
         run(tmp_path, *words)
-    assert not list(tmp_path.glob("artefacts/local/*"))
+    assert not list(tmp_path.glob("artifacts/local/*"))

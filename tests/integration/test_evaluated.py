@@ -23,8 +23,8 @@ from tests.unit.report.made_runs import FederatedFactory, shown
 ONE, OWN, CLUSTERS = "global", "personalized", "clusters"
 PRIVATE = {"unit": "client", "rate": 0.5, "noise_multiplier": 1.0, "clip_norm": 1.0, "rounds": 3, "clipped": None,
            "accountant": "x", "median_norm": None}  # fmt: skip
-POISSON = {**PRIVATE, "neighbours": "add or remove", "sampling": "poisson", "delta": 0.01, "epsilon": 1.2}
-FIXED = {**PRIVATE, "neighbours": "replace", "sampling": "fixed", "delta": 0.01, "epsilon": 7.3}
+POISSON = {**PRIVATE, "neighbors": "add or remove", "sampling": "poisson", "delta": 0.01, "epsilon": 1.2}
+FIXED = {**PRIVATE, "neighbors": "replace", "sampling": "fixed", "delta": 0.01, "epsilon": 7.3}
 
 #: Methods of a plug-in: local training's and FedAvg's functions under names of its own.
 PLUGIN = """
@@ -87,7 +87,7 @@ def test_federated_results_name_measured_models(tmp_path, capsys, plugin, words,
 def test_distillation_results_name_measured_models(tmp_path, capsys, method, expected):
     command = replaced(TINY_PARTIES, f"method={method}")
     if method != "sinkhorn_e":
-        command = [word for word in command if not word.startswith(("method.bias", "training.distil.lr"))]
+        command = [word for word in command if not word.startswith(("method.bias", "training.distill.lr"))]
     assert run(tmp_path, capsys, *command)["evaluated"] == expected
 
 
@@ -138,7 +138,7 @@ def test_grid_table_separates_epsilon_by_relation_and_delta(tmp_path, spent):
         jobs.append(factory.write(job, [0.5], metrics=measured, privacy=privacy))
     table = build_table(jobs, None, ["epsilon", "accuracy"], kind="grid")
     own = [group for group in table.groups if group.metric_name == "epsilon"]
-    heads = [f"epsilon ({one['neighbours']}, delta {one['delta']:g})" for one in spent]
+    heads = [f"epsilon ({one['neighbors']}, delta {one['delta']:g})" for one in spent]
     assert [group.heading(0) for group in own] == heads
     means = [[row.cells[group.key][0].mean for group in own] for row in table.rows]
     assert means == [[one["epsilon"] if i == j else None for j in range(len(own))] for i, one in enumerate(spent)]
@@ -218,7 +218,7 @@ IID += ["partition=iid", "partition.clients=6", "training.lr=0.1"]
 
 
 @pytest.mark.parametrize("words", [
-    [*IID, "method=soup", "method.personalisation.epochs=2", "method.personalisation.saves=2"],
+    [*IID, "method=soup", "method.personalization.epochs=2", "method.personalization.saves=2"],
     [*IID, "method=fedsoup"], TINY_PARTIES,
 ], ids=["soup", "fedsoup", "KNOT"])  # fmt: skip
 def test_labels_of_test_examples_select_nothing(words, tmp_path):
@@ -234,9 +234,9 @@ def test_labels_of_test_examples_select_nothing(words, tmp_path):
 
 
 @pytest.mark.parametrize("words", [TINY_TAUGHT, TINY_PARTIES], ids=["kd", "KNOT"])
-@pytest.mark.parametrize("stage", ["distil", None])
+@pytest.mark.parametrize("stage", ["distill", None])
 def test_distillation_holds_out_examples_only_to_select(words, stage, tmp_path):
-    selects = [f"training.{name}.select={'best' if name == stage else 'last'}" for name in ("local", "distil")]
+    selects = [f"training.{name}.select={'best' if name == stage else 'last'}" for name in ("local", "distill")]
     command = [*replaced(words), "training.pretrain.select=last", *selects, f"paths.out={tmp_path}"]
     (job,), _ = compose_all(command)
     assert main(command) == 0

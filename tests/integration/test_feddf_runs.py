@@ -12,8 +12,8 @@ from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_TEXTS, replaced
 # ----------------------------------------------------------------------------------------------------- the examples
 
 
-def test_feddf_transfer_images_are_held_out_unlabelled(tmp_path):
-    words = replaced(TINY_IMAGES, *FEDDF_SINKHORN_E, "method.distil.bias.images=30")
+def test_feddf_transfer_images_are_held_out_unlabeled(tmp_path):
+    words = replaced(TINY_IMAGES, *FEDDF_SINKHORN_E, "method.distill.bias.images=30")
     made = setup_of(tmp_path, words)
     transfer, random = made.federation.transfer.train, made.federation.random
     clients = torch.cat(made.federation.rows("train"))
@@ -31,7 +31,7 @@ def test_feddf_transfer_images_are_held_out_unlabelled(tmp_path):
     assert torch.equal(again.data.pixels, made.data.pixels)
     assert not torch.equal(other.federation.transfer.train, transfer)
     assert not torch.equal(other.data.pixels[300:], made.data.pixels[300:])
-    assert any("60 of 300 training examples are at no client, unlabelled" in note for note in made.notes)
+    assert any("60 of 300 training examples are at no client, unlabeled" in note for note in made.notes)
 
 
 def test_feddf_uses_tree_solver_for_tree_geometry():
@@ -40,10 +40,10 @@ def test_feddf_uses_tree_solver_for_tree_geometry():
     for more, solver in (
         ([], "tree"),
         (["task.geometry=superclasses"], "tree"),
-        (["method.distil.loss.solver=newton"], "newton"),
+        (["method.distill.loss.solver=newton"], "newton"),
     ):
         (job,) = compose_jobs([*words, *more], None)
-        assert job.method.distil.loss["solver"] == solver
+        assert job.method.distill.loss["solver"] == solver
 
 
 def test_partition_transfer_gives_fedavg_same_clients_as_feddf(tmp_path):
@@ -57,8 +57,8 @@ def test_partition_transfer_gives_fedavg_same_clients_as_feddf(tmp_path):
     assert sum(map(len, plain.federation.rows("train"))) == 300 and plain.held_out == 0
 
 
-def test_feddf_distils_texts_on_task_transfer_set(tmp_path):
-    small = [*FEDDF_SINKHORN_E, "method.distil.bias.texts=7", "method.distil.bias.tokens=9"]
+def test_feddf_distills_texts_on_task_transfer_set(tmp_path):
+    small = [*FEDDF_SINKHORN_E, "method.distill.bias.texts=7", "method.distill.bias.tokens=9"]
     made = setup_of(tmp_path, [*TINY_TEXTS, *small])
     federation, texts = made.federation, made.data.texts
     (own,) = (data for data in made.task.whole.datasets.values() if data.role == "transfer")
@@ -80,11 +80,11 @@ def test_feddf_distils_texts_on_task_transfer_set(tmp_path):
 def test_feddf_records_what_distillation_gains(tmp_path, capsys):
     result, rows, _ = run(tmp_path, *TINY_FEDDF)
     assert "distilled in 3 rounds: accuracy " in capsys.readouterr().out
-    assert all(row["distil_after"] == pytest.approx(row["accuracy"]) for row in rows)
-    gains = [row["distil_after"] - row["distil_before"] for row in rows]
+    assert all(row["distill_after"] == pytest.approx(row["accuracy"]) for row in rows)
+    gains = [row["distill_after"] - row["distill_before"] for row in rows]
     assert result["distilled"] == {
-        "rounds": 3, "loss": rows[-1]["distil_loss"], "before": rows[-1]["distil_before"],
-        "after": rows[-1]["distil_after"], "gain": pytest.approx(sum(gains) / 3),
+        "rounds": 3, "loss": rows[-1]["distill_loss"], "before": rows[-1]["distill_before"],
+        "after": rows[-1]["distill_after"], "gain": pytest.approx(sum(gains) / 3),
     }  # fmt: skip
     assert result["datasets"]["train"] == 240
 
@@ -94,12 +94,12 @@ def test_feddf_records_what_distillation_gains(tmp_path, capsys):
     "course", [["schedule=cosine"], ["valid=0.3", "check=2", "patience=4"]], ids=["cosine", "valid"]
 )
 def test_engines_agree_on_feddf_schedule_and_validation(course, tmp_path):
-    small = [*course, "optimiser=sgd", "lr=12.0", "epochs=9", "batch=16"]
-    check_engines_agree(["method=feddf", "training.rounds=2", *(f"method.distil.{word}" for word in small)], tmp_path)
+    small = [*course, "optimizer=sgd", "lr=12.0", "epochs=9", "batch=16"]
+    check_engines_agree(["method=feddf", "training.rounds=2", *(f"method.distill.{word}" for word in small)], tmp_path)
 
 
 def test_feddf_divergence_names_the_server(tmp_path, capsys):
-    assert main([*TINY_FEDDF, "method.distil.optimiser=sgd", "method.distil.lr=1e30", f"paths.out={tmp_path}"]) == 1
-    assert "diverged in round 1 at the server: its weights are not finite; a smaller method.distil.lr would" in (
+    assert main([*TINY_FEDDF, "method.distill.optimizer=sgd", "method.distill.lr=1e30", f"paths.out={tmp_path}"]) == 1
+    assert "diverged in round 1 at the server: its weights are not finite; a smaller method.distill.lr would" in (
         " ".join(capsys.readouterr().err.split())
     )

@@ -5,7 +5,7 @@ import pytest
 from tests.golden.messages import refused
 from tests.tiny import CLIPPED, CLUSTERED_IMAGES, FEDDF_RKD, TINY_IMAGES, TINY_TEXTS
 
-KIND = "+base/personalisation@method.personalisation"
+KIND = "+base/personalization@method.personalization"
 #: What is refused of a small run.
 REFUSED = [
     *((TINY_IMAGES, words) for words in [
@@ -44,9 +44,9 @@ REFUSED = [
         ["method=fedala", "method.algorithm=apfl"],
         # methods that exchange logits, and clients' own architectures
         ["method=feddistill", "method.labels=null"],
-        ["method=feddistill", "method.server.optimiser=adam"], ["method=feddistill", "method.algorithm=fedavg"],
+        ["method=feddistill", "method.server.optimizer=adam"], ["method=feddistill", "method.algorithm=fedavg"],
         ["method=feddf", "method.algorithm=feddistill"], 
-        ["method=fedmd", "method.distil=null"], ["method=fedmd", "method.server.optimiser=momentum"],
+        ["method=fedmd", "method.distill=null"], ["method=fedmd", "method.server.optimizer=momentum"],
         ["method=fedavg", "+method.models=[cnn_4,cnn_8]"], ["method=fedrep", "+method.models=[cnn_4]"],
         ["method=fedmd", "method.models=[cnn_5]"], ["method=fedmd", "method.models=[cnn_4,bert_tiny]"],
         ["method=local", "method.models=[cnn_4,cnn_4]"], ["method=fedmd", "method.models=[3]"],
@@ -57,52 +57,52 @@ REFUSED = [
         ["method=fedgen", "method.generator.decay=0"], ["method=fedgen", "method.generator.batch=1"],
         ["method=fedgen", "method.generator.alpha=-1"],
         ["method=fedgen", "model.output=softmax"],
-        # personalisation
-        [f"{KIND}=cossim", "method.personalisation.cutoff=1"],
-        [f"{KIND}=cossim", "method.personalisation.form=mean"],
-        [f"{KIND}=transfer_matrix", "method.personalisation.saves=7"],
-        [f"{KIND}=transfer_matrix", "method.personalisation.select=valid"],
-        [f"{KIND}=landscape", "method.personalisation.between=[4]"],
-        [f"{KIND}=landscape", "method.personalisation.between=[4,10]"],
-        [f"{KIND}=landscape", "method.personalisation.grid=2"],
+        # personalization
+        [f"{KIND}=cossim", "method.personalization.cutoff=1"],
+        [f"{KIND}=cossim", "method.personalization.form=mean"],
+        [f"{KIND}=transfer_matrix", "method.personalization.saves=7"],
+        [f"{KIND}=transfer_matrix", "method.personalization.select=valid"],
+        [f"{KIND}=landscape", "method.personalization.between=[4]"],
+        [f"{KIND}=landscape", "method.personalization.between=[4,10]"],
+        [f"{KIND}=landscape", "method.personalization.grid=2"],
         ["partition.alter=rotate"], ["method=temperature_probe", "partition.alter=noise"],
         ["partition=manual", "partition.clients=6", "partition.alter=shift"],
         ["method=finetune", "training.target=0.5", "training.stop_at_target=true"], ["task=sa", "evaluate.matrix=end"],
         ["method=clustered_fedavg", "method.clustering.clusters=2", "partition.unseen=0.3"],
     ]),
     *(([*TINY_IMAGES, "method=soup"], words) for words in [
-        ["method.personalisation.alphas=[0,1.5]"], ["method.personalisation.alphas=[]"],
-        ["method.personalisation.saves=3"], ["method.personalisation.kind=soupe"],
-        ["method.personalisation.learning_rate=1"], ["partition=centralised"], ["partition.server=0.2"],
+        ["method.personalization.alphas=[0,1.5]"], ["method.personalization.alphas=[]"],
+        ["method.personalization.saves=3"], ["method.personalization.kind=soupe"],
+        ["method.personalization.learning_rate=1"], ["partition=centralized"], ["partition.server=0.2"],
         ["partition.unseen=0.99"],
     ]),
     *(([*TINY_IMAGES, "method=feddf"], words) for words in [
         ["partition.transfer=0"], ["partition.transfer=1"], ["partition.transfer=0.999"],
         ["partition.transfer=0.97", "partition=iid", "partition.clients=20"], ["partition.server=0.2"],
-        ["method.distil.loss.name=entropi"], ["method.distil.loss.form=kll"], ["~method.distil.loss.name"],
-        ["method.distil.loss.name={a:1}"], ["method.distil.loss.name=inf"],
-        ["method.distil.weighting=F"], ["method.distil.ensemble=all"], ["method.distil.momentum=0.5"],
-        ["method.distil.lr=0"], ["method.distil.valid=1"], ["method.distil.valid=0.001"],
-        ["method.distil.schedule=step"],
-        ["method.distil.epochs=0"], ["method.distil.steps=0"], ["method.distil.every=0"], ["method.algorithm=local"],
+        ["method.distill.loss.name=entropi"], ["method.distill.loss.form=kll"], ["~method.distill.loss.name"],
+        ["method.distill.loss.name={a:1}"], ["method.distill.loss.name=inf"],
+        ["method.distill.weighting=F"], ["method.distill.ensemble=all"], ["method.distill.momentum=0.5"],
+        ["method.distill.lr=0"], ["method.distill.valid=1"], ["method.distill.valid=0.001"],
+        ["method.distill.schedule=step"],
+        ["method.distill.epochs=0"], ["method.distill.steps=0"], ["method.distill.every=0"], ["method.algorithm=local"],
         ["task=erc", "training=texts", "partition=natural", "partition.transfer=0.2"],
     ]),
     *((CLUSTERED_IMAGES, words) for words in [
         ["method.clustering.clusters=11"], ["method.clustering.graph=sparse10"], ["method.clustering.graph=nearest"],
         ["method.clustering.scale=0.001"],
-        ["method.algorithm=scaffold"], ["training.participants=20"], ["partition=centralised"],
+        ["method.algorithm=scaffold"], ["training.participants=20"], ["partition=centralized"],
     ]),
     *((CLIPPED, words) for words in [
         ["method=local"], ["method=feddistill", "privacy.sampling=fixed"],
         ["method=fedmd", "partition.transfer=0.2", "privacy.sampling=fixed"],
         ["method=fedgen", "privacy.label_scale=0"],
         ["method=fedmd", "partition.transfer=0.2", "privacy.clip_logits=-1"],
-        ["method=fedmd", "partition.transfer=0.2", "method.distil.ensemble=each"],
+        ["method=fedmd", "partition.transfer=0.2", "method.distill.ensemble=each"],
         ["method=scaffold", "privacy.sampling=fixed"], ["method=fedper", "privacy.sampling=fixed"],
         ["method=fedsoup", "privacy.sampling=fixed"],
-        ["method=feddf", "partition.transfer=0.2", "method.distil.weighting=E"],
+        ["method=feddf", "partition.transfer=0.2", "method.distill.weighting=E"],
         [*FEDDF_RKD, "partition.transfer=0.3", "model.hidden=[8]"], ["method=clustered_fedavg"],
-        ["method.aggregation=weighted"], ["partition=centralised"], ["method=kd"],
+        ["method.aggregation=weighted"], ["partition=centralized"], ["method=kd"],
         ["model=resnet8", "task.shape=[1,16,16]"], ["privacy.epsilon=3"], ["privacy.noise_multiplier=null"],
         ["privacy.noise_multiplier=1", "privacy.clip_norm=null"], ["privacy.noise_multiplier=0.001"],
         ["privacy.clip_norm=0"], ["privacy.delta=1"], ["privacy.sampling=shuffle"],
@@ -125,5 +125,5 @@ def test_federated_run_rejects_invalid_input(small, arguments, tmp_path, capsys)
     if "task" in given:
         words = [word for word in words if word.startswith(("hardware.", "method=", "privacy="))]
     refused(capsys, *words, *arguments, f"paths.out={tmp_path}")
-    left = [path for path in tmp_path.rglob("*") if "artefacts" not in path.parts]
+    left = [path for path in tmp_path.rglob("*") if "artifacts" not in path.parts]
     assert not [p for p in left if p.suffix in (".json", ".jsonl", ".yaml", ".tmp", ".safetensors")]

@@ -30,7 +30,7 @@ SPEC = ModelSettings(
 NETWORK, CPU = Network(SPEC, 60, 3), torch.device("cpu")
 METHODS = {
     "fedavg_chill": ["method.temperature=0.25"],
-    "scaffold": ["training.optimiser=sgd", "training.lr=0.05", "training.weight_decay=0"],
+    "scaffold": ["training.optimizer=sgd", "training.lr=0.05", "training.weight_decay=0"],
     "fedrep": ["training.epochs=2", "method.head_epochs=1"],
 }
 
@@ -55,25 +55,25 @@ def plain_training(asked, data):
     """A textbook loop in the engine's batch order, with dropout; the final weights and the mean loss."""
     model = build_network(NETWORK).double()
     flat.load_flat(model, flat.layout_of(NETWORK), asked.start.weights, asked.start.buffers)
-    kind = torch.optim.AdamW if asked.recipe.optimiser == "adamw" else torch.optim.SGD
-    optimiser = kind(model.parameters(), lr=asked.recipe.lr, weight_decay=asked.recipe.weight_decay)
+    kind = torch.optim.AdamW if asked.recipe.optimizer == "adamw" else torch.optim.SGD
+    optimizer = kind(model.parameters(), lr=asked.recipe.lr, weight_decay=asked.recipe.weight_decay)
     draws, losses = generator(7, "local", 1, asked.client), []
     torch.manual_seed(keyed(7, "dropout", 1, asked.client))
     for _ in range(2):
         for part in batches(data.texts.lengths[asked.rows], 8, draws):
             logits = model.train()(**data.texts.batch(asked.rows[part]))
             loss = F.cross_entropy(logits / 0.5, data.labels[asked.rows[part]])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             losses.append(float(loss.detach()))
     return flat.flat_vectors(model)[0], np.mean(losses)
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
-def test_loop_engine_matches_plain_training_on_texts(optimiser):
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_loop_engine_matches_plain_training_on_texts(optimizer):
     torch.set_num_threads(1)
-    data, asked = texts(60, 0), request(1, optimiser=optimiser, weight_decay=0.1)
+    data, asked = texts(60, 0), request(1, optimizer=optimizer, weight_decay=0.1)
     asked = replace(asked, start=replace(asked.start, weights=asked.start.weights.double()))
     (found,) = Loop(NETWORK, data, texts(10, 1), CPU, torch.float64).train([asked])
     weights, loss = plain_training(asked, data)
@@ -91,7 +91,7 @@ def test_epoch_drops_last_partial_batch_on_request():
 
 @pytest.mark.thorough
 def test_lean_matches_loop_and_preserves_rng_state():
-    data, cohort = (texts(60, 0), texts(10, 1)), [request(client, optimiser="adamw") for client in range(3)]
+    data, cohort = (texts(60, 0), texts(10, 1)), [request(client, optimizer="adamw") for client in range(3)]
     wanted = Loop(NETWORK, *data, CPU, torch.float32).train(cohort)
     before = torch.get_rng_state()
     for workers in (1, 2):

@@ -13,7 +13,7 @@ from knot_runner.pipelines.distillation import inspect_distillation
 from knot_runner.pipelines.parties import finished_teachers
 from knot_runner.pipelines.parties.setup import make_federation
 from tests.contents import write_content
-from tests.distil_runs import SMALL_TEXTS
+from tests.distill_runs import SMALL_TEXTS
 from tests.golden.messages import refuses
 from tests.runs import run
 from tests.tiny import TINY_PARTIES, TINY_TAUGHT, replaced
@@ -64,7 +64,7 @@ def test_federated_run_teaches_by_its_own_scores(federated):
     own = federated.result["metrics"]
     assert found["baselines"]["teacher"]["accuracy"] == own["accuracy"]["ALL"]
     assert found["baselines"]["teacher"]["f1"] == pytest.approx(own["f1"]["ALL"])
-    assert set(found["kept_epochs"]) == {"distil student"}
+    assert set(found["kept_epochs"]) == {"distill student"}
 
 
 @pytest.mark.thorough
@@ -75,7 +75,7 @@ def test_finished_runs_teach_beside_new_teacher(tmp_path):
     for name, record, party in (("teacher 1", student, "ALL"), ("teacher 2", server, "server")):
         wanted = {key: own[party] for key, own in record.result["metrics"].items()}
         assert found["baselines"][name] == pytest.approx(wanted)
-    assert set(found["kept_epochs"]) == {"local teacher 3", "distil student"}
+    assert set(found["kept_epochs"]) == {"local teacher 3", "distill student"}
 
 
 def test_run_id_depends_on_teacher_weights_not_location(federated, tmp_path):
@@ -97,7 +97,7 @@ def test_teacher_of_other_test_examples_is_refused(federated, tmp_path):
     other = taught(federated.folder, "task.cut_seed=5")
     with refuses():
         run(tmp_path, *other)
-    assert not list(tmp_path.glob("artefacts/*/*/tensors.safetensors"))  # nothing was trained
+    assert not list(tmp_path.glob("artifacts/*/*/tensors.safetensors"))  # nothing was trained
     with refuses():
         inspect_distillation(context_of(*other))  # as check does
 

@@ -62,10 +62,10 @@ def test_fleet_of_one_cluster_equals_unclustered_fleet(tmp_path):
     assert not any("fleet/" in name for name in kept)  # what those who still train were sent
 
 
-def test_personalisation_continues_from_fleet_rounds(tmp_path):
+def test_personalization_continues_from_fleet_rounds(tmp_path):
     """Its temperatures are those of the rounds, so that it has to know who is slow."""
     slow = "method.stragglers={share:0.5,temperature:0.5,epochs:1,by:speed}"
-    small = ["method.personalisation.lr=0.05", "method.personalisation.epochs=2", "method.personalisation.saves=2"]
+    small = ["method.personalization.lr=0.05", "method.personalization.epochs=2", "method.personalization.saves=2"]
     words = replaced(FLEET, "method=finetune", *small, slow, "training.rounds=2")
     result, rows, _ = run(tmp_path, *words)
-    assert "personalisation" in result and result["fleet"]["clock"] == rows[-1]["clock"]
+    assert "personalization" in result and result["fleet"]["clock"] == rows[-1]["clock"]

@@ -11,7 +11,7 @@ from tests.gld23k import write_gld23k
 NARROW = ["model.width=0.1", "model.last=8", "model.groups=4"]
 SHORT = ["training.rounds=1", "training.epochs=1", "training.participants=3", "training.batch=2",
          "training.evaluate_every=1", "hardware.workers=1"]  # fmt: skip
-OWN = ["method.personalisation.epochs=1", "method.personalisation.saves=1", "method.personalisation.alphas=[0,0.5,1]"]
+OWN = ["method.personalization.epochs=1", "method.personalization.saves=1", "method.personalization.alphas=[0,0.5,1]"]
 
 
 @pytest.mark.thorough
@@ -22,7 +22,7 @@ def test_gld23k_preset_runs_on_twelve_images(tmp_path, capsys):
     (folder,) = (path.parent for path in out.glob("*/*/*/result.json"))
     result = json.loads((folder / "result.json").read_text())
     assert (result["task"], result["model"], result["method"]) == ("gld23k", "mobilenet_v2_gn", "soup")
-    assert result["clients"] == 3 and [point["alpha"] for point in result["personalisation"]["points"]][-3:] == [
+    assert result["clients"] == 3 and [point["alpha"] for point in result["personalization"]["points"]][-3:] == [
         0,
         0.5,
         1,

@@ -52,7 +52,7 @@ def read(monkeypatch):
     return counted
 
 
-KD = ["method=kd", "training=kd", "training.local.epochs=1", "training.distil.epochs=1", "model=cnn_4"]
+KD = ["method=kd", "training=kd", "training.local.epochs=1", "training.distill.epochs=1", "model=cnn_4"]
 COSTLY = ["method=coreset", "method.participants=3", "method.fedwad.support=5", "method.epochs=2"]
 TASK = [words for words in TINY if words.startswith("task")]
 
@@ -64,7 +64,7 @@ def test_run_on_kept_images_equals_fresh_read(tmp_path, monkeypatch, read, small
     with monkeypatch.context() as patch:
         patch.setattr(kept_images, "SLOW", 1e9)
         wanted = again(tmp_path, out="never", small=small)
-    assert not (tmp_path / "never" / "artefacts" / "images_read").exists()
+    assert not (tmp_path / "never" / "artifacts" / "images_read").exists()
     for workers in ([], [], ["hardware.workers=2"] if small is TINY else []):
         assert again(tmp_path, *workers, small=small) == wanted
     assert read == [1]
@@ -83,7 +83,7 @@ def test_run_rereads_kept_images_of_changed_files(tmp_path, read):
 def test_damaged_kept_images_are_read_again(tmp_path, read, capsys):
     written(tmp_path / "data")
     wanted = again(tmp_path)
-    (kept,) = tmp_path.glob("kept/artefacts/images_read/*/tensors.safetensors")
+    (kept,) = tmp_path.glob("kept/artifacts/images_read/*/tensors.safetensors")
     content = bytearray(kept.read_bytes())
     content[-1] ^= 1
     kept.write_bytes(content)

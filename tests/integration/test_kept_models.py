@@ -88,7 +88,7 @@ def test_kept_models_predict_from_run_folder_alone(tmp_path):
         alone = folder / "alone" / run.name
         alone.parent.mkdir()
         run.rename(alone)
-        shutil.rmtree(folder / "out")  # artefacts, such as those of stages
+        shutil.rmtree(folder / "out")  # artifacts, such as those of stages
         write_inputs(works, alone, folder)
         expected[folder] = (name, works, load_file(alone / "predictions.safetensors"))
 
@@ -118,7 +118,7 @@ def test_damaged_or_missing_model_file_is_named(file, tmp_path):
 
 
 def test_oversized_personal_models_are_measured_but_not_kept(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("knot_runner.pipelines.personalisation.personalised.MODELS_BYTES", 1000)
+    monkeypatch.setattr("knot_runner.pipelines.personalization.personalized.MODELS_BYTES", 1000)
     words = [*TINY_IMAGES, "method=soup", f"paths.out={tmp_path}"]
     assert main(words) == 0 and "own models are measured and not kept" in capsys.readouterr().err
     (path,) = tmp_path.glob("*/*/*/result.json")

@@ -32,7 +32,7 @@ def test_matrix_run_resumes_from_commit_between_pairs(tmp_path, monkeypatch):
         patch.setattr(commits.Commits, "save", dying)
         patch.setattr(commits.Commits, "due", lambda self: True)
         run(tmp_path / "killed", *CLIENTS)
-    (record,) = tmp_path.glob("killed/artefacts/distances/*/commit.json")
+    (record,) = tmp_path.glob("killed/artifacts/distances/*/commit.json")
     state = load_file(record.parent / json.loads(record.read_text())["file"])["matrix"]
     committed = set(map(tuple, np.argwhere(np.isfinite(state)).tolist()))
     compute, known = matrix.distance_matrix, []

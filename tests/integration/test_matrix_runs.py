@@ -1,4 +1,4 @@
-"""Distances between clients and between data sets as runs: their record, the shared artefact, and bad input."""
+"""Distances between clients and between data sets as runs: their record, the shared artifact, and bad input."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from knot_runner.engine.commit import Checkpoint
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.context import RunContext
 from knot_runner.transport.otdd.pair import exact_otdd
-from knot_runner.transport.otdd.statistics import LabelledSamples
+from knot_runner.transport.otdd.statistics import LabeledSamples
 from tests.golden.messages import refuses
 from tests.oracles.distances import CLIENTS
 from tests.runs import run
@@ -29,9 +29,9 @@ def context(out: Path, *overrides: str) -> RunContext:
     return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
 
 
-def samples() -> list[LabelledSamples]:
+def samples() -> list[LabeledSamples]:
     rng = np.random.default_rng(0)
-    return [LabelledSamples(rng.normal(i, 1, (20, 4)), rng.integers(0, 2, 20)) for i in range(3)]
+    return [LabeledSamples(rng.normal(i, 1, (20, 4)), rng.integers(0, 2, 20)) for i in range(3)]
 
 
 def test_distances_between_stand_ins_are_exact_otdd(tmp_path):
@@ -41,7 +41,7 @@ def test_distances_between_stand_ins_are_exact_otdd(tmp_path):
     assert result["sizes"] == [450, 449, 449, 449]
     digits = read_digits([1, 8, 8])
     normal = (digits.pixels.reshape(-1, 64) / 255 - 0.1307) / 0.3081
-    plain, other = (LabelledSamples(normal[i::4], digits.labels[i::4]) for i in (0, 1))
+    plain, other = (LabeledSamples(normal[i::4], digits.labels[i::4]) for i in (0, 1))
     (job,), _ = compose_all(SETS)
     near, *far = result["matrix"][0][1:]
     assert near == pytest.approx(exact_otdd(plain, other, job.method.otdd), rel=1e-10)
@@ -58,25 +58,25 @@ def test_clients_of_one_planted_group_are_near(tmp_path):
     assert not np.diag(found).any()
 
 
-def test_matrix_runs_on_same_samples_share_artefact(tmp_path, monkeypatch):
+def test_matrix_runs_on_same_samples_share_artifact(tmp_path, monkeypatch):
     one = run(tmp_path, *SETS, "method.otdd.samples=500").result
-    (first,) = tmp_path.glob("artefacts/distances/*")
+    (first,) = tmp_path.glob("artifacts/distances/*")
     assert sorted(path.name for path in first.iterdir()) == ["info.json", "tensors.safetensors"]
     monkeypatch.setattr(matrix, "distance_matrix", None)  # whoever computes again fails
     other = run(tmp_path, *SETS, "method.otdd.samples=600").result
-    assert one["matrix"] == other["matrix"] and one["artefact"] == other["artefact"] == first.name
+    assert one["matrix"] == other["matrix"] and one["artifact"] == other["artifact"] == first.name
 
 
 def key_of(one: RunContext) -> str:
     task, parts = matrix.clients_data(one)
     seed, otdd = one.settings.seed, one.hp.otdd
-    return matrix._key(matrix.labelled(one, otdd, task, parts.train, seed), otdd, task.digest, seed)
+    return matrix._key(matrix.labeled(one, otdd, task, parts.train, seed), otdd, task.digest, seed)
 
 
 @pytest.mark.parametrize("change", [
     "seed=1", "method.otdd.part=diagonal", "method.otdd.fedwad.t=random", "method.otdd.samples=31", "task.std=[0.3]",
 ])  # fmt: skip
-def test_distances_of_other_settings_are_another_artefact(tmp_path, change):
+def test_distances_of_other_settings_are_another_artifact(tmp_path, change):
     assert key_of(context(tmp_path)) != key_of(context(tmp_path, change))
 
 
@@ -90,35 +90,35 @@ def task_of(pixels: np.ndarray) -> ImageTask:
     return ImageTask("t", ["a", "b"], None, images, images.take(np.arange(0)), [0.5], [0.25], "local")
 
 
-def test_labelled_draws_by_seed_and_client_alone(tmp_path):
+def test_labeled_draws_by_seed_and_client_alone(tmp_path):
     one = context(tmp_path)
     task = task_of(np.random.default_rng(0).random((90, 1, 2, 2), np.float32))
     rows = [np.arange(0, 40), np.arange(40, 60), np.arange(50, 90)]
-    first, second, third = matrix.labelled(one, one.hp.otdd, task, rows, 3)
+    first, second, third = matrix.labeled(one, one.hp.otdd, task, rows, 3)
     assert [len(found.labels) for found in (first, second, third)] == [30, 20, 30]
     expected = (task.train.pixels[rows[1]].astype(float) - 0.5) / 0.25
     np.testing.assert_allclose(second.points, expected.reshape(20, 4))
     np.testing.assert_array_equal(second.labels, task.train.labels[40:60])
-    alone, *_ = matrix.labelled(one, one.hp.otdd, task, rows[:1], 3)
+    alone, *_ = matrix.labeled(one, one.hp.otdd, task, rows[:1], 3)
     np.testing.assert_array_equal(alone.points, first.points)
-    other, *_ = matrix.labelled(one, one.hp.otdd, task, rows[:1], 4)
+    other, *_ = matrix.labeled(one, one.hp.otdd, task, rows[:1], 4)
     assert not np.array_equal(other.points, first.points)
     assert len(np.unique(first.points, axis=0)) == 30  # none is drawn twice
 
 
-def test_labelled_returns_codes_with_encoder(tmp_path):
+def test_labeled_returns_codes_with_encoder(tmp_path):
     one = context(tmp_path, "+method.otdd.encoder={name: e, kind: dense, sizes: [6, 3], epochs: 0, batch: 8, lr: 0.1}")
     task = task_of(np.random.default_rng(0).random((20, 1, 4, 4), np.float32))
-    (found,) = matrix.labelled(one, one.hp.otdd, task, [np.arange(20)], 0)
+    (found,) = matrix.labeled(one, one.hp.otdd, task, [np.arange(20)], 0)
     assert found.points.shape == (20, 3) and np.ptp(found.points, axis=0).min() > 0
 
 
-def test_labelled_rejects_clients_with_nan_or_no_images(tmp_path):
+def test_labeled_rejects_clients_with_nan_or_no_images(tmp_path):
     one, pixels = context(tmp_path), np.zeros((20, 1, 2, 2), np.float32)
     pixels[15, 0, 1, 1] = np.nan
     for rows in ([np.arange(10), np.arange(10, 20)], [np.arange(0)]):
         with refuses():
-            matrix.labelled(one, one.hp.otdd, task_of(pixels), rows, 0)
+            matrix.labeled(one, one.hp.otdd, task_of(pixels), rows, 0)
 
 
 def test_compute_distances_names_pair_of_nan_distance(tmp_path, monkeypatch):
@@ -130,14 +130,14 @@ def test_compute_distances_names_pair_of_nan_distance(tmp_path, monkeypatch):
     one = context(tmp_path)
     with refuses():
         matrix.compute_distances(one, samples(), ["a", "b", "c"], one.hp.otdd, "data")
-    (folder,) = tmp_path.glob("artefacts/distances/*")
+    (folder,) = tmp_path.glob("artifacts/distances/*")
     assert Checkpoint(folder).load().tensors["matrix"][0, 1] == 4.0  # finished pairs stay
 
 
 def test_matrix_run_rejects_one_or_too_many_clients(tmp_path, monkeypatch):
     words = [word for word in CLIENTS if not word.startswith("partition")]
     with refuses():
-        run(tmp_path, *words, "partition=centralised")
+        run(tmp_path, *words, "partition=centralized")
     monkeypatch.setattr(matrix, "MAX_LABELS", 11)
     with refuses():
         run(tmp_path, *CLIENTS)

@@ -12,12 +12,12 @@ FEW = ["partition.clients=6", "training.participants=3", "model.hidden=[16]", "t
 
 @pytest.mark.thorough
 def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
-    small = [f"method.personalisation.{word}" for word in ("lr=0.05", "epochs=4", "saves=2", "between=[1,1]", "grid=3")]
+    small = [f"method.personalization.{word}" for word in ("lr=0.05", "epochs=4", "saves=2", "between=[1,1]", "grid=3")]
     overrides = ["experiment=soup/landscape", "task.source=embedded", "seed=0", "task.limit=300", "task.shape=[1,8,8]"]
     overrides += [*FEW, *small]
     assert main([*overrides, f"paths.out={tmp_path}"]) == 0
     (folder,) = (path.parent for path in tmp_path.glob("*/*/*/result.json"))
-    facts = json.loads((folder / "result.json").read_text())["personalisation"]
+    facts = json.loads((folder / "result.json").read_text())["personalization"]
     record = load_file(folder / "clients.safetensors")
     for one in facts["landscape"]:
         client = one["client"]
@@ -36,7 +36,7 @@ def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
 def test_soup_preset_shows_trade_off_table_and_figure(tmp_path, capsys):
     overrides = ["experiment=soup/femnist", "task.source=embedded", "seed=0,1", "task.limit=300", "task.shape=[1,8,8]"]
     overrides += FEW
-    overrides += ["arm=finetune,soup", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
+    overrides += ["arm=finetune,soup", "method.personalization.epochs=1", "method.personalization.saves=1"]
     assert main([*overrides, f"paths.out={tmp_path}"]) == 0
     capsys.readouterr()
     assert main(["table", "soup/femnist", *overrides[1:], f"paths.out={tmp_path}"]) == 0
@@ -48,6 +48,6 @@ def test_soup_preset_shows_trade_off_table_and_figure(tmp_path, capsys):
     rows = (tmp_path / "figures" / "soup/femnist.csv").read_text().splitlines()
     assert rows[0] == "method,seed,step,alpha,ood_accuracy,id_accuracy" and len(rows) == 1 + 2 * (2 + 11)
     results = [json.loads(path.read_text()) for path in tmp_path.glob("*/soup/*/result.json")]
-    area = sum(result["personalisation"]["area"] for result in results) / 2
+    area = sum(result["personalization"]["area"] for result in results) / 2
     (table,) = (tmp_path / "tables").glob("soup/femnist.csv")
     assert f"{area:.4f}"[1:] in table.read_text()

@@ -1,4 +1,4 @@
-"""Kinds of personalisation that combine clients' models: records and the figure."""
+"""Kinds of personalization that combine clients' models: records and the figure."""
 
 import csv
 import json
@@ -17,18 +17,18 @@ from knot_runner.report.run_folders import Job, load_runs
 from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, replaced
 
-#: The key of a kind of personalised models.
-KIND = "+base/personalisation@method.personalisation"
-COSSIM = replaced(TINY_IMAGES, f"{KIND}=cossim", "method.personalisation.rounds=2", "method.personalisation.lr=0.05")
-SMALL = [*TINY_IMAGES, f"{KIND}=transfer_matrix", "method.personalisation.epochs=1", "method.personalisation.steps=4",
-         "method.personalisation.saves=2", "method.personalisation.lr=0.1"]  # fmt: skip
-LANDSCAPE = [*TINY_IMAGES, f"{KIND}=landscape", "method.personalisation.lr=0.05", "method.personalisation.grid=3"]
+#: The key of a kind of personalized models.
+KIND = "+base/personalization@method.personalization"
+COSSIM = replaced(TINY_IMAGES, f"{KIND}=cossim", "method.personalization.rounds=2", "method.personalization.lr=0.05")
+SMALL = [*TINY_IMAGES, f"{KIND}=transfer_matrix", "method.personalization.epochs=1", "method.personalization.steps=4",
+         "method.personalization.saves=2", "method.personalization.lr=0.1"]  # fmt: skip
+LANDSCAPE = [*TINY_IMAGES, f"{KIND}=landscape", "method.personalization.lr=0.05", "method.personalization.grid=3"]
 #: Eight clients of real digits, half of them with reversed labels.
 CONFLICT = [word for word in TINY_IMAGES if not word.startswith(("partition.", "task.limit", "training."))]
 CONFLICT += ["partition=iid", "partition.clients=8", "partition.alter=conflict", "training.rounds=8",
              "training.participants=8", "training.epochs=2", "training.lr=0.1", "training.evaluate_every=8",
-             f"{KIND}=transfer_matrix", "method.personalisation.lr=0.1", "method.personalisation.epochs=5",
-             "method.personalisation.start=zero", "method.personalisation.steps=20"]  # fmt: skip
+             f"{KIND}=transfer_matrix", "method.personalization.lr=0.1", "method.personalization.epochs=5",
+             "method.personalization.start=zero", "method.personalization.steps=20"]  # fmt: skip
 
 
 def run(out, *overrides):
@@ -45,7 +45,7 @@ def conflict(tmp_path_factory):
 
 def test_cossim_records_its_aggregation_and_chosen_point(tmp_path):
     folder, result = run(tmp_path, *COSSIM, "partition.unseen=0.3")
-    facts, record = result["personalisation"], load_file(folder / "clients.safetensors")
+    facts, record = result["personalization"], load_file(folder / "clients.safetensors")
     assert [point["phase"] for point in facts["points"]] == ["trained", "combined", "trained", "combined", "trained"]
     matrix = record["aggregation"]
     assert matrix.shape == (6, 6) and np.allclose(matrix.sum(1), 1)
@@ -62,8 +62,8 @@ def test_cossim_records_its_aggregation_and_chosen_point(tmp_path):
     assert any("label histogram of every client leaves it" in note for note in result["notes"])
 
 
-def test_unnormalised_aggregation_is_recorded_as_diverged(tmp_path, capsys):
-    spec = ["method.personalisation.form=unnormalised", "method.personalisation.rounds=30", "training.rounds=1"]
+def test_unnormalized_aggregation_is_recorded_as_diverged(tmp_path, capsys):
+    spec = ["method.personalization.form=unnormalized", "method.personalization.rounds=30", "training.rounds=1"]
     assert main([*replaced(COSSIM, *spec), f"paths.out={tmp_path}"]) == 1
     (path,) = tmp_path.glob("*/*/*/result.json")
     result = json.loads(path.read_text())
@@ -79,23 +79,23 @@ def test_clusters_are_combined_across(tmp_path):
     one = ["method=clustered_fedavg", "method.clustering.graph=none"]
     small = [word for word in replaced(TINY_IMAGES, "training.rounds=1") if not word.startswith("partition.")]
     spec = "{kind: cossim, rounds: 1, lr: 0.05, cutoff: 0.5}"
-    folder, result = run(tmp_path / "one", *small, *pairs, *one, f"method.personalisation={spec}")
+    folder, result = run(tmp_path / "one", *small, *pairs, *one, f"method.personalization={spec}")
     record = load_file(folder / "clients.safetensors")
     assert ((record["aggregation"] > 0).sum(1) == 2).all()  # those of its own pair of classes
     groups = json.loads((folder / "partition.json").read_text())["groups"]
     same = np.equal.outer(groups, groups)
-    assert ((record["aggregation"] > 0) == same).all() and result["personalisation"]["similarity"]["least"] == 0
+    assert ((record["aggregation"] > 0) == same).all() and result["personalization"]["similarity"]["least"] == 0
     two = ["method=clustered_fedavg", "method.clustering.clusters=2", "method.clustering.otdd.samples=20"]
     spec = "{kind: transfer_matrix, epochs: 1, steps: 2, saves: 1, lr: 0.05}"
-    folder, result = run(tmp_path / "two", *small, *pairs, *two, f"method.personalisation={spec}")
-    facts = result["personalisation"]
+    folder, result = run(tmp_path / "two", *small, *pairs, *two, f"method.personalization={spec}")
+    facts = result["personalization"]
     assert facts["points"][0]["id_accuracy"] == facts["points"][1]["id_accuracy"]  # lambda = I, from two starts
     assert load_file(folder / "clients.safetensors")["lambda"].shape == (4, 4)
 
 
 def test_lambda_finds_the_clients_with_reversed_labels(conflict, capsys):
     _, folder, result = conflict
-    facts, record = result["personalisation"], load_file(folder / "clients.safetensors")
+    facts, record = result["personalization"], load_file(folder / "clients.safetensors")
     transfer, off = facts["transfer"], ~np.eye(8, dtype=bool)
     groups = record["groups"]
     assert groups.sum() == 4 and json.loads((folder / "partition.json").read_text())["groups"] == groups.tolist()
@@ -116,7 +116,7 @@ def test_transfer_matrix_figure_shows_the_recorded_lambda(conflict, tmp_path, ca
     (run,) = load_runs([Job(folder.name, folder, "femnist", "fedavg", 0)])
     matrix = load_file(folder / "clients.safetensors")["lambda"]
     lines = FIGURES["transfer_matrix"]([run.job], tmp_path / "lambda.png")
-    facts = result["personalisation"]["transfer"]
+    facts = result["personalization"]["transfer"]
     assert (
         f"within groups {facts['within']:.3f}, across groups {facts['across']:.3f}, AUC {facts['auc']:.3f}" in lines[0]
     )

@@ -16,7 +16,7 @@ TAUGHT = replaced(TINY_IMAGES, "training.lr=0.2")
 
 @pytest.mark.parametrize("method", METHODS)
 def test_personal_methods_record_rounds_costs_and_own_models(tmp_path, method):
-    own = ["method.server.optimiser=momentum", "method.temperature=0.5", "evaluate.matrix=end", "partition.unseen=0.2"]
+    own = ["method.server.optimizer=momentum", "method.temperature=0.5", "evaluate.matrix=end", "partition.unseen=0.2"]
     if method == "apfl":
         own.append("method.adaptive=true")
     record = run(tmp_path, *TAUGHT, f"method={method}", *own)
@@ -44,14 +44,14 @@ def test_personal_methods_record_rounds_costs_and_own_models(tmp_path, method):
 
 
 @pytest.mark.thorough
-def test_personalisation_begins_with_own_models(tmp_path):
+def test_personalization_begins_with_own_models(tmp_path):
     """Fine-tuning by epochs at rate 1e-30 leaves what the clients had; the rounds are those of the run without."""
     (tmp_path / "conf" / "method").mkdir(parents=True)
-    chain = "defaults: [ditto, /base/personalisation/finetune@personalisation, _self_]\nname: after\n"
+    chain = "defaults: [ditto, /base/personalization/finetune@personalization, _self_]\nname: after\n"
     (tmp_path / "conf" / "method" / "after.yaml").write_text(chain)
     small = [f"--config-dir={tmp_path / 'conf'}", *TAUGHT, "partition.valid=0.2", "evaluate.matrix=end"]
-    still = ["method.personalisation.lr=1e-30", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
+    still = ["method.personalization.lr=1e-30", "method.personalization.epochs=1", "method.personalization.saves=1"]
     alone, after = (run(tmp_path, *small, *words).result for words in (["method=ditto"], ["method=after", *still]))
     for measure in ("id_accuracy", "ood_accuracy"):
         assert after["metrics"][measure] == alone["metrics"][measure]
-        assert after["personalisation"]["start"][measure] == alone["metrics"][measure]["ALL"]
+        assert after["personalization"]["start"][measure] == alone["metrics"][measure]["ALL"]

@@ -139,5 +139,5 @@ def test_plugin_metric_is_measured_in_every_run_kind(tmp_path, words):
     assert value == pytest.approx(balanced_accuracy_score(labels, predicted), abs=1e-12)
     f1 = f1_score(labels, predicted, average="macro", zero_division=0)
     assert made.result["metrics"]["f1"]["ALL"] == pytest.approx(f1, abs=1e-12)
-    if made.result["kind"] == "federated" and "personalisation" not in made.result:
+    if made.result["kind"] == "federated" and "personalization" not in made.result:
         assert made.rows[-1]["balanced_accuracy"] == pytest.approx(value, abs=1e-12)

@@ -14,11 +14,11 @@ from tests.tiny import CLIPPED, replaced
 from tests.unit.methods.federated.test_private_logits import private
 from tests.unit.methods.federated.worlds import CLASSES
 
-TRANSFER = ["partition.transfer=0.2", "method.distil.batch=16"]
+TRANSFER = ["partition.transfer=0.2", "method.distill.batch=16"]
 METHODS = {
     "fedgen": [],
     "feddf": TRANSFER,
-    "feddf +base/term@method.distil.terms.kd=kd": TRANSFER,
+    "feddf +base/term@method.distill.terms.kd=kd": TRANSFER,
     "fedmd": TRANSFER,
     "feddistill": [],
 }

@@ -53,10 +53,10 @@ def test_clipping_alone_needs_no_accountant(tmp_path, capsys, monkeypatch):
 
 
 @accounted
-def test_personalisation_after_private_rounds_costs_nothing(tmp_path):
-    words = [*PRIVATE, "method=finetune", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
+def test_personalization_after_private_rounds_costs_nothing(tmp_path):
+    words = [*PRIVATE, "method=finetune", "method.personalization.epochs=1", "method.personalization.saves=1"]
     result, rows, _ = run(tmp_path, *words)
-    assert len(rows) == 3 and result["privacy"]["rounds"] == 3 and result["personalisation"]["points"]
+    assert len(rows) == 3 and result["privacy"]["rounds"] == 3 and result["personalization"]["points"]
     assert result["privacy"]["epsilon"] == rows[-1]["epsilon"]
 
 
@@ -70,7 +70,7 @@ def test_final_head_epochs_cost_no_privacy(tmp_path):
 def test_texts_and_what_their_vocabulary_tells(tmp_path):
     words = ["privacy=user_level", "method=fedavg", "method.aggregation=uniform", "training.participants=5"]
     notes = setup_of(tmp_path, replaced(TINY_TEXTS, *words)).notes
-    assert "privacy: model.vocab=train is learnt from the clients' texts, which epsilon does not cover" in notes
+    assert "privacy: model.vocab=train is learned from the clients' texts, which epsilon does not cover" in notes
 
 
 @accounted
@@ -108,7 +108,7 @@ def test_scaffold_spends_same_epsilon_as_fedavg(tmp_path):
     assert result["privacy"]["epsilon"] == plain["privacy"]["epsilon"] == result["metrics"]["epsilon"]["ALL"]
     assert rows[0]["update_norms"] > other[0]["update_norms"]  # controls are in them
     everybody = [*replaced(PRIVATE, "training.participants=6"), "method=scaffold", "privacy.sampling=fixed"]
-    assert run(tmp_path / "all", *everybody)[0]["privacy"]["neighbours"] == "add or remove"
+    assert run(tmp_path / "all", *everybody)[0]["privacy"]["neighbors"] == "add or remove"
 
 
 @accounted
@@ -125,7 +125,7 @@ def test_results_that_cannot_be(tmp_path):
     for change, said in (
         ({"epsilon": 3.0}, "epsilon"),
         ({"rate": 2.0}, "rate"),
-        ({"neighbours": "none"}, "neighbours"),
+        ({"neighbors": "none"}, "neighbors"),
     ):
         assert said in problem_of({**result, "privacy": {**result["privacy"], **change}})
 

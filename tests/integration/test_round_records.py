@@ -5,7 +5,7 @@ import json
 import pytest
 
 from knot_runner.cli.main import main
-from knot_runner.pipelines.rounds.summary import summarise
+from knot_runner.pipelines.rounds.summary import summarize
 from tests.runs import run
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -18,10 +18,10 @@ def records(out, capsys, *words, code=0):
     return json.loads(path.read_text()), rows
 
 
-def test_summarise_returns_round_numbers_of_rows():
+def test_summarize_returns_round_numbers_of_rows():
     blank = {"loss": 1.0, "client_accuracy": {}}
     rows = [{"round": number, "accuracy": value, **blank} for number, value in enumerate((0.1, 0.4, 0.4), 1)]
-    made = summarise(rows, 0.3)
+    made = summarize(rows, 0.3)
     assert (made["best"]["round"], made["rounds_to_target"]) == (2, 2)
 
 
@@ -38,7 +38,7 @@ def test_rows_count_from_1(fedavg_run, knot_run, tmp_path):
 def test_divergence_round_counts_from_1(tmp_path, capsys, method):
     words = replaced(TINY_IMAGES, "training.lr=1e30", f"method={method}", "training.small_clients=allow")
     result, _ = records(tmp_path, capsys, *words, code=1)
-    assert not list((tmp_path / "artefacts").glob("rounds/*/info.json"))
+    assert not list((tmp_path / "artifacts").glob("rounds/*/info.json"))
     assert result["status"] == "diverged" and result["diverged"]["round"] == 1
     assert "diverged in round 1 at client" in capsys.readouterr().err
 

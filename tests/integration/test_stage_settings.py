@@ -20,7 +20,7 @@ def job(*overrides):
 
 
 def test_text_federation_cuts_texts_by_stage(tmp_path):
-    lengths = {"local": 9, "pretrain": 12, "distil": 8}
+    lengths = {"local": 9, "pretrain": 12, "distill": 8}
     changes = [f"training.{stage}.max_length={length}" for stage, length in lengths.items()]
     settings, store = job(*TINY, "task.max_length=16", *changes).settings, Store(tmp_path)
     federation = text_federation(settings, load_task(settings.task, None), store, None, None)
@@ -33,9 +33,9 @@ def test_text_federation_cuts_texts_by_stage(tmp_path):
 
 
 def test_result_has_kept_epochs_and_versions(tmp_path):
-    result = run(tmp_path, *TINY, "training.distil.select=last", "method.loss.solver=geomloss").result
+    result = run(tmp_path, *TINY, "training.distill.select=last", "method.loss.solver=geomloss").result
     assert result["selected_epoch"] == 2
-    assert result["kept_epochs"]["distil student"] == {"epoch": 2, "select": "last"}
+    assert result["kept_epochs"]["distill student"] == {"epoch": 2, "select": "last"}
     assert result["kept_epochs"]["local Cell"] == {"epoch": 1, "select": "best"} and result["selected_on"] == "valid"
     assert {"torch", "geomloss"} <= set(result["versions"])
 

@@ -39,7 +39,7 @@ def test_clustering_recovers_planted_groups_from_words(once):
 @pytest.mark.thorough
 def test_runs_share_rounds_for_equal_clusters_and_tokens(once):
     out = once.folder.parents[2]
-    folders = out / "artefacts/rounds"
+    folders = out / "artifacts/rounds"
     before = {path.name for path in folders.iterdir()}
     run(out, *CLUSTERED, f"{FEATURES}.components=49")
     assert {path.name for path in folders.iterdir()} == before

@@ -84,16 +84,16 @@ CORESET = [*DATA, "method.points=2", "method.epochs=2", "method.samples=10", "me
 STEPS = {
     "distillation": ("local Cell/loss", "local Cell/epoch"), "teachers": ("local Cell/loss", "local Cell/epoch"),
     "federated": ("accuracy", "round"), "distance": ("value", "iteration"), "coreset": ("loss", "epoch"),
-    "personalised": ("personalisation/id_accuracy", "personalisation/epoch"),
+    "personalized": ("personalization/id_accuracy", "personalization/epoch"),
 }  # fmt: skip
 #: kind of run -> its command, keys that some row has, and keys of the summary
 RUNS = {
     "distillation": (TINY, {"local Cell/loss", "pretrain Food/valid", "loss"}, {"f1/ALL", "selected_epoch"}),
     "teachers": ([*TINY, "method=teachers"], {"local Cell/loss"}, {"f1/ALL"}),
     "federated": (TINY_IMAGES, {"round", "accuracy"}, {"accuracy/ALL", "rounds"}),
-    "personalised": (
-        [*TINY_IMAGES, "method=soup", "method.personalisation.epochs=2", "method.personalisation.saves=2"],
-        {"round", "personalisation/id_accuracy", "personalisation/valid_accuracy"},
+    "personalized": (
+        [*TINY_IMAGES, "method=soup", "method.personalization.epochs=2", "method.personalization.saves=2"],
+        {"round", "personalization/id_accuracy", "personalization/valid_accuracy"},
         {"accuracy/ALL"},
     ),
     "probe": (

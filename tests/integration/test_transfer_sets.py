@@ -7,7 +7,7 @@ import torch
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.images.load import load_images
-from knot_runner.data.images.unlabelled import load_unlabelled, with_transfer
+from knot_runner.data.images.unlabeled import load_unlabeled, with_transfer
 from knot_runner.data.parties import image_parties
 from knot_runner.models.network import Network
 from knot_runner.pipelines.federations.images import random_images
@@ -16,7 +16,7 @@ from tests.golden.messages import refused
 from tests.oracles.plain_knot import PlainKnot
 from tests.runs import run
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_PARTIES, replaced
-from tests.unit.data.test_unlabelled import LEVELS, write_usps
+from tests.unit.data.test_unlabeled import LEVELS, write_usps
 
 #: Sixty of the digits that stand in for USPS.
 OTHER = ["transfer=usps", "transfer.limit=60"]
@@ -32,14 +32,14 @@ def run_ids(small, *variants):
 )
 def test_knot_equals_a_plain_float64_loop(method, tmp_path):
     words = [f"method={method}", *OTHER]
-    if method == "sinkhorn_e":  # random images of the other data set's; regularised, as its gradient does not jump
+    if method == "sinkhorn_e":  # random images of the other data set's; regularized, as its gradient does not jump
         words += ["method.bias.noise=shuffled", "method.loss.solver=newton", "method.loss.epsilon=0.5"]
         words += ["task.geometry=superclasses"]
     record = run(tmp_path, *replaced(TINY_PARTIES, *words))
     result = record.result
     (job,) = compose_jobs(replaced(TINY_PARTIES, *words), None)
     settings = job.settings
-    task = with_transfer(load_images(settings.task, None), load_unlabelled(settings.transfer, None))
+    task = with_transfer(load_images(settings.task, None), load_unlabeled(settings.transfer, None))
     parties = image_parties(task, settings.partition, settings.shares, settings.seed)
     network = Network(settings.model, tuple(settings.task.shape), len(task.classes))
     noise = random_images(parties.datasets["transfer"].splits["train"], job.method.bias, settings.seed)
@@ -52,7 +52,7 @@ def test_knot_equals_a_plain_float64_loop(method, tmp_path):
 
 
 def test_server_transfer_set_leaves_clients_all_images(tmp_path):
-    words = [*TINY_IMAGES, *FEDDF_SINKHORN_E, "method.distil.bias.images=30", *OTHER]
+    words = [*TINY_IMAGES, *FEDDF_SINKHORN_E, "method.distill.bias.images=30", *OTHER]
     made = setup_of(tmp_path, words)
     federation = made.federation
     assert torch.cat(federation.rows("train")).sort().values.tolist() == list(range(300)) and made.held_out == 0

@@ -30,7 +30,7 @@ report:
       expect: lower
 """
 #: FedDF whose server never distills: FedAvg on what partition.transfer leaves to its clients.
-NEVER = "defaults:\n  - feddf\n  - _self_\nname: never\ndistil: {after: 99}\n"
+NEVER = "defaults:\n  - feddf\n  - _self_\nname: never\ndistill: {after: 99}\n"
 
 
 def preset(folder, other="never", reason="null"):

@@ -1,3 +1,3 @@
 """Fixtures of the oracle tests, each beside the tests of its part."""
 
-from tests.oracles.transport.otdd.labelled_sets import options, sets, with_fedwad  # noqa: F401
+from tests.oracles.transport.otdd.labeled_sets import options, sets, with_fedwad  # noqa: F401

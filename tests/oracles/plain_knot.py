@@ -30,7 +30,7 @@ class PlainKnot:
 
     def train(self, model, stage, party, settings, train, loss, score):
         """The weights of the best epoch by ``score``; of the first of equal ones. Epoch 0 takes part in a student's."""
-        best, weights = (score(model), _copy(model)) if stage == "distil" else (-math.inf, None)
+        best, weights = (score(model), _copy(model)) if stage == "distill" else (-math.inf, None)
         means = [torch.zeros_like(p) for p in model.parameters()]
         squares = [torch.zeros_like(p) for p in model.parameters()]
         steps = 0
@@ -101,7 +101,7 @@ class PlainKnot:
             valid = public["valid"]
             return -float(loss(self.logits(model, valid), torch.arange(len(valid)), "valid").mean().detach())
 
-        student = self.train(models[-1], "distil", "student", self.training.distil, public["train"], loss, score)
+        student = self.train(models[-1], "distill", "student", self.training.distill, public["train"], loss, score)
         with torch.no_grad():
             return self.logits(student, self.parties.datasets["server"].splits["test"]).softmax(1).numpy()
 

@@ -13,7 +13,7 @@ from tests.golden.messages import refuses
 POINTS = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0.0, 0.0], [4.0, 0.0], [0.0, 9.0]], 20, 0)
 CLIENTS = coreset.Clients(POINTS, [np.arange(0, 20), np.arange(20, 40), np.arange(40, 60)])
 HP = SimpleNamespace(
-    points=3, participants=2, samples=None, distance="exact", aggregation="mean", optimiser="sgd", lr=0.5,
+    points=3, participants=2, samples=None, distance="exact", aggregation="mean", optimizer="sgd", lr=0.5,
     start_scale=2.0, epochs=3, fedwad=None,
 )  # fmt: skip
 
@@ -102,9 +102,9 @@ def test_own_coreset_descends_on_one_clients_samples(asked):
     assert all(row in POINTS[20:40].tolist() for row in asked[0][1].tolist())
 
 
-def test_labelled_finds_nearest_samples_of_own_client():
+def test_labeled_finds_nearest_samples_of_own_client():
     both = [np.array([[0.0, 0.0], [4.0, 0.1]]), np.array([[0.0, 8.9]])]  # the second is nearer to samples of client 1
-    found, owners = coreset_knn._labelled(both, coreset.Clients(POINTS, CLIENTS.rows[:2]), np.arange(60))
+    found, owners = coreset_knn._labeled(both, coreset.Clients(POINTS, CLIENTS.rows[:2]), np.arange(60))
     asked = (0, both[0][0]), (0, both[0][1]), (1, both[1][0])
     nearest = [min(CLIENTS.rows[k], key=lambda row: float(np.linalg.norm(POINTS[row] - point))) for k, point in asked]
     assert found.tolist() == nearest and owners.tolist() == [0, 0, 1]

@@ -26,7 +26,7 @@ TEACHERS = list(SIZES)
 PLACES = [[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]
 LABELS = Labels(["a", "b", "c"], PLACES, "semantic")
 STATE = {
-    "student": "distil/s", "before": "pretrain/b", "weights/near": "local/n", "weights/far": "local/f",
+    "student": "distill/s", "before": "pretrain/b", "weights/near": "local/n", "weights/far": "local/f",
     "weights/hub": "pretrain/b", "selected_epoch": 3, "bias/near": [1.0],
 }  # fmt: skip
 #: Of each teacher.
@@ -54,7 +54,7 @@ class Answers:
 
 @pytest.fixture
 def world(tmp_path):
-    store, draw = Store(tmp_path / "artefacts"), np.random.default_rng(1)
+    store, draw = Store(tmp_path / "artifacts"), np.random.default_rng(1)
     for party, count in SIZES.items():
         texts = {"ids": torch.arange(3 * count, dtype=torch.int32), "offsets": torch.arange(0, 3 * count + 1, 3),
                  "second": torch.full((count,), 3)}  # fmt: skip
@@ -122,7 +122,7 @@ def softmax(world, weights, party):
 
 def test_evaluate_metrics_match_model_predictions(world):
     found = evaluate(world)
-    for prefix, weights, part in (("", ("distil", "s"), "metrics"), ("before/", ("pretrain", "b"), "before")):
+    for prefix, weights, part in (("", ("distill", "s"), "metrics"), ("before/", ("pretrain", "b"), "before")):
         kept = stored(world, prefix)
         assert sorted(kept) == sorted(TEACHERS)
         for party, (probabilities, labels) in kept.items():
@@ -172,7 +172,7 @@ def test_evaluate_stores_student_vectors_of_global_test_texts(world, monkeypatch
     monkeypatch.setattr(evaluation, "VECTORS_PER_LABEL", most)
     evaluate(world)
     (asked,) = (one for one in world.executor.asked if one.output == "features")
-    assert (asked.party, asked.weights, asked.network) == ("student", ("distil", "s"), world.federation.server.network)
+    assert (asked.party, asked.weights, asked.network) == ("student", ("distill", "s"), world.federation.server.network)
     kept = load_file(world.folder / "vectors.safetensors")
     np.testing.assert_array_equal(kept["vectors"], world.executor.given(asked).numpy())
     truth = world.executor.place.store.get("tokens", "hub-test").tensors()["labels"].numpy()
@@ -183,7 +183,7 @@ def test_evaluate_probe_covers_words_sentences_and_models(world):
     evaluate(world, probe=PROBE)
     rows = json.loads((world.folder / "probe.json").read_text())
     asked = [one for one in world.executor.asked if one.stage == "probe"]
-    weights = [("distil", "s"), ("pretrain", "b"), ("local", "n"), ("local", "f")]
+    weights = [("distill", "s"), ("pretrain", "b"), ("local", "n"), ("local", "f")]
     assert [one.weights for one in asked] == weights
     assert [one.network.inputs for one in asked] == [402, 402, 400, 401]
     pairs = (["father", "mother"], ["food", "fine"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from knot_runner.engine.examples import normalised
+from knot_runner.engine.examples import normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.seeds import generator
@@ -37,7 +37,7 @@ def test_good_loop_matches_the_reference_loop(model, momentum):
     model = build_network(network)
     flat.load_flat(model, flat.layout_of(network), request.start.weights, request.start.buffers)
     model.to(memory_format=torch.channels_last)
-    pixels = normalised(data, request.rows, torch.float32).permute(0, 2, 3, 1).contiguous()
+    pixels = normalized(data, request.rows, torch.float32).permute(0, 2, 3, 1).contiguous()
     training = good_loop.Training(model, [23], epochs=2, batch=8, lr=0.02, momentum=momentum)
     draws = generator(request.seed, "local", request.round, request.client)
     good_loop.train_client(model, model, pixels, data.labels[request.rows], training, draws)

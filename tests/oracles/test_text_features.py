@@ -102,7 +102,7 @@ def test_distances_of_texts_are_pots(tmp_path):
     run = context(tmp_path, *(f"method.otdd.{word}" for word in words))
     pool, partition = matrix.clients_data(run)
     assert partition.names == ["Cell", "Cloths", "Toys", "Food"]
-    sets = matrix.labelled(run, run.hp.otdd, pool, partition.train, 0)
+    sets = matrix.labeled(run, run.hp.otdd, pool, partition.train, 0)
     found = matrix.compute_distances(run, sets, partition.names, run.hp.otdd, pool.digest).matrix
     points = space_of(run, pool).points(pool.train)
     augmented = []

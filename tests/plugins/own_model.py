@@ -1,4 +1,4 @@
-"""An image model of one's own: depthwise-separable convolutions with batch normalisation and dropout."""
+"""An image model of one's own: depthwise-separable convolutions with batch normalization and dropout."""
 
 from torch import nn
 

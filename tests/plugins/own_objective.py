@@ -1,4 +1,4 @@
-"""A local loss of one's own: FedNTD (Lee et al. 2022), FedAvg that also distils the not-true classes of the start."""
+"""A local loss of one's own: FedNTD (Lee et al. 2022), FedAvg that also distills the not-true classes of the start."""
 
 from dataclasses import dataclass, replace
 

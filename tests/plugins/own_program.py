@@ -16,7 +16,7 @@ class FedSamSettings(kr.AveragingSettings):
 def sharpness_aware(settings, work):
     """w - lr gradient(w + rho g / ||g||), g being the gradient at w."""
     rows, loss = work.objective()
-    optimiser, parameters, total, steps = work.optimiser(work.model), list(work.model.parameters()), 0.0, 0
+    optimizer, parameters, total, steps = work.optimizer(work.model), list(work.model.parameters()), 0.0, 0
     work.train_mode(work.model)
     for positions, inputs in work.batches():
         batch = {name: tensor[positions] for name, tensor in rows.items()}
@@ -25,10 +25,10 @@ def sharpness_aware(settings, work):
         scale = settings["rho"] / (sum(g.square().sum() for g in found).sqrt() + 1e-12)
         moves = [scale * g for g in found]
         torch._foreach_add_([p.data for p in parameters], moves)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(work.model(**inputs), batch).mean().backward()
         torch._foreach_sub_([p.data for p in parameters], moves)
-        optimiser.step()
+        optimizer.step()
         total, steps = total + float(value.detach()), steps + 1
     return kr.LocalResult(total / steps, steps)
 

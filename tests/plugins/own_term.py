@@ -11,16 +11,16 @@ import knot_runner as kr
 class LogitTermSettings:
     weight: float
     #: logits less their mean over classes, which softmax does not see
-    centred: bool = True
+    centered: bool = True
 
 
 def make(options, inputs):
-    def centre(logits):
-        return logits - logits.mean(1, keepdim=True) if options.centred else logits
+    def center(logits):
+        return logits - logits.mean(1, keepdim=True) if options.centered else logits
 
     def loss(student, teachers, batch):
-        wanted = torch.stack([centre(teacher.logits) for teacher in teachers]).mean(0)
-        return (centre(student.logits) - wanted).square().mean(1)
+        wanted = torch.stack([center(teacher.logits) for teacher in teachers]).mean(0)
+        return (center(student.logits) - wanted).square().mean(1)
 
     return loss
 

@@ -12,7 +12,7 @@ class Lines:
         for key, step in steps.items():
             print(step, row[step], key, row[key], file=self.file)
 
-    def summarise(self, values):
+    def summarize(self, values):
         print("end", values["status"], values["accuracy/ALL"], file=self.file)
 
     def close(self, failed):

@@ -77,7 +77,7 @@ def _print_one(one: DataSet, root: Path | None) -> None:
     lines = [
         ("state", f"{_state(one, root)} in {root}" if root else _where(root)),
         ("tasks", ", ".join(one.tasks)),
-        ("licence", one.licence),
+        ("license", one.license),
         ("official", one.home),
     ]
     lines += [("file", f"{file.path}: {_file_line(file, root)}") for file in one.files]

@@ -56,7 +56,7 @@ def _show_bound(run: str, keys: dict[str, str]) -> None:
     result = require_result(folder)
     sealed = BOUND_FILE in result.digest
     record = json.loads(read_record(folder, result, BOUND_FILE)) if sealed else _measured(folder, result, keys)
-    output().print(bound_table(f"Generalisation bound (KNOT Theorem 5.2) of {folder}", record))
+    output().print(bound_table(f"Generalization bound (KNOT Theorem 5.2) of {folder}", record))
     if not sealed:
         write_sealed(folder / BOUND_FILE, record)
     print(folder / BOUND_FILE)

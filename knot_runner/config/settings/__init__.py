@@ -1,6 +1,6 @@
 """Settings: one dataclass per config group, built strictly (``config/strict.py``) from the composed YAML.
 
-Open ``run.py`` first: one run's settings, whole. ``tasks/``: what is learnt; ``methods/``: by what; ``checks/``:
+Open ``run.py`` first: one run's settings, whole. ``tasks/``: what is learned; ``methods/``: by what; ``checks/``:
 whether they fit together.
 """
 
@@ -30,7 +30,7 @@ from knot_runner.config.settings.methods.algorithms import (
     FedRepSettings,
     FedsoupSettings,
 )
-from knot_runner.config.settings.methods.distil import DistilSettings, teacher_names
+from knot_runner.config.settings.methods.distill import DistillSettings, teacher_names
 from knot_runner.config.settings.methods.federated import (
     AveragingSettings,
     FederatedSettings,
@@ -56,7 +56,7 @@ from knot_runner.config.settings.methods.knot import (
     SinkhornSettings,
     TeachersSettings,
 )
-from knot_runner.config.settings.methods.personalisation import (
+from knot_runner.config.settings.methods.personalization import (
     CossimSettings,
     EvaluateSettings,
     FinetuneSettings,
@@ -79,7 +79,7 @@ from knot_runner.config.settings.networks import (
 )
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
-    Centralised,
+    Centralized,
     Dirichlet,
     DirichletClients,
     HeldOut,

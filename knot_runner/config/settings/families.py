@@ -14,7 +14,7 @@ from typing import Any
 
 from knot_runner.config.plugins import Table
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
-from knot_runner.config.settings.methods.distil import DistilSettings
+from knot_runner.config.settings.methods.distill import DistillSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.methods.fedwad import (
     CoresetKnnSettings,
@@ -133,15 +133,15 @@ for _family in (
         preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
     ),
     Family(
-        "distil",
-        {"distil": DistilSettings},
+        "distill",
+        {"distill": DistillSettings},
         ("texts", "images"),
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
-        summary="knot_runner.report.records.distil_summary:distil_summary",
-        result="knot_runner.results.training:DistilResult",
-        methods={"distil": "knot_runner.methods.distil.distil:DISTIL"},
-        check="knot_runner.config.settings.checks.distil:check_distil_method",
+        summary="knot_runner.report.records.distill_summary:distill_summary",
+        result="knot_runner.results.training:DistillResult",
+        methods={"distill": "knot_runner.methods.distill.distill:DISTILL"},
+        check="knot_runner.config.settings.checks.distill:check_distill_method",
         training="stages",
         clients=False,
         ends_with_model=True,

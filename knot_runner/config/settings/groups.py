@@ -37,8 +37,8 @@ class ModelSettings:
     head: Literal["published", "plain"]
     #: scratch = random start; hub = ``hub_id`` at ``revision``; else a folder (from ``paths.data`` unless absolute)
     weights: str
-    #: train = a WordPiece vocabulary learnt on the task's train texts; hub; else a folder, whose own tokenizer is used,
-    #: a tokenizer.json, or a file of word pieces
+    #: train = a WordPiece vocabulary learned on the task's train texts; hub; else a folder, whose own tokenizer is
+    #: used, a tokenizer.json, or a file of word pieces
     vocab: str
     #: word pieces of ``vocab=train``
     vocab_size: Annotated[Width, ABOVE_ZERO]
@@ -85,9 +85,9 @@ class StageSettings:
     max_length: int | None = None
     #: training examples that it uses, at most (of a seed, a smaller number's are among a larger one's); null = all
     limit: Items | None = None
-    #: optimiser of the stage
-    optimiser: Literal["adamw", "sgd"] = "adamw"
-    #: momentum of optimiser=sgd; 0 with adamw
+    #: optimizer of the stage
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    #: momentum of optimizer=sgd; 0 with adamw
     momentum: FractionOrNone = 0.0
     #: epochs after each of which the rate is multiplied by ``decay``
     milestones: list[Steps] = field(default_factory=list)
@@ -95,8 +95,8 @@ class StageSettings:
     decay: Positive = 0.1
 
     def __post_init__(self) -> None:
-        sgd = self.optimiser == "sgd"
-        require(sgd or not self.momentum, "momentum", f"{self.momentum} works only with optimiser=sgd. Use 0")
+        sgd = self.optimizer == "sgd"
+        require(sgd or not self.momentum, "momentum", f"{self.momentum} works only with optimizer=sgd. Use 0")
         rising = all(a < b for a, b in zip(self.milestones, self.milestones[1:], strict=False))
         require(rising, "milestones", f"{self.milestones} do not rise")
         require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} examples are too few; 10 is the least")
@@ -114,7 +114,7 @@ class TrainingSettings:
     #: of the global model on the server's own data
     pretrain: StageSettings
     #: of the student: the distillation itself
-    distil: StageSettings
+    distill: StageSettings
 
 
 #: ``hardware.engine`` -> the function that makes it (:class:`~knot_runner.engine.federated.choose.EngineInputs`).

@@ -125,7 +125,7 @@ class WrnSettings:
 @dataclass
 class VggSettings:
     """VGG without hidden layers (as RepDistiller's for CIFAR): ``stages`` of 3x3 convolutions by their channels, each
-    with normalisation and ReLU; 2x2 max-pooling after each of the first ``pools`` stages, global pooling, the head."""
+    with normalization and ReLU; 2x2 max-pooling after each of the first ``pools`` stages, global pooling, the head."""
 
     kind: Literal["vgg"]
     name: str

@@ -100,13 +100,13 @@ class Pairs:
 
 @dataclass
 class Manual:
-    """Ditto's recipe: each client has ``classes_per_client`` neighbouring classes, lognormal(mu, sigma) + ``offset``
+    """Ditto's recipe: each client has ``classes_per_client`` neighboring classes, lognormal(mu, sigma) + ``offset``
     many images, class shares lognormal(1, 1); a class that runs out begins again."""
 
     kind: Literal["manual"]
     #: that examples are drawn for
     clients: Parties
-    #: neighbouring classes of each client
+    #: neighboring classes of each client
     classes_per_client: Annotated[int, AT_LEAST_ONE]
     #: of the logarithm of a client's size; exp(mu + 6 sigma) is still a number
     mu: Annotated[float, AtMost(100)]
@@ -117,20 +117,20 @@ class Manual:
 
 
 @dataclass
-class Centralised:
+class Centralized:
     """One client has everything."""
 
-    kind: Literal["centralised"]
+    kind: Literal["centralized"]
 
 
 @dataclass
 class PartyShares:
-    """Of methods that distil: shares of the training images that no client has, for the ``server``'s global model and
-    for the unlabelled ``transfer`` set, and the share of each party's images that epochs are chosen on (``valid``)."""
+    """Of methods that distill: shares of the training images that no client has, for the ``server``'s global model and
+    for the unlabeled ``transfer`` set, and the share of each party's images that epochs are chosen on (``valid``)."""
 
     #: share of the examples that the server's global model is pretrained on
     server: Fraction = 0.2
-    #: share of the examples that are the unlabelled transfer set; null where another data set is (``transfer=NAME``)
+    #: share of the examples that are the unlabeled transfer set; null where another data set is (``transfer=NAME``)
     transfer: Fraction | None = 0.2
     #: share of each party's examples that epochs are selected on; null = 0.1 if a stage selects its best epoch, or
     #: method.bound is true
@@ -145,16 +145,16 @@ class PartyShares:
 class HeldOut:
     """Of federated methods: what clients do not train on, and whose examples are at odds with the others'.
 
-    ``transfer``: the share of the training examples that no client has. A server distils on them, unlabelled; without
+    ``transfer``: the share of the training examples that no client has. A server distills on them, unlabeled; without
     one they are not used, so that methods with and without can be compared. ``valid``: the share of each client's
     training examples that choices are made on; ``unseen``: the share of clients that take part in no round. ``alter``,
     of images: half of the clients have reversed labels (conflict) or turned images (shift), or 30% have random labels.
     """
 
-    #: share of the examples that no client has; a server distils on them, unlabelled; null = 0.2 where one does
+    #: share of the examples that no client has; a server distills on them, unlabeled; null = 0.2 where one does
     transfer: Fraction | None = None
     #: share of each client's examples that choices are made on; null = 0.2 where there are any: with fedsoup, and with
-    #: personalisation that selects (or learns) on them
+    #: personalization that selects (or learns) on them
     valid: Fraction | None = None
     #: share of the clients that take part in no round, and are measured apart
     unseen: Fraction | None = None
@@ -194,30 +194,30 @@ def stages_valid(config: dict[str, Any]) -> float | None:
     """Return the share of images that a composed distillation holds out by default: 0.1 if a stage that it trains
     selects its best epoch on them, or if its bound is measured on them."""
     method, training = config["method"], config["training"]
-    stages = {"local", "pretrain", "distil"}
+    stages = {"local", "pretrain", "distill"}
     if method["algorithm"] == "teachers":
-        stages.remove("distil")
-    if method["algorithm"] == "distil":
+        stages.remove("distill")
+    if method["algorithm"] == "distill":
         stages.remove("pretrain")
         if all(teacher["kind"] == "run" for teacher in method["teachers"]):
             stages.remove("local")
         if method.get("synthesis") is not None:  # the student selects on the generated images
-            stages.remove("distil")
+            stages.remove("distill")
     selects = any(training[stage].get("select", "best") == "best" for stage in stages)
     return STAGES_VALID if selects or method.get("bound") else None
 
 
 def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
     """The shares that a composed federated run holds out from its clients, {} where there are none: ``transfer`` where
-    a server distils (unless the task has a transfer set of its own, or another data set is it) and ``valid`` where
-    clients' own models are chosen or learnt on them have defaults. Not checked.
+    a server distills (unless the task has a transfer set of its own, or another data set is it) and ``valid`` where
+    clients' own models are chosen or learned on them have defaults. Not checked.
     """
     partition, method = config.get("partition") or {}, config.get("method") or {}
     shares = {}
-    if method.get("distil") is not None:
+    if method.get("distill") is not None:
         shares["transfer"] = PartyShares.transfer
     settings = METHOD_SETTINGS.get(str(method.get("algorithm")))
-    if _reads_valid(method.get("personalisation")) or getattr(settings, "selects", False):
+    if _reads_valid(method.get("personalization")) or getattr(settings, "selects", False):
         shares["valid"] = PERSONAL_VALID
     names = [field.name for field in dataclasses.fields(HeldOut)]
     shares |= {key: partition[key] for key in names if partition.get(key) is not None}
@@ -265,6 +265,6 @@ PARTITION_SETTINGS: Table[type] = Table(
         "shards": Shards,
         "pairs": Pairs,
         "manual": Manual,
-        "centralised": Centralised,
+        "centralized": Centralized,
     },
 )

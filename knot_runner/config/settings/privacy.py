@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from knot_runner.config.settings.families import federated_algorithms_where
 from knot_runner.config.settings.methods.federated import FederatedSettings, server_distillation
-from knot_runner.config.settings.methods.personalisation import shares_models
-from knot_runner.config.settings.partition import Centralised
+from knot_runner.config.settings.methods.personalization import shares_models
+from knot_runner.config.settings.partition import Centralized
 from knot_runner.config.settings.sizes import Fraction, Positive
 from knot_runner.config.strict import Holds, require
 from knot_runner.util.errors import UserError
@@ -45,7 +45,7 @@ class UserPrivacySettings:
     control_steps: Positive = 50.0
     #: fedgen: shares of a client's labels are clipped along with its model, times this and clip_norm
     label_scale: Positive = 0.3
-    #: B of fedmd, feddistill and servers that distil: logits, less their mean, are clipped to this norm, in the root
+    #: B of fedmd, feddistill and servers that distill: logits, less their mean, are clipped to this norm, in the root
     #: mean square over the examples that a client answers
     clip_logits: Positive = 10.0
 
@@ -72,19 +72,19 @@ def check_privacy(settings: Settings) -> None:
             "with privacy null is right",
             "fleet",
         )
-    if shares_models(method.personalisation):
+    if shares_models(method.personalization):
         raise UserError(
             "its clients see each other's own models, which are not clipped; with privacy finetune or soup would fit",
-            "method.personalisation",
+            "method.personalization",
         )
     if method.aggregation != "uniform":
         raise UserError(
             f"what one client can change of a {method.aggregation} mean is not bounded; with privacy uniform is right",
             "method.aggregation",
         )
-    if isinstance(settings.partition, Centralised):
+    if isinstance(settings.partition, Centralized):
         raise UserError(
-            "partition=centralised has one client, and noise hides one among many; null is right", "privacy"
+            "partition=centralized has one client, and noise hides one among many; null is right", "privacy"
         )
 
 
@@ -102,11 +102,11 @@ def _check_sent(method: FederatedSettings) -> None:
         raise UserError(
             f"{distillation.ensemble} reads every client's logits by themselves, and only "
             "their sum is private; with privacy logits is right",
-            "method.distil.ensemble",
+            "method.distill.ensemble",
         )
     if distillation.weighting != "A":
         raise UserError(
             f"{distillation.weighting} weighs clients by their own data or logits, which are "
             "not clipped; with privacy A is right",
-            "method.distil.weighting",
+            "method.distill.weighting",
         )

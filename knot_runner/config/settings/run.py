@@ -20,10 +20,10 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
-from knot_runner.config.settings.methods.distil import DistilSettings
+from knot_runner.config.settings.methods.distill import DistillSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
-from knot_runner.config.settings.methods.personalisation import EvaluateSettings
+from knot_runner.config.settings.methods.personalization import EvaluateSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
@@ -39,7 +39,7 @@ from knot_runner.config.settings.privacy import UserPrivacySettings, check_priva
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
-from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELLED_FORMAT, ImageTaskSettings, check_not_own
+from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
 from knot_runner.config.strict import build, check_keys, shorten, without
 from knot_runner.util.errors import UserError, nearest
@@ -71,7 +71,7 @@ class Settings:
     transfer: ImageTaskSettings | None = None
     #: of federated methods: clients that come late, fail or are away; null = all come, and there is no clock
     fleet: FleetSettings | None = None
-    #: of methods that distil images; null otherwise
+    #: of methods that distill images; null otherwise
     shares: PartyShares | None = None
     #: of federated methods that hold examples out from the clients; null otherwise
     held_out: HeldOut | None = None
@@ -127,7 +127,7 @@ def build_run(config: dict[str, Any]) -> Settings:
         call(check, settings)
     if settings.privacy is not None:
         check_privacy(settings)
-    if isinstance(method, DistilSettings) and method.valid is None and task_kind == "images":
+    if isinstance(method, DistillSettings) and method.valid is None and task_kind == "images":
         method.valid = stages_valid(config)
     if task_kind == "texts":
         _check_parties(settings)
@@ -159,7 +159,7 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
     }
     check_code(parts["model"], config.get("plugins") or [])
     if transfer_group(config) is not None:
-        _check_formats(config, config["transfer"], (*IMAGE_FORMATS, UNLABELLED_FORMAT), "transfer")
+        _check_formats(config, config["transfer"], (*IMAGE_FORMATS, UNLABELED_FORMAT), "transfer")
         parts["transfer"] = build(ImageTaskSettings, config["transfer"], "transfer")
         check_not_own(parts["transfer"], parts["task"])
     if config.get("partition") is not None:
@@ -205,7 +205,7 @@ def _load_plugins(config: dict[str, Any]) -> None:
 
 def _check_stages(training: TrainingSettings) -> None:
     """For images: raises :class:`UserError` for settings of a stage that apply to texts alone."""
-    for name in ("local", "pretrain", "distil"):
+    for name in ("local", "pretrain", "distill"):
         length = getattr(training, name).max_length
         if length is not None:
             raise UserError(

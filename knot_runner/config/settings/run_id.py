@@ -44,7 +44,7 @@ def counted_settings(record: dict[str, Any]) -> dict[str, Any]:
     for group in LABELED:
         counted[group] = without(record.get(group) or {}, "name") or None
     counted["plugins"] = [as_written(plugin) for plugin in record.get("plugins") or []]
-    if family.training == "rounds" and method.get("distil") is None:
+    if family.training == "rounds" and method.get("distill") is None:
         counted["transfer"] = None  # not read
     if "teachers" in method:
         method["teachers"] = [_identity(teacher) for teacher in method["teachers"]]

@@ -41,7 +41,7 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
     """
     mode = MODES.get(shape[0])
     if mode is None:
-        raise UserError(f"{shape[0]} channels; images in files have 1 (grey) or 3 (colour)", "task.shape")
+        raise UserError(f"{shape[0]} channels; images in files have 1 (gray) or 3 (color)", "task.shape")
     if image.mode not in READABLE:
         raise UserError(
             f"image mode {image.mode} is not supported. Save it with 8 bits per channel, as grayscale or RGB", where

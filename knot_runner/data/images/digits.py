@@ -15,18 +15,18 @@ EMBEDDED_DIGITS = [str(digit) for digit in range(10)]
 
 
 def read_digits(shape: list[int]) -> Images:
-    """scikit-learn's 1,797 real 8x8 digits (grey levels 0..16) as uint8 [1797, *shape]: scaled bilinearly to height and
+    """scikit-learn's 1,797 real 8x8 digits (gray levels 0..16) as uint8 [1797, *shape]: scaled bilinearly to height and
     width, the same in every channel."""
     table = _digits_table()
-    grey_levels, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]
+    gray_levels, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]
     channels, height, width = shape
-    grey = np.rint(scale(grey_levels * (255 / 16), height, width)).astype(np.uint8)
-    return Images(np.repeat(grey[:, None], channels, axis=1), labels.astype(np.int64))
+    gray = np.rint(scale(gray_levels * (255 / 16), height, width)).astype(np.uint8)
+    return Images(np.repeat(gray[:, None], channels, axis=1), labels.astype(np.int64))
 
 
 @functools.lru_cache(maxsize=1)  # parsing the text takes half the time of a tiny run
 def _digits_table() -> np.ndarray:
-    """float64 [1797, 65]: 64 grey levels and the digit, as ``sklearn.datasets.load_digits`` reads them.
+    """float64 [1797, 65]: 64 gray levels and the digit, as ``sklearn.datasets.load_digits`` reads them.
 
     From the file in the package: importing scikit-learn, and with it pandas, takes a second of every run.
     """
@@ -39,7 +39,7 @@ def _digits_table() -> np.ndarray:
 
 
 def scale(images: np.ndarray, height: int, width: int) -> np.ndarray:
-    """``images`` [N, h, w] -> [N, height, width], bilinear between pixel centres, edge values repeated (as image
+    """``images`` [N, h, w] -> [N, height, width], bilinear between pixel centers, edge values repeated (as image
     libraries enlarge; when shrinking, nothing is averaged)."""
     down, across = _scale_weights(images.shape[1], height), _scale_weights(images.shape[2], width)
     return down @ images @ across.T

@@ -33,7 +33,7 @@ class _Row:
 
 def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     """Train images with users, and test images without where ``task.local.test`` names the test file, whose rows have
-    no users of their own. uint8, each the centred part of its photograph scaled to ``settings.shape``.
+    no users of their own. uint8, each the centered part of its photograph scaled to ``settings.shape``.
 
     Raises :class:`UserError` naming the file, and the line of a csv file.
     """

@@ -37,7 +37,7 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
 
 
 #: ``partition.alter`` -> the share of clients whose examples are altered, and what is done to them, for negative
-#: transfer (personalisation.md 3.5; settings ours): labels y -> C - 1 - y over the C classes that are trained on,
+#: transfer (personalization.md 3.5; settings ours): labels y -> C - 1 - y over the C classes that are trained on,
 #: images turned, or random training labels and true test labels (Ditto's corruption, Li et al. 2021).
 ALTERED_SHARES = {"conflict": 0.5, "shift": 0.5, "noise": 0.3}
 ALTERED_NOTES = {

@@ -1,6 +1,6 @@
 """Files of plain numbers, or gzip of them: idx (MNIST, Fashion-MNIST) and USPS text.
 
-idx: a magic number, sizes, then one byte per value. USPS (zip.train, zip.test): on each line a label, then 256 grey
+idx: a magic number, sizes, then one byte per value. USPS (zip.train, zip.test): on each line a label, then 256 gray
 levels in [-1, 1].
 """
 
@@ -101,10 +101,10 @@ def _read_digits(path: Path, classes: int) -> Images:
 
 
 def _digit(path: Path, number: int, values: list[str]) -> np.ndarray:
-    """float64 [257]: the label and the grey levels of one line."""
+    """float64 [257]: the label and the gray levels of one line."""
     levels = USPS_SIDE * USPS_SIDE
     if len(values) != 1 + levels:
-        raise UserError(f"line {number}: {len(values)} values instead of a label and {levels} grey levels", path)
+        raise UserError(f"line {number}: {len(values)} values instead of a label and {levels} gray levels", path)
     try:
         row = np.array(values, dtype=np.float64)
     except ValueError as problem:
@@ -112,5 +112,5 @@ def _digit(path: Path, number: int, values: list[str]) -> np.ndarray:
     if not (row[0].is_integer() and abs(row[0]) < 1e6):
         raise UserError(f"line {number}: label {values[0][:20]} is no class number", path)
     if not (np.abs(row[1:]) <= 1).all():  # so written that NaN is refused
-        raise UserError(f"line {number}: a grey level is not in [-1, 1]", path)
+        raise UserError(f"line {number}: a gray level is not in [-1, 1]", path)
     return row

@@ -167,7 +167,7 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
 
     Client u has the classes (u + j) mod C of the C with training images, j = 0..classes_per_client-1, and
     n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the training images. Of a class it has
-    int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test images, shares ~ lognormal(1, 1) normalised.
+    int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test images, shares ~ lognormal(1, 1) normalized.
     """
     present, clients, size = np.unique(task.train.labels), settings.clients, len(task.train)
     if settings.classes_per_client > len(present):

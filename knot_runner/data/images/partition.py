@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.config.plugins import Table, checked, unlike
-from knot_runner.config.settings import Centralised, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
+from knot_runner.config.settings import Centralized, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
 from knot_runner.data.images.owners import (
     NOBODY,
     apportion,
@@ -82,7 +82,7 @@ def _sizes(task: ImageTask) -> np.ndarray:
     return np.bincount(task.train.labels, minlength=len(task.classes))
 
 
-def _centralised(settings: Centralised, task: ImageTask, rng: np.random.Generator) -> Partition:
+def _centralized(settings: Centralized, task: ImageTask, rng: np.random.Generator) -> Partition:
     return partition_by_owner(task, np.zeros(len(task.train), np.int64), 1, rng)
 
 
@@ -212,5 +212,5 @@ PARTITIONS: Table[Callable[[Any, ImageTask, np.random.Generator], Partition]] = 
     "shards": _shards,
     "pairs": _pairs,
     "manual": manual,
-    "centralised": _centralised,
+    "centralized": _centralized,
 }, lambda where, function: checked(where, function, _problem))  # fmt: skip

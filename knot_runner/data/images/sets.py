@@ -25,7 +25,7 @@ STAND_INS = {
 }
 EMBEDDED_NOTE = (
     "{name}: four quarters of scikit-learn's handwritten digits stand in (task.source=embedded), two as they are, one "
-    "turned by 90 degrees, one with grey levels inverted; these numbers say nothing of {sets}"
+    "turned by 90 degrees, one with gray levels inverted; these numbers say nothing of {sets}"
 )
 #: images of one data set and its classes
 NamedSet = tuple[str, Images, list[str]]

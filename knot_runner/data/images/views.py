@@ -1,5 +1,5 @@
-"""Views of images for a student whose teacher sees the originals: grey, edges, half the resolution (ours; the pairs of
-Gupta et al. 2016 are colour and depth)."""
+"""Views of images for a student whose teacher sees the originals: gray, edges, half the resolution (ours; the pairs of
+Gupta et al. 2016 are color and depth)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import dataclasses
 import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
-from knot_runner.config.settings.methods.distil import View
+from knot_runner.config.settings.methods.distill import View
 from knot_runner.data.tasks import Images
 
-#: What red, green and blue add to grey (ITU-R BT.601, as Pillow's).
-GREY_WEIGHTS = (0.299, 0.587, 0.114)
+#: What red, green and blue add to gray (ITU-R BT.601, as Pillow's).
+GRAY_WEIGHTS = (0.299, 0.587, 0.114)
 
 
 def viewed_images(images: Images, view: View) -> Images:
@@ -22,12 +22,12 @@ def viewed_images(images: Images, view: View) -> Images:
     pixels = images.pixels.astype(np.float32)
     if images.pixels.dtype == np.uint8:
         pixels /= 255
-    shown = {"grey": grey, "edges": edges, "half": half_size}[view](pixels)
+    shown = {"gray": gray, "edges": edges, "half": half_size}[view](pixels)
     return dataclasses.replace(images, pixels=np.ascontiguousarray(shown, dtype=np.float32))
 
 
 def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
-    """``task`` of images like ``train``, which are in a view: with their shape, and normalised by the mean and standard
+    """``task`` of images like ``train``, which are in a view: with their shape, and normalized by the mean and standard
     deviation of each of their channels."""
     channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
     std = [float(value) or 1.0 for value in channels.std(1)]  # a channel that is the same everywhere stays
@@ -35,17 +35,17 @@ def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
     return dataclasses.replace(task, shape=shape, mean=channels.mean(1).tolist(), std=std)
 
 
-def grey(pixels: np.ndarray) -> np.ndarray:
+def gray(pixels: np.ndarray) -> np.ndarray:
     """[N, 3, H, W] -> [N, 1, H, W], the weighted sum of the channels; one channel stays."""
     if pixels.shape[1] == 1:
         return pixels
-    return np.tensordot(pixels, np.array(GREY_WEIGHTS, dtype=pixels.dtype), axes=(1, 0))[:, None]
+    return np.tensordot(pixels, np.array(GRAY_WEIGHTS, dtype=pixels.dtype), axes=(1, 0))[:, None]
 
 
 def edges(pixels: np.ndarray) -> np.ndarray:
-    """[N, C, H, W] in 0..1 -> [N, 1, H, W]: length of the grey's gradient by Sobel's two kernels, over its largest
+    """[N, C, H, W] in 0..1 -> [N, 1, H, W]: length of the gray's gradient by Sobel's two kernels, over its largest
     possible value 4 sqrt(2); beyond the border lies the nearest pixel."""
-    wide = np.pad(grey(pixels)[:, 0], ((0, 0), (1, 1), (1, 1)), mode="edge")
+    wide = np.pad(gray(pixels)[:, 0], ((0, 0), (1, 1), (1, 1)), mode="edge")
     down = wide[:, :-2] + 2 * wide[:, 1:-1] + wide[:, 2:]
     across = wide[:, :, :-2] + 2 * wide[:, :, 1:-1] + wide[:, :, 2:]
     horizontal, vertical = down[:, :, 2:] - down[:, :, :-2], across[:, 2:] - across[:, :-2]

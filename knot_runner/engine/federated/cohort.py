@@ -38,7 +38,7 @@ class ClientModel:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """The result of local training beside the module's weights: mean loss over all steps, optimiser steps, and a
+    """The result of local training beside the module's weights: mean loss over all steps, optimizer steps, and a
     program's further results, name -> tensor of any shape."""
 
     loss: float
@@ -65,11 +65,11 @@ class LocalWork:
     objective: Callable[[], tuple[LossRows, SampleLoss]]
     #: all epochs of the recipe, in the batches that the request has without a program, too
     batches: Callable[[], Iterator[InputBatch]]
-    #: a fresh optimiser of all parameters of a module, by the recipe
-    optimiser: Callable[[nn.Module], torch.optim.Optimizer]
+    #: a fresh optimizer of all parameters of a module, by the recipe
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer]
     #: put a module into the mode that the recipe trains in
     train_mode: Callable[[nn.Module], None]
-    #: the schedule of optimisers over the recipe's steps
+    #: the schedule of optimizers over the recipe's steps
     course: Callable[[Iterable[torch.optim.Optimizer]], Course]
     #: the recipe's steps from what the module holds now, as without a program: (mean loss, steps)
     train: Callable[[], tuple[float, int]]
@@ -123,13 +123,13 @@ class LocalTraining:
     def is_plain(self) -> bool:
         """Returns whether it is SGD at a constant rate, without early stopping, on a loss of the logits alone. Such
         requests run in any engine; others in the plain loop."""
-        steady = self.recipe.optimiser == "sgd" and not self.recipe.cosine
+        steady = self.recipe.optimizer == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a client returns: weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimised,
+    """What a client returns: weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimized,
     without the proximal term), how many of its test examples were right ``before`` and ``after``, and whether its
     weights are ``finite`` (checked where it trained: there they are in the cache, and workers check in parallel).
     ``kept``: further tensors returned by a program."""

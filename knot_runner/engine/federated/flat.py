@@ -84,7 +84,7 @@ def layout_of(network: Network) -> FlatLayout:
 
 
 def initial(network: Network, seed: int) -> tuple[Tensor, Tensor]:
-    """(weights [P], buffers [Q]) of a fresh model, float32, initialised from the run's seed."""
+    """(weights [P], buffers [Q]) of a fresh model, float32, initialized from the run's seed."""
     with seeded(seed, "init"):
         model = build_network(network)
     return flat_vectors(model)

@@ -54,7 +54,7 @@ def local_draws(request: LocalTraining) -> torch.Generator:
 
 
 def steps(recipe: Recipe, count: int) -> int:
-    """Optimiser steps of a client with ``count`` examples."""
+    """Optimizer steps of a client with ``count`` examples."""
     return batch_count(count, recipe.batch, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)
 
 

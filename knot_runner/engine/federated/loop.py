@@ -83,7 +83,7 @@ class Loop:
             select=lambda rows: self.data.select(rows, self.dtype),
             objective=functools.partial(self._objective, request, examples, held_out),
             batches=functools.partial(_batches, request, examples),
-            optimiser=lambda module: _optimiser(module, self.layout.head, recipe, "all"),
+            optimizer=lambda module: _optimizer(module, self.layout.head, recipe, "all"),
             train_mode=functools.partial(_train_mode, recipe=recipe),
             course=functools.partial(Course, model, recipe, steps=local.steps(recipe, len(examples))),
             train=functools.partial(self._train, request, examples, held_out),
@@ -111,8 +111,8 @@ class Loop:
         """(mean loss over all steps, steps) of the client's phases; the model changes in place."""
         model, recipe = self.model, request.recipe
         rows, loss = self._objective(request, examples, held_out)
-        optimisers = {
-            phase.trains: _optimiser(model, self.layout.head, recipe, phase.trains) for phase in recipe.phases
+        optimizers = {
+            phase.trains: _optimizer(model, self.layout.head, recipe, phase.trains) for phase in recipe.phases
         }
         draws = local.local_draws(request)
         origins = [parameter.detach().clone() for parameter in model.parameters()] if recipe.proximal else []
@@ -141,7 +141,7 @@ class Loop:
             "penalty": proximal_term if recipe.proximal else None,
             "before_step": add_control if control else None,
         }
-        course = Course(model, recipe, optimisers.values(), local.steps(recipe, len(examples)))
+        course = Course(model, recipe, optimizers.values(), local.steps(recipe, len(examples)))
         if request.held:
             course.watch(held_loss)
         _train_mode(model, recipe)
@@ -149,8 +149,8 @@ class Loop:
         for phase in recipe.phases:
             for _ in range(phase.epochs):
                 batches = examples.epoch(recipe.batch, draws, recipe.drop_last, recipe.augment)
-                optimiser = optimisers[phase.trains]
-                for value, _ in train_batches(model, batches, loss, rows, optimiser, **options):
+                optimizer = optimizers[phase.trains]
+                for value, _ in train_batches(model, batches, loss, rows, optimizer, **options):
                     total, steps = total + value.double(), steps + 1
                     if course.ends(steps):
                         return float(total) / steps, steps
@@ -179,7 +179,7 @@ def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[Input
 
 
 def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """The module; every request brings its weights, so those of our image models are not even initialised."""
+    """The module; every request brings its weights, so those of our image models are not even initialized."""
     if not network.is_ours:
         with seeded(0, "unused"):
             return build_network(network).to(device, dtype)
@@ -210,8 +210,8 @@ def _train_mode(model: nn.Module, recipe: Recipe) -> None:
             module.eval()
 
 
-def _optimiser(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.Optimizer:
-    """The optimiser of one kind of phase; parameters that it does not train get no gradient in that phase."""
+def _optimizer(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.Optimizer:
+    """The optimizer of one kind of phase; parameters that it does not train get no gradient in that phase."""
     chosen = [
         (n, p) for n, p in model.named_parameters() if trains == "all" or n.startswith(head) == (trains == "head")
     ]
@@ -219,6 +219,6 @@ def _optimiser(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torc
     others = [p for n, p in chosen if not (recipe.decay_biases or not n.endswith("bias"))]
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}]
     groups = [group for group in groups if group["params"]]
-    if recipe.optimiser == "adamw":
+    if recipe.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=recipe.lr, fused=True)
     return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)

@@ -25,11 +25,11 @@ class Phase:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a client trains: ``optimiser`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective.
+    """How a client trains: ``optimizer`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective.
 
     It is what a method makes of settings for one client and one round (a rate from a temperature, phases, a pull to the
     start) and is kept nowhere. A stage's :class:`~knot_runner.config.settings.StageSettings` are what a user writes, as
-    they stand in the stage's key: the two share optimiser, rate, batch and decay, and nothing around them.
+    they stand in the stage's key: the two share optimizer, rate, batch and decay, and nothing around them.
 
     ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, T being the maximum number of steps. ``check``,
     ``patience``: of a request with held-out rows (:class:`~knot_runner.engine.federated.cohort.LocalTraining`)."""
@@ -44,7 +44,7 @@ class Recipe:
     proximal: float = 0.0
     frozen_statistics: bool = False
     augment: Augment = "none"
-    optimiser: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adamw"] = "sgd"
     cosine: bool = False
     check: int = 0
     patience: int = 0
@@ -56,12 +56,12 @@ def cosine_rate(lr: float, step: int, steps: int) -> float:
 
 
 class Course:
-    """Schedule of ``model`` over at most ``steps`` steps of ``optimisers``, by ``recipe``."""
+    """Schedule of ``model`` over at most ``steps`` steps of ``optimizers``, by ``recipe``."""
 
     def __init__(
-        self, model: nn.Module, recipe: Recipe, optimisers: Iterable[torch.optim.Optimizer], steps: int
+        self, model: nn.Module, recipe: Recipe, optimizers: Iterable[torch.optim.Optimizer], steps: int
     ) -> None:
-        self._model, self._recipe, self._optimisers, self._steps = model, recipe, list(optimisers), steps
+        self._model, self._recipe, self._optimizers, self._steps = model, recipe, list(optimizers), steps
         self._loss: Callable[[], float] | None = None
         self._best, self._best_step, self._checked = math.inf, 0, 0
         self._kept: dict[str, Tensor] = {}
@@ -74,8 +74,8 @@ class Course:
     def ends(self, step: int) -> bool:
         """Returns whether training ends after ``step`` steps; the model is then restored to the best one checked."""
         if self._recipe.cosine:
-            for optimiser in self._optimisers:
-                for group in optimiser.param_groups:
+            for optimizer in self._optimizers:
+                for group in optimizer.param_groups:
                     group["lr"] = cosine_rate(self._recipe.lr, step, self._steps)
         if self._loss is None or step % self._recipe.check:
             return False

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings, VggSettings, WrnSettings
-from knot_runner.engine.examples import ClientData, normalised
+from knot_runner.engine.examples import ClientData, normalized
 from knot_runner.engine.federated.choose import EngineInputs, lean_engine, require_cpu
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.federated.lean.client import AutogradClient, ManualBackward, TrainingClient, make_client
@@ -35,7 +35,7 @@ class NativeBackward(ManualBackward):
             return super()._train(request, weights)
         if options is None or options.hard_temperature is not None:
             return super()._train(request, weights)
-        images, labels = normalised(self._data, request.rows, self._dtype), self._data.labels[request.rows]
+        images, labels = normalized(self._data, request.rows, self._dtype), self._data.labels[request.rows]
         return Perceptron(request, self._layout, weights, images, labels, options.temperature).train()
 
     def _convolutions(self, layers: list[WeightBias], paddings: list[int], images: Tensor) -> Stem:

@@ -12,7 +12,7 @@
 
 // What a client's epochs share. `images` [n, inputs] with a slack of a vector behind the last.
 // With `gram` [n, n] the first layer is in Gram form: `start` [n, outputs] are its outputs under the first weights, and
-// `changes` [n, outputs] is what it has learnt since, by example, and `velocity`, as changes, that of momentum or null.
+// `changes` [n, outputs] is what it has learned since, by example, and `velocity`, as changes, that of momentum or null.
 struct Client {
     const REAL *images, *gram, *start;
     REAL *changes, *velocity;

@@ -45,7 +45,7 @@ _CLIENTS = {torch.float32: _client_structure(ctypes.c_float), torch.float64: _cl
 
 
 class Perceptron:
-    """One client's training. ``weights`` [P] change in place; ``images`` [n, C, H, W] normalised, ``labels`` [n]."""
+    """One client's training. ``weights`` [P] change in place; ``images`` [n, C, H, W] normalized, ``labels`` [n]."""
 
     def __init__(
         self, request: LocalTraining, layout: flat.FlatLayout, weights: Tensor, images: Tensor, labels: Tensor,

@@ -1,8 +1,8 @@
 """Epsilon of a private run, by the Renyi accountant of dp-accounting (Google), an extra that is imported when needed.
 
 The sum of clipped updates with noise is a Gaussian mechanism of a sampled group of clients, once a round:
-``poisson``: neighbours differ in one client's being there, and the sum in at most C (Mironov et al. 2019);
-``fixed``: a number of clients drawn without replacement, for which neighbours differ in one client's data, and the sum
+``poisson``: neighbors differ in one client's being there, and the sum in at most C (Mironov et al. 2019);
+``fixed``: a number of clients drawn without replacement, for which neighbors differ in one client's data, and the sum
 in at most 2 C, so that the mechanism's noise multiplier is z / 2 (Wang et al. 2019, Theorem 27). That bound exceeds the
 one without sampling where much is sampled with little noise; both hold, so the smaller one is taken at each order.
 Clients that send m vectors in a round, each with a bound and noise of its own, send one vector whose noise multiplier
@@ -37,8 +37,8 @@ def accountant_name() -> str:
     return f"dp-accounting {metadata.version('dp-accounting')} (RDP)"
 
 
-def neighbours(privacy: UserPrivacy) -> str:
-    """Returns the accountant's neighbouring relation: ``add or remove``, or ``replace``."""
+def neighbors(privacy: UserPrivacy) -> str:
+    """Returns the accountant's neighboring relation: ``add or remove``, or ``replace``."""
     return "replace" if _without_replacement(privacy) else "add or remove"
 
 

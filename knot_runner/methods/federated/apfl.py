@@ -82,7 +82,7 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     for module in (own, mixed):
         flat.load_flat(module, work.layout, work.tensors["weights"], work.tensors["buffers"])
     rows, loss = work.objective()
-    optimiser, own_optimiser = work.optimiser(work.model), work.optimiser(own)
+    optimizer, own_optimizer = work.optimizer(work.model), work.optimizer(own)
     for module in (work.model, mixed):
         work.train_mode(module)
     totals, steps = torch.zeros(2, dtype=torch.float64, device=device), 0
@@ -94,10 +94,10 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         if settings["adaptive"] and not steps:
             slope = _slope(gradients, own, work.model)
             alpha = min(max(alpha - work.request.recipe.lr * slope, 0.0), 1.0)
-        ((sent_loss, _),) = train_batches(work.model, [(positions, inputs)], loss, rows, optimiser)
+        ((sent_loss, _),) = train_batches(work.model, [(positions, inputs)], loss, rows, optimizer)
         for parameter, gradient in zip(own.parameters(), gradients, strict=True):
             parameter.grad = step_alpha * gradient if parameter.requires_grad else None
-        own_optimiser.step()
+        own_optimizer.step()
         totals, steps = totals + torch.stack([sent_loss, mixed_loss.detach()]).double(), steps + 1
     sent_mean, mixed_mean = (totals / max(steps, 1)).tolist()
     kept = {

@@ -1,6 +1,6 @@
 """FedAvg (McMahan et al. 2017, Algorithm 1) and FedProx (Li et al. 2020): train from the global model, then average.
 
-State: ``weights``, ``buffers``; ``buffers/<client>`` with ``batchnorm=local``; ``server/...`` with a server optimiser.
+State: ``weights``, ``buffers``; ``buffers/<client>`` with ``batchnorm=local``; ``server/...`` with a server optimizer.
 """
 
 from __future__ import annotations

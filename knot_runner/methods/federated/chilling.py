@@ -48,8 +48,8 @@ def local_request(
     hp: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
 ) -> LocalTraining:
     """Returns ``client``'s training request for ``round``, from the model ``start``."""
-    trains, minimises = recipe(hp, federation, round, client), objective(hp, federation, round, client)
-    return federation.local_training(client, round, start, trains, minimises)
+    trains, minimizes = recipe(hp, federation, round, client), objective(hp, federation, round, client)
+    return federation.local_training(client, round, start, trains, minimizes)
 
 
 def drawn_requests(
@@ -76,7 +76,7 @@ def recipe(hp: FederatedSettings, federation: Federation, round: int, client: in
         proximal=hp.mu if isinstance(hp, FedProxSettings) else 0.0,
         frozen_statistics=hp.batchnorm == "frozen",
         augment=federation.augment,
-        optimiser=training.optimiser,
+        optimizer=training.optimizer,
     )
 
 

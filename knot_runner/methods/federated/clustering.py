@@ -18,7 +18,7 @@ from knot_runner.util.errors import UserError
 @dataclass(frozen=True)
 class Clusters:
     """``labels``: the cluster of each client, numbered by their first clients; ``eigenvalues`` (ascending) of the
-    graph's normalised Laplacian, none where no graph was made."""
+    graph's normalized Laplacian, none where no graph was made."""
 
     labels: list[int]
     eigenvalues: list[float] = field(default_factory=list)
@@ -35,7 +35,7 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
     """Group clients by ``matrix`` [N, N], symmetric, non-negative (squared distances): same seed, same clusters.
 
     k-means (10 starts) on the Laplacian's first eigenvectors, as scikit-learn has it. Raises :class:`UserError` naming
-    the key for more clusters than clients, too many neighbours, or a scale that a distance exceeds.
+    the key for more clusters than clients, too many neighbors, or a scale that a distance exceeds.
     """
     check_clustering(settings, len(matrix))
     if settings.graph == "none":
@@ -63,9 +63,9 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
             f"{settings.clusters} are more than the {clients} clients; at most {clients} is right",
             "method.clustering.clusters",
         )
-    if settings.neighbours is not None and settings.neighbours >= clients:
+    if settings.neighbors is not None and settings.neighbors >= clients:
         raise UserError(
-            f"{settings.graph} needs more than {settings.neighbours} clients, and there are "
+            f"{settings.graph} needs more than {settings.neighbors} clients, and there are "
             f"{clients}; affinity, or at most sparse{clients - 1}, is right",
             "method.clustering.graph",
         )
@@ -79,8 +79,8 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
         raise UserError("the clients' distances are not all finite and at least 0", "method.clustering")
-    if settings.neighbours is not None:
-        nearest = NearestNeighbors(n_neighbors=settings.neighbours, metric="precomputed").fit(matrix)
+    if settings.neighbors is not None:
+        nearest = NearestNeighbors(n_neighbors=settings.neighbors, metric="precomputed").fit(matrix)
         edges = nearest.kneighbors_graph(matrix).toarray()
         return (edges + edges.T) / 2
     largest = float(matrix.max())
@@ -94,7 +94,7 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
 
 
 def eigenvalues(graph: np.ndarray) -> np.ndarray:
-    """Of the normalised Laplacian I - D^{-1/2} W D^{-1/2} of weights ``graph`` [N, N]: [N], ascending, from 0 on."""
+    """Of the normalized Laplacian I - D^{-1/2} W D^{-1/2} of weights ``graph`` [N, N]: [N], ascending, from 0 on."""
     return np.clip(np.linalg.eigvalsh(laplacian(graph, normed=True)), 0, None)
 
 

@@ -2,11 +2,11 @@
 published, and estimated FLOPs.
 
 Numbers are sent as they are, uncompressed, each in the size that training computes in. Settings, seeds, labels' numbers
-and public examples, which all parties have beforehand, are not counted. Running statistics of batch normalisation are
+and public examples, which all parties have beforehand, are not counted. Running statistics of batch normalization are
 sent where they are averaged: with ``batchnorm=local`` they never leave the client, with ``frozen`` they never change.
 
 With F, the forward pass of one example, training takes 3 F per example and epoch, since the backward pass takes about
-twice the forward one (Kaplan et al. 2020, section 2.1), and inference takes F. Optimiser steps, aggregation, evaluation
+twice the forward one (Kaplan et al. 2020, section 2.1), and inference takes F. Optimizer steps, aggregation, evaluation
 on test examples, and an objective's forward passes of the starting model are left out.
 """
 
@@ -73,8 +73,8 @@ def bodies(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tu
     """FedRep and FedPer: all but the head (Collins et al. 2021, Algorithm 1; Arivazhagan et al. 2019, section 3).
 
     The server of ours averages heads, too, for clients that were never drawn: no part of the methods, not counted. A
-    server that distils asks the clients' whole models, which they send then. A round that trains heads alone begins
-    with the body that was learnt, and sends nothing back.
+    server that distills asks the clients' whole models, which they send then. A round that trains heads alone begins
+    with the body that was learned, and sends nothing back.
     """
     body = int(federation.layout.mask("body").sum()) + _statistics(hp, federation)
     sent = body if server_distillation(hp) is None else federation.layout.size + _statistics(hp, federation)
@@ -100,7 +100,7 @@ def public_logits(hp: FedMdSettings, federation: Federation, work: RoundWork) ->
     if not work.inferences:
         return 0, 0
     rows = len(work.inferences[0].rows)
-    biases = 1 if needs_bias(hp.distil.weighting) else 0
+    biases = 1 if needs_bias(hp.distill.weighting) else 0
     up = _bytes(work.requests, work.classes * (rows + biases))
     down = 0
     for request in work.distillation:

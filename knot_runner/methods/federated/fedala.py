@@ -1,10 +1,10 @@
 """FedALA (Zhang et al. 2023): a client trains from a mix of its own model and the global one, whose weights it learns.
 
-The mix is v + (w - v) W, elementwise: W is 1 but in the last ``layers`` layers, where it is learnt by gradient steps on
-a share of the client's examples and clipped to [0, 1]. A client's first W is learnt until its loss hardly varies, later
-ones go on from the last W for one pass. As in the authors' code W begins at 1, the share is drawn anew in every round,
-and a client without a model of its own trains from w. Ours: the loss whose variation is looked at is the mean of a
-pass (there: of its last batch), and passes have a limit.
+The mix is v + (w - v) W, elementwise: W is 1 but in the last ``layers`` layers, where it is learned by gradient steps
+on a share of the client's examples and clipped to [0, 1]. A client's first W is learned until its loss hardly varies,
+later ones go on from the last W for one pass. As in the authors' code W begins at 1, the share is drawn anew in every
+round, and a client without a model of its own trains from w. Ours: the loss whose variation is looked at is the mean of
+a pass (there: of its last batch), and passes have a limit.
 State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what the client trained last; ``mix/<k>``
 [p], its W of the last layers.
 """
@@ -105,7 +105,7 @@ def _with_mix(
 
 def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     """Learn the weights of the mix, and train from it (a local program). Tensors: ``weights`` [P] of the client's own
-    model, ``mix`` [p]; it returns the learnt ``mix`` and the ``passes`` that took."""
+    model, ``mix`` [p]; it returns the learned ``mix`` and the ``passes`` that took."""
     request, start = work.request, settings["start"]
     own, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
     mix, passes = _learn_mix(settings, work, own, sent)

@@ -1,6 +1,6 @@
 """Federated distillation by labels (FD, Jeong et al. 2018): clients send the mean logits of each label, nothing else.
 
-A client minimises CE with the true label plus ``weight`` times that with the others' mean logits of that label; its
+A client minimizes CE with the true label plus ``weight`` times that with the others' mean logits of that label; its
 model stays its own. State, beyond :mod:`own_models`: ``label_logits/<k>`` [C, C], row y the mean logits of client k for
 its examples of label y, and ``label_counts/<k>`` [C], how many these were, of clients that have taken part. In private
 training ``label_logits/all`` and ``label_counts/all`` instead: clients send the mean logits of each of their labels,
@@ -35,10 +35,10 @@ from knot_runner.methods.federation import FederatedState, Federation
 OF_LABELS = ("weight", "label_temperature")
 
 
-def plan_regularised(
+def plan_regularized(
     hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
-    """Requests training of every participant's own model on its own examples, regularised towards the others' latest
+    """Requests training of every participant's own model on its own examples, regularized towards the others' latest
     logits."""
     found = []
     for request in own_models.plan(hp, state, federation, round):
@@ -154,7 +154,7 @@ def means_by_label(federation: Federation, client: int, logits: Tensor) -> tuple
 
 FEDDISTILL = Method(
     own_models.init,
-    plan_regularised,
+    plan_regularized,
     own_models.fold,
     own_models.deployed,
     one_model=False,

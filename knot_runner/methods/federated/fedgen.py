@@ -1,14 +1,14 @@
 """FedGen (Zhu, Hong and Zhou 2021): the server learns a generator of features, and clients train on it, too. No data.
 
 FedAvg, whose server trains a generator by the last layers of the round's clients and how many examples of each label
-they have (:func:`heads_loss`). From the next round on a client minimises, of its example (x, y) with outputs p,
+they have (:func:`heads_loss`). From the next round on a client minimizes, of its example (x, y) with outputs p,
 
     CE(p, y) + alpha CE(h(G(e', y')), y') + beta KL(h(G(e, y)) || p),
 
 with h its own last layer and y' drawn as often as the last round's clients had each label; the weights decay by round.
 State, beyond FedAvg's: ``generator/...``, and ``generator/labels`` [C], the counts that labels are drawn by.
 
-The head of client k maps features z to logits W_k z + b_k. The generator minimises, over labels y drawn as often as the
+The head of client k maps features z to logits W_k z + b_k. The generator minimizes, over labels y drawn as often as the
 clients have them and noise e, sum_k a_k(y) CE(W_k G(e, y) + b_k, y) with a_k(y) the share of client k in all examples
 of y, plus ``diversity`` times exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|), means over coordinates (the public code's loss).
 
@@ -88,7 +88,7 @@ def fold(
     return {**after, **made, LABELS: counts}, {**row, "generator_loss": loss}
 
 
-def latent_regularised(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
+def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """The loss of a client (see above), its cross-entropy as ``cross_entropy`` has it, chilled or not.
 
     ``inputs.tensors``: ``drawn`` [n], a label for each example, ``drawn_features`` [n, H] generated for it, and
@@ -121,7 +121,7 @@ def _on_features(
             noise = drawn_noise(spec, count, dtype, draws)
             features.append(generated(model, noise, wanted, classes))
     weights = {name: getattr(spec, name) * spec.decay**request.round for name in OF_GENERATOR}
-    objective = Objective(latent_regularised, {**request.objective.settings, **weights}, reads_head=True)
+    objective = Objective(latent_regularized, {**request.objective.settings, **weights}, reads_head=True)
     inputs = {"drawn": drawn, "drawn_features": features[0], "own_features": features[1]}
     return dataclasses.replace(request, objective=objective, inputs=inputs)
 
@@ -174,7 +174,7 @@ class Head:
 
 
 def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int, dtype: torch.dtype) -> nn.Module:
-    """Noise and a label's one-hot code [B, noise + C] -> features [B, H]; initialised from the run's seed."""
+    """Noise and a label's one-hot code [B, noise + C] -> features [B, H]; initialized from the run's seed."""
     with seeded(seed, "generator"):
         layers = nn.Linear(spec.noise + classes, spec.hidden), nn.Linear(spec.hidden, features)
     return nn.Sequential(layers[0], nn.BatchNorm1d(spec.hidden), nn.ReLU(), layers[1]).to(dtype)
@@ -214,10 +214,10 @@ def train_generator(
     """The generator after the steps of ``round``, as tensors of a state, and its mean loss. ``model`` changes in place;
     ``kept``: the state before, which has Adam's from earlier rounds. Draws are keyed by (seed, round, step)."""
     parameters = list(model.parameters())
-    optimiser = torch.optim.Adam(parameters, lr=spec.lr, weight_decay=spec.weight_decay)
+    optimizer = torch.optim.Adam(parameters, lr=spec.lr, weight_decay=spec.weight_decay)
     if f"{ADAM}0.step" in kept:
         own = {i: {name: kept[f"{ADAM}{i}.{name}"].clone() for name in MOMENTS} for i in range(len(parameters))}
-        optimiser.load_state_dict({"state": own, "param_groups": optimiser.state_dict()["param_groups"]})
+        optimizer.load_state_dict({"state": own, "param_groups": optimizer.state_dict()["param_groups"]})
     counts, dtype = torch.stack([head.counts for head in heads]).sum(0), parameters[0].dtype
     model.train()
     losses = []
@@ -225,12 +225,12 @@ def train_generator(
         draws = generator(seed, "generator", round, step)
         labels, noise = drawn_labels(counts, spec.batch, draws), drawn_noise(spec, spec.batch, dtype, draws)
         loss = heads_loss(generated(model, noise, labels, len(counts)), noise, labels, heads, spec.diversity)
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(loss.detach()))
     state = model_tensors(model)
-    for index, moments in optimiser.state_dict()["state"].items():
+    for index, moments in optimizer.state_dict()["state"].items():
         state |= {f"{ADAM}{index}.{name}": torch.as_tensor(moments[name]).detach().clone() for name in MOMENTS}
     return state, sum(losses) / len(losses)
 

@@ -1,7 +1,7 @@
 """FedMD (Li and Wang 2019): clients keep their models and share logits of public examples.
 
 In a round they train on their own examples, then give their logits for the transfer set; each fits the consensus there
-by the same distillation as FedDF's server (``method.distil``). Their architectures may differ (``method.models``).
+by the same distillation as FedDF's server (``method.distill``). Their architectures may differ (``method.models``).
 State: :mod:`own_models`.
 """
 
@@ -23,7 +23,7 @@ def client_training(
     hp: FedMdSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
-    """Requests that each participant distils from all participants' logits, starting from its trained model."""
+    """Requests that each participant distills from all participants' logits, starting from its trained model."""
     return [
         distillation_request(
             hp, federation, round, trained, logits, result.client, result.model,

@@ -196,7 +196,7 @@ def _fold_exchange(
             after, row = exchange.fold(hp, part.state, part.cluster, round, part.trained, own, distilled_results)
         states.append(after)
         rows.append(row)
-    return joint_state(states), _distilled([row for row in rows if "distil_steps" in row])
+    return joint_state(states), _distilled([row for row in rows if "distill_steps" in row])
 
 
 def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -204,19 +204,19 @@ def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
     if none distills."""
     if not rows:
         return {}
-    steps = [row["distil_steps"] for row in rows]
-    entries: dict[str, Any] = {"distil_loss": _mean([row["distil_loss"] for row in rows], steps)}
-    entries["distil_steps"] = sum(steps)
-    if "distil_terms" in rows[0]:
-        entries["distil_terms"] = {}
-        for name, facts in rows[0]["distil_terms"].items():
-            means = {key: _mean([row["distil_terms"][name][key] for row in rows], steps) for key in facts}
-            entries["distil_terms"][name] = means
-    if all("distil_after" in row for row in rows):
-        tested = [row["distil_tested"] for row in rows]
-        for key in ("distil_before", "distil_after"):
+    steps = [row["distill_steps"] for row in rows]
+    entries: dict[str, Any] = {"distill_loss": _mean([row["distill_loss"] for row in rows], steps)}
+    entries["distill_steps"] = sum(steps)
+    if "distill_terms" in rows[0]:
+        entries["distill_terms"] = {}
+        for name, facts in rows[0]["distill_terms"].items():
+            means = {key: _mean([row["distill_terms"][name][key] for row in rows], steps) for key in facts}
+            entries["distill_terms"][name] = means
+    if all("distill_after" in row for row in rows):
+        tested = [row["distill_tested"] for row in rows]
+        for key in ("distill_before", "distill_after"):
             entries[key] = _mean([row[key] for row in rows], tested)
-        entries["distil_tested"] = sum(tested)
+        entries["distill_tested"] = sum(tested)
     return entries
 
 

@@ -3,7 +3,7 @@
 FedPer trains both together; FedRep first the head, then the body. The head is the last linear layer (FedWaD's public
 code). A head never leaves its client: one that has not trained yet uses the global body with its initial head, which is
 that of the first global model for every client, as in PFLlib. With ``method.first_head=averaged`` it uses the mean of
-the trained heads, as in FedWaD's public code. The state has that mean in either case: a server that distils (FedDF)
+the trained heads, as in FedWaD's public code. The state has that mean in either case: a server that distills (FedDF)
 trains the averaged model on the outputs of the clients' models, and does not change their heads.
 State, beyond FedAvg's: ``head/<client>``, the head's parameters of clients that have trained one.
 """

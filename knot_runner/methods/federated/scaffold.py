@@ -34,8 +34,8 @@ from knot_runner.util.errors import UserError
 
 def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model; all controls are 0. Raises :class:`UserError` for anything but plain SGD."""
-    if federation.training.optimiser != "sgd":
-        raise UserError("scaffold's control variates are defined for plain SGD; sgd is right", "training.optimiser")
+    if federation.training.optimizer != "sgd":
+        raise UserError("scaffold's control variates are defined for plain SGD; sgd is right", "training.optimizer")
     if federation.training.momentum:
         raise UserError(
             f"{federation.training.momentum:g} does not go with scaffold, whose control variates "

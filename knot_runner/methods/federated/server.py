@@ -52,13 +52,13 @@ def step_towards(hp: AveragingSettings, state: FederatedState, mean: Tensor) -> 
     """
     state = dict(state)
     server, weights = hp.server, state["weights"]
-    if server.optimiser == "none" and server.lr == 1:
+    if server.optimizer == "none" and server.lr == 1:
         state["weights"] = mean
         return state
     delta = mean.double() - weights.double()
-    if server.optimiser == "none":
+    if server.optimizer == "none":
         move = delta
-    elif server.optimiser == "momentum":
+    elif server.optimizer == "momentum":
         move = state["server/velocity"] = server.beta1 * _moment(state, "server/velocity", delta) + delta
     else:
         first, second = server.beta1, server.beta2

@@ -1,6 +1,6 @@
-"""FedDF (Lin et al. 2020): after averaging, the server distils the global model from the round's clients.
+"""FedDF (Lin et al. 2020): after averaging, the server distills the global model from the round's clients.
 
-Clients' logits on unlabelled examples are the targets of the averaged model, by any loss and weighting of KNOT
+Clients' logits on unlabeled examples are the targets of the averaged model, by any loss and weighting of KNOT
 (:mod:`knot_runner.methods.losses`). Adds nothing to a method's state: each distillation starts anew.
 """
 
@@ -31,9 +31,9 @@ def client_inferences(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
 ) -> list[Inference] | None:
     """Requests inference of each of the round's clients on the transfer set, then on the random examples, if the
-    weighting uses biases; None in rounds that do not distil, and in a last one of heads alone."""
-    spec = hp.distil
-    if spec is None or not spec.distils(round) or round >= federation.training.rounds:
+    weighting uses biases; None in rounds that do not distill, and in a last one of heads alone."""
+    spec = hp.distill
+    if spec is None or not spec.distills(round) or round >= federation.training.rounds:
         return None
     row_sets = [_examples(spec, federation, round).unique()]
     if needs_bias(spec.weighting):
@@ -59,7 +59,7 @@ def distillation_request(
     ``tested``: rows of the test examples that it is measured on before and after, in rounds that are measured."""
     from knot_runner.methods.losses import distillation  # with optimal transport, which averaging alone needs not
 
-    spec = hp.distil
+    spec = hp.distill
     rows, places = _examples(spec, federation, round).unique(return_inverse=True)
     on_random = logits[len(trained) :]
     biases = [probability_bias(own) for own in on_random] or None
@@ -79,7 +79,7 @@ def distillation_request(
     settings = {
         "loss": spec.loss,
         "weighting": weighting,
-        "normalise": spec.normalise,
+        "normalize": spec.normalize,
         "student_temperature": spec.student_temperature,
         "teacher_temperature": spec.teacher_temperature,
         "teachers": list(teacher_logits),
@@ -130,10 +130,10 @@ def distilled_row(distilled: list[Trained], tested: int) -> dict[str, Any]:
     """Returns the log entries of the models ``distilled`` in a round; ``tested``: total number of their test
     examples, 0 where they were not evaluated."""
     loss, steps = sum(one.loss for one in distilled) / len(distilled), sum(one.steps for one in distilled)
-    row: dict[str, Any] = {"distil_loss": loss, "distil_steps": steps}
+    row: dict[str, Any] = {"distill_loss": loss, "distill_steps": steps}
     if tested:
         before, after = sum(one.before for one in distilled), sum(one.after for one in distilled)
-        row |= {"distil_tested": tested, "distil_before": before / tested, "distil_after": after / tested}
+        row |= {"distill_tested": tested, "distill_before": before / tested, "distill_after": after / tested}
     return row
 
 
@@ -191,7 +191,7 @@ def _recipe(hp: FederatedSettings, spec: ServerDistillation) -> Recipe:
         momentum=spec.momentum,
         weight_decay=spec.weight_decay,
         frozen_statistics=hp.batchnorm == "frozen",
-        optimiser=spec.optimiser,
+        optimizer=spec.optimizer,
         cosine=spec.schedule == "cosine",
         check=spec.check,
         patience=spec.patience,

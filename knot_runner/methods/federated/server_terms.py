@@ -1,5 +1,5 @@
-"""The server's distillation by loss terms (``method.distil.terms``), those of ``method=distil``, in the place of a loss
-of KNOT: softened outputs, transport, and what compares inner layers or the examples of a batch.
+"""The server's distillation by loss terms (``method.distill.terms``), those of ``method=distill``, in the place of a
+loss of KNOT: softened outputs, transport, and what compares inner layers or the examples of a batch.
 
 The clients are one teacher, whose outputs are the weighted means of theirs, inner layers included (clients begin a
 round as one model, so that their features can be averaged). Inner layers are read from the models that the clients
@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings import FederatedSettings, ServerDistillation
 from knot_runner.config.settings.methods.terms import require_batch
-from knot_runner.config.settings.tasks.images import UNLABELLED
+from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalProgram, LocalResult, LocalWork, Trained
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.distil.learner import (
+from knot_runner.methods.distill.learner import (
     SHOWN,
     FrozenTeachers,
     OutputReader,
@@ -33,12 +33,12 @@ from knot_runner.methods.distil.learner import (
     read_terms,
     wanted_taps,
 )
-from knot_runner.methods.distil.term import TERMS, NetworkOutputs, TermBatch
+from knot_runner.methods.distill.term import TERMS, NetworkOutputs, TermBatch
 from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
-_KEY = "method.distil.terms"
+_KEY = "method.distill.terms"
 
 
 def check_server_terms(
@@ -49,7 +49,7 @@ def check_server_terms(
     ``private`` training nobody sees those."""
     sends_models = METHODS[hp.algorithm].exchange.answered_by == "server"
     for network in networks:
-        for found in read_terms(hp.distil.terms, network, [network], _KEY):
+        for found in read_terms(hp.distill.terms, network, [network], _KEY):
             where = f"{_KEY}.{found.name}"
             if TERMS[found.name].reads_labels:
                 raise UserError("reads labels, and the transfer set has none; kd would fit", where)
@@ -63,7 +63,7 @@ def check_server_terms(
                     "reads inner layers of every client's model, and only sums are private; kd or sinkhorn would fit",
                     where,
                 )
-            require_batch(found.name, min(hp.distil.batch, examples), "the transfer set's batch", _KEY)
+            require_batch(found.name, min(hp.distill.batch, examples), "the transfer set's batch", _KEY)
 
 
 def term_program(
@@ -93,20 +93,20 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     with seeded(request.seed, "adapters", *names):
         losses = _losses(settings, work, specs, student, teacher).to(device)
     module = nn.ModuleDict({"student": work.model, "terms": losses})
-    optimiser = work.optimiser(module)
-    course = work.course([optimiser])
+    optimizer = work.optimizer(module)
+    course = work.course([optimizer])
     draws, steps = generator(request.seed, "terms", *names), 0
     per_epoch = batch_count(len(work.examples), request.recipe.batch, request.recipe.drop_last)
     total = torch.zeros((), dtype=torch.float64, device=device)
     work.train_mode(work.model)
     losses.train()
     for positions, inputs in work.batches():
-        unlabelled = torch.full_like(positions, UNLABELLED, device=device)
-        rows = TermBatch(unlabelled, positions.to(device), draws, 1 + steps // per_epoch)
+        unlabeled = torch.full_like(positions, UNLABELED, device=device)
+        rows = TermBatch(unlabeled, positions.to(device), draws, 1 + steps // per_epoch)
         loss = losses(student(inputs), teacher(positions, inputs), rows)
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         total, steps = total + loss.detach().double(), steps + 1
         course.ends(steps)
     return LocalResult(float(total) / max(steps, 1), steps)

@@ -129,13 +129,13 @@ def private_mean_logits(federation: Federation, round: int, rows: int, logits: l
     precision of the models. Without participants there is noise alone."""
     privacy, classes = logits_privacy(federation.privacy, rows), len(federation.labels.names)
     zeros = torch.zeros(rows, classes, dtype=torch.float64)
-    total, _ = private_sum(privacy, federation.seed, round, zeros, _centred(logits), "logits")
+    total, _ = private_sum(privacy, federation.seed, round, zeros, _centered(logits), "logits")
     return (total / privacy.participants).to(federation.architectures[0].start.weights.dtype)
 
 
 def logits_row(federation: Federation, logits: list[Tensor]) -> dict[str, list[float] | float]:
     """A round's log entries, as of models (:func:`norms_row`)."""
-    norms = [float(own.norm()) for own in _centred(logits)]
+    norms = [float(own.norm()) for own in _centered(logits)]
     return norms_row(logits_privacy(federation.privacy, len(logits[0]) if logits else 0), norms)
 
 
@@ -145,6 +145,6 @@ def logits_privacy(privacy: UserPrivacy, rows: int) -> UserPrivacy:
     return dataclasses.replace(privacy, clip_norm=bound)
 
 
-def _centred(logits: list[Tensor]) -> Iterator[Tensor]:
+def _centered(logits: list[Tensor]) -> Iterator[Tensor]:
     for own in logits:
         yield own.double() - own.double().mean(1, keepdim=True)

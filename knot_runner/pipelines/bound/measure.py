@@ -1,4 +1,4 @@
-"""The generalisation bound of a finished distillation (KNOT Theorem 5.2), measured on its stages, which are found in
+"""The generalization bound of a finished distillation (KNOT Theorem 5.2), measured on its stages, which are found in
 the store by replanning the run."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import KnotSettings
-from knot_runner.engine.examples import IMAGE_TENSORS, ImageData, normalised
+from knot_runner.engine.examples import IMAGE_TENSORS, ImageData, normalized
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.engine.requests import Ref, StoredPart, Train
@@ -93,7 +93,7 @@ def measure_bound(
     means = {name: float(values.mean()) for name, values in losses.items()}
     gap = means["valid"] - means["train"]
     start_gap = float(_losses(valid.start, valid, points).mean() - _losses(train.start, train, points).mean())
-    _, constant = constant_best(train.q, bound.normalised_weights(train.weights), points)
+    _, constant = constant_best(train.q, bound.normalized_weights(train.weights), points)
     complexities, refused = _complexities(student, request, train, hp, executor)
     problem = _Problem(len(points), bound.label_diameter(points), constant)
     checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
@@ -166,7 +166,7 @@ def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]
 
 def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
     """The loss of ``p`` [N, C] on each text [N], in [0, C_M]."""
-    return transport_losses(p, part.q, bound.normalised_weights(part.weights), points).numpy()
+    return transport_losses(p, part.q, bound.normalized_weights(part.weights), points).numpy()
 
 
 # ------------------------------------------------------------------------------------------------------------ the rows
@@ -243,7 +243,7 @@ def _last_layer(
 
 def _images(store: Store, examples: Ref, rows: Tensor) -> Tensor:
     tensors = store.get(*examples).tensors()
-    return normalised(ImageData(*(tensors[name] for name in IMAGE_TENSORS)), rows, torch.float64)
+    return normalized(ImageData(*(tensors[name] for name in IMAGE_TENSORS)), rows, torch.float64)
 
 
 # --------------------------------------------------------------------------------------------------------------- words
@@ -252,23 +252,23 @@ def _images(store: Store, examples: Ref, rows: Tensor) -> Tensor:
 def _notes(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor, diameter: float) -> list[str]:
     """Returns one line for each part of the training objective that the bound does not cover."""
     notes, most = [], float(train.weights.sum(1).max())
-    if not hp.normalise:
+    if not hp.normalize:
         notes.append(
-            f"weights: trained on their raw sum (method.normalise=false), up to {most:.3g} for a text; divided by it "
-            f"here, since the bound is on a loss in [0, C_M] (unnormalised, C_M would be {most * diameter:.3g})"
+            f"weights: trained on their raw sum (method.normalize=false), up to {most:.3g} for a text; divided by it "
+            f"here, since the bound is on a loss in [0, C_M] (unnormalized, C_M would be {most * diameter:.3g})"
         )
     if hp.loss["name"] != "sinkhorn":
         return [*notes, f"loss: trained on {hp.loss['name']}; the bound is on the 1-Wasserstein loss of that student"]
     if hp.loss["solver"] in ("newton", "geomloss"):
-        notes.append(_regularised_note(hp, train, exact, points))
+        notes.append(_regularized_note(hp, train, exact, points))
     return notes
 
 
-def _regularised_note(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor) -> str:
+def _regularized_note(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor) -> str:
     loss, some = hp.loss, slice(0, EPSILON_TEXTS)
     solver = Solver(loss["solver"], loss["epsilon"], loss["tolerance"], loss["scaling"])
     costs = transport_loss(train.p[some, None], train.q[some], points, solver)
-    trained = float((costs * bound.normalised_weights(train.weights[some])).sum(1).mean())
+    trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())
     own = float(exact[some].mean())
     return (
         f"epsilon: trained with {loss['solver']} at {loss['epsilon']:g}; recomputed exactly (eps = 0): {own:.4f} where "

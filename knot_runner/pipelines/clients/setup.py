@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from knot_runner.config.settings import Centralised, architecture_settings, server_distillation
+from knot_runner.config.settings import Centralized, architecture_settings, server_distillation
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.images.load import label_space
@@ -114,7 +114,7 @@ def make_setup(context: RunContext) -> Setup:
         networks, private = [one.network for one in architectures], settings.privacy is not None
         check_server_terms(context.hp, networks, len(server["transfer"]), private)
     training = settings.training
-    if isinstance(settings.partition, Centralised):
+    if isinstance(settings.partition, Centralized):
         training = dataclasses.replace(training, participants=1, epochs=1)
         partition.notes.append(
             "one client has everything, so a round is one epoch (training.participants and .epochs do not apply)"
@@ -172,7 +172,7 @@ def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) ->
     kept, taken = transfer_rows(task.train.labels, share, settings.seed)
     left = dataclasses.replace(task, train=task.train.take(kept))
     partition = make_partition(settings.partition, left, settings.seed)
-    use = "unlabelled, for distillation" if server_distillation(context.hp) is not None else "and are not used"
+    use = "unlabeled, for distillation" if server_distillation(context.hp) is not None else "and are not used"
     notes = [
         *partition.notes,
         f"partition.transfer: {len(taken)} of {len(task.train)} training examples are at no client, {use}",

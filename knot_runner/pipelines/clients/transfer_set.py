@@ -1,5 +1,5 @@
-"""Examples for clients and a server that distils: texts, all labelled ones in one pool, encoded once and cached;
-examples that no client has, held out from a partition, unlabelled."""
+"""Examples for clients and a server that distills: texts, all labeled ones in one pool, encoded once and cached;
+examples that no client has, held out from a partition, unlabeled."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings, Labels, server_distillation
-from knot_runner.config.settings.tasks.images import UNLABELLED
+from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.data.images import Images, ImageTask
-from knot_runner.data.images.unlabelled import with_transfer
+from knot_runner.data.images.unlabeled import with_transfer
 from knot_runner.data.pools import TextPool, pool_texts
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.methods.losses import check_loss_and_weighting
@@ -35,23 +35,23 @@ from knot_runner.util.errors import UserError
 
 
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
-    """``task`` with the data set of images that ``transfer`` names as its transfer set; as it is where the run distils
+    """``task`` with the data set of images that ``transfer`` names as its transfer set; as it is where the run distills
     nothing, which is said. Raises :class:`UserError`."""
     settings, hp = context.settings, context.hp
     if isinstance(hp, FederatedSettings) and server_distillation(hp) is None:
-        note = f"transfer={settings.transfer.name}: method={hp.name} distils nothing and does not read it"
+        note = f"transfer={settings.transfer.name}: method={hp.name} distills nothing and does not read it"
         return dataclasses.replace(task, notes=[*task.notes, note])
-    return with_transfer(task, context.services.unlabelled(settings.transfer, context.data_root))
+    return with_transfer(task, context.services.unlabeled(settings.transfer, context.data_root))
 
 
 def server_examples(
     context: RunContext, task: ImageTask | TextPool, labels: Labels, data: ClientData, held_out: np.ndarray
 ) -> tuple[ClientData, dict[str, Tensor]]:
-    """Returns the training examples ``data`` with the server's unlabelled ones appended, and the rows of the latter:
+    """Returns the training examples ``data`` with the server's unlabeled ones appended, and the rows of the latter:
     ``transfer`` [n], the transfer set, and ``random`` [r], random examples for probability biases (none where no
     weighting uses them). Raises :class:`UserError`."""
-    spec = context.hp.distil
-    check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.distil")
+    spec = context.hp.distill
+    check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.distill")
     own, random = _more_examples(context, task, data, held_out)
     parts = [part for part in (data, own, random) if part is not None]
     total = sum(len(part.labels) for part in parts)
@@ -60,7 +60,7 @@ def server_examples(
         transfer = len(data.labels) + torch.arange(len(own.labels))
     if spec.valid and int(spec.valid * len(transfer)) == 0:
         raise UserError(
-            f"{spec.valid:g} of {len(transfer)} transfer examples is none; 0, or more, is right", "method.distil.valid"
+            f"{spec.valid:g} of {len(transfer)} transfer examples is none; 0, or more, is right", "method.distill.valid"
         )
     shown = torch.arange(total - (len(random.labels) if random is not None else 0), total)
     return _joined(parts, transfer), {"transfer": transfer, "random": shown}
@@ -70,8 +70,8 @@ def _more_examples(
     context: RunContext, task: ImageTask | TextPool, data: ClientData, held_out: np.ndarray
 ) -> tuple[ClientData | None, ClientData | None]:
     """Returns the task's own transfer set (of texts, or the data set that ``transfer`` names), if any, and random
-    examples, if the weighting uses biases; both unlabelled."""
-    spec = context.hp.distil
+    examples, if the weighting uses biases; both unlabeled."""
+    spec = context.hp.distill
     biased = needs_bias(spec.weighting)
     if isinstance(task, TextPool):
         return server_texts(context, task, biased)
@@ -83,14 +83,14 @@ def _more_examples(
 
 
 def _resident(data: ImageData, images: Images) -> ImageData:
-    """``images`` as engines hold them, normalised as ``data`` is."""
+    """``images`` as engines hold them, normalized as ``data`` is."""
     return dataclasses.replace(data, pixels=torch.from_numpy(images.pixels), labels=torch.from_numpy(images.labels))
 
 
 def _joined(parts: list[ClientData], transfer: Tensor) -> ClientData:
     """Concatenates ``parts``; hides the labels of rows ``transfer``."""
     labels = torch.cat([part.labels for part in parts])
-    labels[transfer] = UNLABELLED
+    labels[transfer] = UNLABELED
     first = parts[0]
     if isinstance(first, ImageData):
         pixels = first.pixels if len(parts) == 1 else torch.cat([part.pixels for part in parts])
@@ -110,7 +110,7 @@ MANY_CUT = 0.05
 
 
 def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
-    """Returns the labelled texts of a task in one pool, its network, and the encoded training and test texts."""
+    """Returns the labeled texts of a task in one pool, its network, and the encoded training and test texts."""
     settings, root = context.settings, context.data_root
     task = context.services.texts(settings.task, root)
     tokenizer = load_tokenizer(settings.model, task, root)
@@ -127,14 +127,14 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
 
 def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[TextData | None, TextData | None]:
     """Returns the task's own transfer set, if it has one, and random texts for probability biases, if ``biased``; both
-    unlabelled."""
+    unlabeled."""
     settings = context.settings
     tokenizer = load_tokenizer(settings.model, pool.whole, context.data_root)
     own = next((data for data in pool.whole.datasets.values() if data.role == "transfer"), None)
     transfer = None
     if own is not None:
-        transfer = encoded_pool(own.splits["train"].unlabelled(), tokenizer, settings, context.store)
-    random = random_pool(tokenizer, settings, context.hp.distil.bias, context.store) if biased else None
+        transfer = encoded_pool(own.splits["train"].unlabeled(), tokenizer, settings, context.store)
+    random = random_pool(tokenizer, settings, context.hp.distill.bias, context.store) if biased else None
     return transfer, random
 
 

@@ -1,5 +1,5 @@
 """Examples as points, for runs that train no model: reading images or texts, the rows of each client, and their points.
-Images: normalised pixels, or codes of an autoencoder, which is trained once and kept as an artefact; texts:
+Images: normalized pixels, or codes of an autoencoder, which is trained once and kept as an artifact; texts:
 texts.py."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.pools import TextPool, pool_texts
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.seeds import generator, seeded
-from knot_runner.engine.store import Artefact
+from knot_runner.engine.store import Artifact
 from knot_runner.models.encoder import Autoencoder, build_encoder
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features.texts import TextSpace, feature_notes, text_space
@@ -36,7 +36,7 @@ DATA_SETS = Natural("natural", by="user", least=1, clients=None, alpha=1.0, coun
 
 
 def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
-    """Returns the task's images, or its labelled texts with notes on their features. Raises :class:`UserError`."""
+    """Returns the task's images, or its labeled texts with notes on their features. Raises :class:`UserError`."""
     settings, root = context.settings, context.data_root
     if settings.on_images:
         return read_images(context)
@@ -60,7 +60,7 @@ IMAGES_AT_ONCE = 512
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The feature space of a task's images, points [d]; ``model`` None: flattened normalised pixels."""
+    """The feature space of a task's images, points [d]; ``model`` None: flattened normalized pixels."""
 
     shape: tuple[int, int, int]
     #: per channel, in units of pixel values 0..1
@@ -76,11 +76,11 @@ class Space:
     def points(self, images: Images) -> np.ndarray:
         """``images`` as points [N, d] float64; an autoencoder computes in float32."""
         if self.model is None:
-            return self.normalised(images, np.float64).reshape(len(images), -1)
+            return self.normalized(images, np.float64).reshape(len(images), -1)
         found = np.empty((len(images), self.dimension))
         for first in range(0, len(images), IMAGES_AT_ONCE):
             rows = np.arange(first, min(first + IMAGES_AT_ONCE, len(images)))
-            pixels = torch.from_numpy(self.normalised(images.take(rows), np.float32))
+            pixels = torch.from_numpy(self.normalized(images.take(rows), np.float32))
             with torch.no_grad():
                 found[rows] = self.model.encode(pixels).numpy()
         return found
@@ -95,7 +95,7 @@ class Space:
         mean, std = self._scales(np.float64)
         return np.clip(pixels * std + mean, 0, 1).astype(np.float32)
 
-    def normalised(self, images: Images, dtype: type) -> np.ndarray:
+    def normalized(self, images: Images, dtype: type) -> np.ndarray:
         """(pixels - mean) / std per channel, [N, C, H, W]."""
         unit = 255 if images.pixels.dtype == np.uint8 else 1
         mean, std = self._scales(dtype)
@@ -127,10 +127,10 @@ def encoded(
 def space(
     context: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
 ) -> Space:
-    """Normalised pixels for ``spec`` None; else codes of the autoencoder, trained on ``train_rows`` of the training
-    images (None = all) for ``spec.epochs`` epochs of Adam on the mean squared error of normalised pixels, on the CPU.
+    """Normalized pixels for ``spec`` None; else codes of the autoencoder, trained on ``train_rows`` of the training
+    images (None = all) for ``spec.epochs`` epochs of Adam on the mean squared error of normalized pixels, on the CPU.
 
-    ``epochs=0``: as initialised from the seed. A trained one is an artefact that all runs with the same data, rows,
+    ``epochs=0``: as initialized from the seed. A trained one is an artifact that all runs with the same data, rows,
     seed and settings share. Raises :class:`UserError` where all images are the same, or when training diverges.
     """
     if len(task.train) > 1 and (task.train.pixels == task.train.pixels[:1]).all():
@@ -154,8 +154,8 @@ def _trained(
     rows: np.ndarray | None,
     model: Autoencoder,
     plain: Space,
-) -> Artefact:
-    """Returns the artefact of the trained weights. ``model``: the initial one, trained in place if no artefact
+) -> Artifact:
+    """Returns the artifact of the trained weights. ``model``: the initial one, trained in place if no artifact
     exists."""
     images = task.train if rows is None else task.train.take(rows)
     settings = context.settings
@@ -166,7 +166,7 @@ def _trained(
         found = store.find(ENCODER_STAGE, key)
         if found is None:
             began = time.monotonic()
-            losses = _train(context, spec, model, torch.from_numpy(plain.normalised(images, np.float32)))
+            losses = _train(context, spec, model, torch.from_numpy(plain.normalized(images, np.float32)))
             info = {"images": len(images), "losses": losses, "seconds": round(time.monotonic() - began, 2)}
             found = store.put(ENCODER_STAGE, key, model.state_dict(), info | {"machines": [machine()]})
     join_machines([found.info], context.note)
@@ -175,7 +175,7 @@ def _trained(
 
 def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixels: Tensor) -> list[float]:
     """Train ``model`` in place on ``pixels`` [N, C, H, W] in batches of a keyed order; the mean loss of each epoch."""
-    optimiser = torch.optim.Adam(model.parameters(), lr=spec.lr)
+    optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr)
     losses = []
     for epoch in range(spec.epochs):
         order = torch.randperm(len(pixels), generator=generator(context.settings.seed, ENCODER_STAGE, "order", epoch))
@@ -183,9 +183,9 @@ def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixel
         for rows in order.split(spec.batch):
             batch = pixels[rows]
             loss = F.mse_loss(model(batch), batch)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             total += loss.item() * len(rows)
         losses.append(total / len(pixels))
         if not math.isfinite(losses[-1]):

@@ -26,30 +26,30 @@ from knot_runner.util.errors import UserError
 TEXTS_AT_ONCE = 64
 #: A spread below this share of the features themselves is rounding.
 ROUNDING = 1e-6
-#: Texts -> features [N, d], before they are centred and scaled.
+#: Texts -> features [N, d], before they are centered and scaled.
 Features = Callable[[Examples], np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
 class TextSpace:
-    """The feature space of a task's texts, points [d]: (features - ``centre`` [d]) / ``scale``.
+    """The feature space of a task's texts, points [d]: (features - ``center`` [d]) / ``scale``.
 
     One scale for all features, so that distances keep their order: it makes the mean variance of a feature over the
-    fitted texts 1, as for normalised pixels.
+    fitted texts 1, as for normalized pixels.
     """
 
     features: Features
-    centre: np.ndarray
+    center: np.ndarray
     scale: float
 
     @property
     def shape(self) -> tuple[int]:
         """(d,)."""
-        return self.centre.shape
+        return self.center.shape
 
     def points(self, texts: PooledTexts) -> np.ndarray:
         """``texts`` as points [N, d] float64; an encoder computes in float32."""
-        return (self.features(texts.examples) - self.centre) / self.scale
+        return (self.features(texts.examples) - self.center) / self.scale
 
 
 def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
@@ -65,13 +65,13 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     else:
         features = _cls(context, pool)
     found = features(fitted)
-    centre = found.mean(0)
-    scale = float(np.sqrt(np.mean((found - centre) ** 2)))
+    center = found.mean(0)
+    scale = float(np.sqrt(np.mean((found - center) ** 2)))
     if not scale > ROUNDING * np.sqrt(np.mean(found**2)):  # true for NaN, too
         raise UserError(
             f"all {len(fitted)} train texts of {called} have the same features, so no distance can be told", "features"
         )
-    return TextSpace(features, centre, scale)
+    return TextSpace(features, center, scale)
 
 
 def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
@@ -102,7 +102,7 @@ def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
 
 
 def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Features:
-    """scikit-learn's TF-IDF (words of two letters or more, rows of norm 1), then its randomised truncated SVD."""
+    """scikit-learn's TF-IDF (words of two letters or more, rows of norm 1), then its randomized truncated SVD."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from knot_runner.config.settings import BiasSettings, ImageTaskSettings, Settings
-from knot_runner.config.settings.methods.distil import View
-from knot_runner.config.settings.tasks.images import UNLABELLED
+from knot_runner.config.settings.methods.distill import View
+from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.config.strict import digest
 from knot_runner.data.images.views import task_in_view, viewed_images
 from knot_runner.data.tasks import Images, PartyTask
@@ -71,7 +71,7 @@ def _with_view(student: Party, splits: dict[str, Images], task: ImageTaskSetting
 
 
 def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
-    """Puts ``images`` into the store, with their normalisation."""
+    """Puts ``images`` into the store, with their normalization."""
     stats = {"mean": task.mean, "std": task.std}
     ref = ("images", digest({"images": images.digest, **stats}))
     with store.lock(*ref):
@@ -83,10 +83,10 @@ def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
 
 
 def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
-    """Returns ``bias.images`` unlabelled images of the shape of the transfer set's ``public`` ones: uniform noise, or
+    """Returns ``bias.images`` unlabeled images of the shape of the transfer set's ``public`` ones: uniform noise, or
     these with their pixels permuted (all channels alike)."""
     draw, count = np.random.default_rng(keyed(seed, "random images", bias.noise)), bias.images
-    shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELLED, dtype=np.int64)
+    shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELED, dtype=np.int64)
     if bias.noise == "uniform":
         whole = public.pixels.dtype == np.uint8
         pixels = draw.integers(256, size=(count, *shape), dtype=np.uint8) if whole else draw.random((count, *shape))

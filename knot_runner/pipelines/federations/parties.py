@@ -19,7 +19,7 @@ from knot_runner.models.network import Network
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
     """Returns role of a data set -> the stage that trains on it."""
     training = settings.training
-    return {"local": training.local, "global": training.pretrain, "transfer": training.distil}
+    return {"local": training.local, "global": training.pretrain, "transfer": training.distill}
 
 
 def used_count(dataset: Dataset, split: str, settings: Settings) -> int:

@@ -39,7 +39,7 @@ from knot_runner.util.files import sha256
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-#: Below this many texts nothing can be learnt, and the run would fail later with a less clear message.
+#: Below this many texts nothing can be learned, and the run would fail later with a less clear message.
 MIN_ROWS = 2
 
 
@@ -85,7 +85,7 @@ def _train_texts(task: PartyTask) -> list[str]:
 
 
 def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
-    """Returns the identity of a pre-trained encoder for an artefact's key."""
+    """Returns the identity of a pre-trained encoder for an artifact's key."""
     if model.weights == "scratch":
         return "scratch"
     if model.weights == "hub":

@@ -101,9 +101,9 @@ def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> lis
     """Returns the predictions of ``model`` for stored ``tests``."""
     requests = [model.predict("predictions", test) for test in tests]
     found = []
-    for test, artefact in zip(tests, executor(requests), strict=True):
+    for test, artifact in zip(tests, executor(requests), strict=True):
         labels = executor.place.store.get(*test).tensors()["labels"]
-        found.append((probabilities_of(artefact), labels.numpy()))
+        found.append((probabilities_of(artifact), labels.numpy()))
     return found
 
 
@@ -111,8 +111,8 @@ def _write_vectors(student: TrainedModel, federation: Federation, executor: Exec
     """Writes the inputs of the student's last layer for some of the global model's test examples (App. C)."""
     store: Store = executor.place.store
     some = balanced_subset(federation.server.test, VECTORS_PER_LABEL, federation.seed, store)
-    artefact = executor([student.predict("features", some, "features")])[0]
-    arrays = {"vectors": artefact.tensors()["features"], "labels": store.get(*some).tensors()["labels"]}
+    artifact = executor([student.predict("features", some, "features")])[0]
+    arrays = {"vectors": artifact.tensors()["features"], "labels": store.get(*some).tensors()["labels"]}
     write_atomic(folder / "vectors.safetensors", tensor_parts(arrays))
 
 
@@ -162,10 +162,10 @@ def write_probe(
     tokens = save_texts(examples, tokenizer, key, executor.place.store)
     student, before, teachers = trained_models(federation, state)
     models = [student, *([before] if before else []), *(teachers[party.name] for party in federation.clients)]
-    artefacts = executor([model.predict("probe", tokens) for model in models])
+    artifacts = executor([model.predict("probe", tokens) for model in models])
     found = []
-    for model, artefact in zip(models, artefacts, strict=True):
-        probabilities = iter(probabilities_of(artefact).tolist())
+    for model, artifact in zip(models, artifacts, strict=True):
+        probabilities = iter(probabilities_of(artifact).tolist())
         for probe, template, words in rows:
             values = [next(probabilities) for _ in words]
             found.append(

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from knot_runner.config.settings import build_run
-from knot_runner.config.settings.methods.distil import RunTeacher
+from knot_runner.config.settings.methods.distill import RunTeacher
 from knot_runner.config.strict import digest, without
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.commit import load_bytes
@@ -31,7 +31,7 @@ FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length",
 
 
 def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
-    """Raises :class:`UserError` naming a teacher that does not fit the student of ``task``, or that may have learnt
+    """Raises :class:`UserError` naming a teacher that does not fit the student of ``task``, or that may have learned
     from the student's test examples, since it is of another task or of other data."""
     for number, teacher in enumerate(context.hp.teachers):
         if not isinstance(teacher, RunTeacher):
@@ -66,7 +66,7 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
         if own.get(name) != wanted[name]:
             raise UserError(
                 f"{run} has task.{name}={own.get(name)!s:.80}, but the student has {wanted[name]!s:.80}. Choose a run "
-                "of the same task: it has not learnt from the student's test examples"
+                "of the same task: it has not learned from the student's test examples"
             )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from knot_runner.config.settings import BiasSettings, DistilSettings, ModelSettings
+from knot_runner.config.settings import BiasSettings, DistillSettings, ModelSettings
 from knot_runner.config.settings.families import family_of
-from knot_runner.config.settings.methods.distil import RunTeacher
+from knot_runner.config.settings.methods.distill import RunTeacher
 from knot_runner.data.parties import image_parties, teaching_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.store import Store
@@ -43,21 +43,21 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
     ``bias``: also make the random examples for probability biases. Raises :class:`UserError`.
     """
     settings, hp = context.settings, context.hp
-    if isinstance(hp, DistilSettings):
+    if isinstance(hp, DistillSettings):
         check_finished_teachers(context, task)
         # texts are cut to the length of the stage that reads them
-        training = dataclasses.replace(settings.training, pretrain=settings.training.distil)
+        training = dataclasses.replace(settings.training, pretrain=settings.training.distill)
         settings = dataclasses.replace(settings, training=training)
     if settings.on_images:
         federation = image_federation(settings, task, store, bias)
     else:
         federation = text_federation(settings, task, store, context.data_root, bias)
-    if not isinstance(hp, DistilSettings):
+    if not isinstance(hp, DistillSettings):
         return federation
     return with_teachers(federation, hp, store)
 
 
-def with_teachers(federation: Federation, hp: DistilSettings, store: Store) -> Federation:
+def with_teachers(federation: Federation, hp: DistillSettings, store: Store) -> Federation:
     """Returns ``federation`` with the networks of the teachers named in ``hp``, and with the weights of finished runs
     put into ``store``. Raises :class:`UserError`."""
     teachers = []

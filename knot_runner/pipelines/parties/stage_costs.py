@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from knot_runner.config.settings import build
-from knot_runner.config.settings.methods.distil import (
+from knot_runner.config.settings.methods.distill import (
     SCHEDULE_SETTINGS,
     AverageSchedule,
     MutualSchedule,
@@ -20,9 +20,9 @@ from knot_runner.config.settings.methods.distil import (
 from knot_runner.engine.federated.flat import layout_of
 from knot_runner.engine.flops import example_flops
 from knot_runner.engine.requests import Predict, Ref, StageRequest, Train, request_title
-from knot_runner.engine.store import Artefact, Store
-from knot_runner.methods.distil.students import PickStudent, TrainStudents
-from knot_runner.methods.distil.synthesis.requests import ReleaseRecords
+from knot_runner.engine.store import Artifact, Store
+from knot_runner.methods.distill.students import PickStudent, TrainStudents
+from knot_runner.methods.distill.synthesis.requests import ReleaseRecords
 from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
@@ -40,27 +40,27 @@ def distillation_costs(context: RunContext, federation: Federation, store: Store
     """:class:`~knot_runner.results.base.CostFacts` of a run whose stages are all in ``store``, as plain data."""
     counter, rows, stages = StageCounter(store), [], {}
     for round in finished_rounds(context, federation, store):
-        for request, artefact in zip(round.requests, round.artefacts, strict=True):
+        for request, artifact in zip(round.requests, round.artifacts, strict=True):
             title = request_title(request)
-            flops = counter.flops(request, artefact)
+            flops = counter.flops(request, artifact)
             earlier = stages.get(title, 0)
             stages[title] = None if flops is None or earlier is None else earlier + flops
             at_client = request.stage in AT_CLIENTS
             rows.append({
                 "bytes_down": 0,
-                "bytes_up": sent_bytes(request, artefact),
+                "bytes_up": sent_bytes(request, artifact),
                 "client_flops": flops if at_client else 0,
                 "server_flops": 0 if at_client else flops,
             })  # fmt: skip
     return total_costs([summed_costs(rows)], None, SENT if federation.clients else NO_LOCALS, stages=stages)
 
 
-def sent_bytes(request: StageRequest, artefact: Artefact) -> int:
+def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
     """Returns the bytes that a data owner sends when a stage is finished: a model, or records with it."""
     if isinstance(request, Train) and request.stage == "local":
         layout = layout_of(request.network)
         return NUMBER_BYTES * (layout.size + layout.buffer_size)
-    return artefact.info["released"]["bytes"] if isinstance(request, ReleaseRecords) else 0
+    return artifact.info["released"]["bytes"] if isinstance(request, ReleaseRecords) else 0
 
 
 class StageCounter:
@@ -70,15 +70,15 @@ class StageCounter:
         self._store = store
         self._known: dict[tuple[str, int], int | None] = {}
 
-    def flops(self, request: StageRequest, artefact: Artefact) -> int | None:
+    def flops(self, request: StageRequest, artifact: Artifact) -> int | None:
         """Returns the FLOPs of a stage; None if it is neither training nor inference on stored examples (making images,
         say)."""
         if isinstance(request, Train):
-            return self._times(3 * _epochs(artefact), request.network, request.train.examples)
+            return self._times(3 * _epochs(artifact), request.network, request.train.examples)
         if isinstance(request, Predict | ReleaseRecords):
             return self._times(1, request.network, request.examples)
         if isinstance(request, TrainStudents):
-            return self._students(request, _epochs(artefact))
+            return self._students(request, _epochs(artifact))
         return 0 if isinstance(request, PickStudent) else None
 
     def _students(self, request: TrainStudents, epochs: int) -> int | None:
@@ -113,5 +113,5 @@ def _passes(schedule: dict[str, Any]) -> int:
     return 4 if isinstance(own, AverageSchedule | SnapshotSchedule) else 3
 
 
-def _epochs(artefact: Artefact) -> int:
-    return len(artefact.info["epochs"])
+def _epochs(artifact: Artifact) -> int:
+    return len(artifact.info["epochs"])

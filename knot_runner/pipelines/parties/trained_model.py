@@ -12,7 +12,7 @@ import torch
 
 from knot_runner.engine.loop import key_of
 from knot_runner.engine.requests import Predict, Ref, StageRequest, ref_of, request_title
-from knot_runner.engine.store import Artefact, Store
+from knot_runner.engine.store import Artifact, Store
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Party
@@ -60,21 +60,21 @@ def parties_after(federation: Federation, state: dict[str, Any]) -> dict[str, Tr
     return {**found, federation.server.name: _trained(federation.server, state["student"])}
 
 
-def _trained(party: Party, artefact: str) -> TrainedModel:
-    return TrainedModel(party.name, party.network, ref_of(artefact))
+def _trained(party: Party, artifact: str) -> TrainedModel:
+    return TrainedModel(party.name, party.network, ref_of(artifact))
 
 
-def probabilities_of(predicted: Artefact) -> np.ndarray:
+def probabilities_of(predicted: Artifact) -> np.ndarray:
     """float32 [N, C] of predicted logits."""
     return torch.softmax(predicted.tensors()["logits"].double(), dim=1).float().numpy()
 
 
 @dataclass(frozen=True)
 class FinishedRound:
-    """The requests of a round, their artefacts in the same order, and the method's state."""
+    """The requests of a round, their artifacts in the same order, and the method's state."""
 
     requests: list[StageRequest]
-    artefacts: list[Artefact]
+    artifacts: list[Artifact]
     state: dict[str, Any]
 
 
@@ -84,7 +84,7 @@ def finished_rounds(context: RunContext, federation: Federation, store: Store) -
     hp, method = context.hp, METHODS[context.hp.algorithm]
     state, round = method.init(hp, federation), 0
     while requests := method.plan(hp, state, federation, round):
-        artefacts: list[Artefact] = []
+        artifacts: list[Artifact] = []
         for request in requests:
             found = store.find(*key_of(request))
             if found is None:
@@ -92,7 +92,7 @@ def finished_rounds(context: RunContext, federation: Federation, store: Store) -
                     f"the run's {request_title(request)} is gone; another paths.out=DIR makes the run, and it, anew",
                     f"{store.folder(*key_of(request))}",
                 )
-            artefacts.append(found)
-        state, _ = method.fold(hp, state, federation, round, requests, artefacts)
-        yield FinishedRound(requests, artefacts, state)
+            artifacts.append(found)
+        state, _ = method.fold(hp, state, federation, round, requests, artifacts)
+        yield FinishedRound(requests, artifacts, state)
         round += 1

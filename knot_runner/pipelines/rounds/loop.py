@@ -13,9 +13,9 @@ from knot_runner.methods.contract import Method
 from knot_runner.pipelines.runs.commits import Commits, LogRow
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.personalisation.personalised import PersonalModels
+    from knot_runner.pipelines.personalization.personalized import PersonalModels
 
-#: What a method carries from round to round: tensors, and plain values such as the names of artefacts.
+#: What a method carries from round to round: tensors, and plain values such as the names of artifacts.
 State = dict[str, Any]
 #: (round, requests) -> their outcomes, in order
 Execute = Callable[[int, list[Any]], list[Any]]
@@ -46,14 +46,14 @@ class RoundLoop:
     log: Callable[[LogRow], None] = lambda _: None
     #: rounds that take place even where the method asks for nothing, as when no client happens to be drawn
     rounds: int = 0
-    #: whether rows hold the seconds of their round; artefacts hold their own
+    #: whether rows hold the seconds of their round; artifacts hold their own
     timed: bool = True
 
 
 @dataclass(frozen=True)
 class TrainingResult:
     """The outcome of all rounds: the deployed method and state, all rows, further facts for the result, and the seconds
-    outside rounds; ``personal``: clients' own models after personalisation."""
+    outside rounds; ``personal``: clients' own models after personalization."""
 
     method: Method
     state: State

@@ -9,7 +9,7 @@ from typing import Any
 from knot_runner.config.settings import Settings
 from knot_runner.config.settings.methods.federated import server_distillation
 from knot_runner.config.settings.privacy import UserPrivacySettings
-from knot_runner.methods.federated.accountant import accountant_name, epsilon_after, neighbours, noise_for
+from knot_runner.methods.federated.accountant import accountant_name, epsilon_after, neighbors, noise_for
 from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.runs.commits import LogRow
@@ -77,7 +77,7 @@ def privacy_notes(settings: Settings, federation: Federation) -> list[str]:
     if delta > 1 / privacy.clients:
         notes.append(f"privacy.delta: {delta:g} is more than 1 / {privacy.clients} clients; less is usual")
     if getattr(settings.model, "vocab", "") == "train":
-        notes.append("privacy: model.vocab=train is learnt from the clients' texts, which epsilon does not cover")
+        notes.append("privacy: model.vocab=train is learned from the clients' texts, which epsilon does not cover")
     return notes
 
 
@@ -103,7 +103,7 @@ def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows:
         "epsilon": _spent(settings, federation, rounds),
         "delta": _delta(spec, privacy.clients),
         "unit": "client",
-        "neighbours": neighbours(privacy),
+        "neighbors": neighbors(privacy),
         "sampling": privacy.sampling,
         "rate": privacy.rate,
         "noise_multiplier": privacy.noise_multiplier,

@@ -1,6 +1,6 @@
-"""Rounds that runs share: those of clusters, whatever found them, and those before personalisation.
+"""Rounds that runs share: those of clusters, whatever found them, and those before personalization.
 
-They are an artefact below ``<out>/artefacts/rounds/``, keyed by all inputs of their training.
+They are an artifact below ``<out>/artifacts/rounds/``, keyed by all inputs of their training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROUNDS_STAGE = "rounds"
 #: Settings of training and method that decide nothing of the rounds.
-NOT_IN_KEY = ("name", "clustering", "personalisation")
+NOT_IN_KEY = ("name", "clustering", "personalization")
 
 
 def run_shared_rounds(

@@ -10,7 +10,7 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.messages import counted
 
 
-def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
+def summarize(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
     """Returns the result's metrics: those of the last evaluated round, the best accuracy, the first round at
     ``target``."""
     measured = [row for row in rows if "accuracy" in row]
@@ -34,11 +34,11 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
 
 def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns a summary of the server's distillations."""
-    distilled = [row for row in rows if "distil_loss" in row]
+    distilled = [row for row in rows if "distill_loss" in row]
     if not distilled:
         return {}
-    found = {"rounds": len(distilled), "loss": distilled[-1]["distil_loss"]}
-    measured = [(row["distil_before"], row["distil_after"]) for row in distilled if "distil_after" in row]
+    found = {"rounds": len(distilled), "loss": distilled[-1]["distill_loss"]}
+    measured = [(row["distill_before"], row["distill_after"]) for row in distilled if "distill_after" in row]
     if measured:
         gains = [after - before for before, after in measured]
         found |= {"before": measured[-1][0], "after": measured[-1][1], "gain": sum(gains) / len(gains)}

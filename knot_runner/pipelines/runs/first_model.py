@@ -18,7 +18,7 @@ def first_model(network: Network, seed: int, data_root: Path | None) -> tuple[Te
 
 
 def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.Module:
-    """A fresh model, initialised by the run's seed, a text model's encoder perhaps pre-trained. Raises
+    """A fresh model, initialized by the run's seed, a text model's encoder perhaps pre-trained. Raises
     :class:`UserError` for a model of one's own that does not fit the images."""
     check_network(network, seed)
     with seeded(seed, "init"):

@@ -19,7 +19,7 @@ from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.checksums import CHECKSUMS
 from knot_runner.data.tasks import Images, ImageTask
-from knot_runner.engine.store import Artefact, Store
+from knot_runner.engine.store import Artifact, Store
 from knot_runner.engine.tensor_file import mapped_arrays
 from knot_runner.pipelines.context import RunContext
 from knot_runner.provenance.fingerprints import Now, Opened
@@ -59,13 +59,13 @@ def _key(settings: ImageTaskSettings, root: Path) -> str:
     return digest({"task": dataclasses.asdict(settings), "root": str(root), "sums": known})
 
 
-def _same_files(kept: Artefact, root: Path) -> bool:
+def _same_files(kept: Artifact, root: Path) -> bool:
     """Returns whether the files are unchanged since they were cached."""
     now = Now()
     return all(now.change(root, Opened(**record)) is None for record in kept.info["opened"])
 
 
-def _keep(store: Store, key: str, task: ImageTask) -> Artefact:
+def _keep(store: Store, key: str, task: ImageTask) -> Artifact:
     arrays = {
         f"{part}.{name}": getattr(images, name)
         for part, images in (("train", task.train), ("test", task.test))
@@ -77,7 +77,7 @@ def _keep(store: Store, key: str, task: ImageTask) -> Artefact:
     return store.put(STAGE, key, tensors, {"task": facts, "opened": opened, "content": task.digest})
 
 
-def _task(kept: Artefact) -> ImageTask:
+def _task(kept: Artifact) -> ImageTask:
     arrays = mapped_arrays(kept.tensors_path)
     parts = [Images(*(arrays.get(f"{part}.{name}") for name in _ARRAYS)) for part in ("train", "test")]
     facts = dict(kept.info["task"])

@@ -59,13 +59,13 @@ def with_bias(runs: list[Run]) -> list[Run]:
 def _bars(axes: style.Axes, rows: np.ndarray, labels: dict[str, Any], published: list[float] | None) -> None:
     """``rows`` [seeds, C]."""
     places = -np.arange(len(labels.names))  # the first label on top
-    axes.barh(places, rows.mean(0), height=0.72, color=style.label_colours(labels.coordinates), alpha=0.9)
+    axes.barh(places, rows.mean(0), height=0.72, color=style.label_colors(labels.coordinates), alpha=0.9)
     for row in rows if len(rows) > 1 else ():
         axes.plot(row, places, ls="", marker="o", ms=3, color="black", alpha=0.6)
     if published:
         hollow = {"marker": "D", "ms": 7, "mfc": "none", "mec": "black", "mew": 1.4}
         axes.plot(published, places, ls="", clip_on=False, label="authors' code", **hollow)
-    axes.axvline(1 / len(places), color=style.GREY, ls="--", lw=1, label="uniform")
+    axes.axvline(1 / len(places), color=style.GRAY, ls="--", lw=1, label="uniform")
     axes.set(xlim=(0, 1.02), xlabel="share of random texts")
     axes.set_yticks(places, [style.label_text(text) for text in labels.names])
 
@@ -84,10 +84,10 @@ def probe_figure(runs: list[Run], command: str) -> style.Drawing:
     for axes, (measure, text) in zip(grid, MOVE_AXES.items(), strict=True):
         for i, (name, chosen) in enumerate(probes):
             places = chosen["model"].map(heights) + 0.14 * ((len(probes) - 1) / 2 - i)
-            look = {"marker": "os^vDP"[i % 6], "color": style.nth_colour(i), "label": plain(name)}
+            look = {"marker": "os^vDP"[i % 6], "color": style.nth_color(i), "label": plain(name)}
             axes.plot(chosen[measure], places, ls="", ms=8, **look)
         axes.set_yticks(list(heights.values()), [plain(model) for model in models])
-        axes.grid(axis="y", color=style.GRID_GREY)
+        axes.grid(axis="y", color=style.GRID_GRAY)
         axes.set_axisbelow(True)
         axes.margins(x=0.08)
         axes.set_xlim(left=0)

@@ -1,4 +1,4 @@
-"""The generalisation bound beside what it bounds: the gap between held-out and training loss by the number of texts."""
+"""The generalization bound beside what it bounds: the gap between held-out and training loss by the number of texts."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     for i, (name, one) in enumerate(bands.items()):
         look = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
         bars = one.high - one.mean if name in GAPS else None
-        axes.errorbar(one.places, one.mean, yerr=bars, color=style.nth_colour(i), capsize=3, label=plain(name), **look)
+        axes.errorbar(one.places, one.mean, yerr=bars, color=style.nth_color(i), capsize=3, label=plain(name), **look)
     diameter = float(_record(runs[0], command)["diameter"])  # above C_M a bound says nothing
-    axes.axhline(diameter, color=style.GREY, lw=0.8, ls=":", label="C_M: no loss is larger")
+    axes.axhline(diameter, color=style.GRAY, lw=0.8, ls=":", label="C_M: no loss is larger")
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
     style.log_scale(axes, "xy", powers_from=100.0)
     sizes = bands["gap"].places
@@ -56,7 +56,7 @@ def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     style.side_legend(made, [axes], loc="outside right center")
     lines = [slope_line(name, found[name]) for name in GAPS]
     numbers = band_numbers(("series", "texts"), {(name,): one for name, one in bands.items()})
-    title = f"{runs[0].job.task}: gap and generalisation bounds by the number of texts"
+    title = f"{runs[0].job.task}: gap and generalization bounds by the number of texts"
     return style.Drawing(made, title, [GAP_NOTE, f"Seeds {style.seed_list(runs)}."], lines, numbers)
 
 

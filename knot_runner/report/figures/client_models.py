@@ -30,19 +30,19 @@ ID_OOD_NOTE = (
 def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
     """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
     back as lines of text; every point of every seed goes into a CSV."""
-    having = runs_with(runs, "personalisation", "personal models; method=soup or finetune trains them")
+    having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
     groups = style.by_name(having)
     made, (axes,) = style.panels(1, 8.2, 5.0)
     lines, numbers = [], []
     for number, (name, members) in enumerate(groups.items()):
         curve = _curve(members)
-        axes.plot(*(100 * curve.T), marker="o", ms=3.5, lw=1.5, color=style.nth_colour(number), label=name)
+        axes.plot(*(100 * curve.T), marker="o", ms=3.5, lw=1.5, color=style.nth_color(number), label=name)
         end = 100 * curve[-1]
         lines.append(f"{name}: ends at ID {end[1]:.2f}%, OOD {end[0]:.2f}%, from ID {100 * curve[0, 1]:.2f}%")
         for run in members:
-            for point in run.result.personalisation.points:
+            for point in run.result.personalization.points:
                 numbers.append((name, run.job.seed, point.step, point.alpha, *_pair(point)))
-    start = 100 * np.mean([_pair(run.result.personalisation.start) for run in having], axis=0)
+    start = 100 * np.mean([_pair(run.result.personalization.start) for run in having], axis=0)
     axes.plot(*start, marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
@@ -57,7 +57,7 @@ def _curve(members: Sequence[Run]) -> np.ndarray:
     """[points + 1, 2] (OOD, ID), the last round's first, then by weight and time; the mean over seeds."""
     curves = []
     for run in members:
-        facts = run.result.personalisation
+        facts = run.result.personalization
         points = sorted(facts.points, key=lambda point: (point.step, point.alpha))
         curves.append([_pair(facts.start), *(_pair(point) for point in points)])
     return np.mean(curves, axis=0)
@@ -78,9 +78,9 @@ LANDSCAPE_NOTE = (
 def landscape_figure(runs: list[Run], command: str) -> style.Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
     on the others', all clients alike. The first run that has landscapes is drawn."""
-    run = runs_with(runs, "personalisation.landscape", "landscapes; personalisation.kind=landscape measures them")[0]
+    run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     arrays = run_folders.arrays(run, CLIENTS_FILE, command)
-    facts = run.result.personalisation.landscape
+    facts = run.result.personalization.landscape
     made, grid = style.panels(2 * len(facts), 5.4, 4.3, across=2)
     lines = []
     for row, one in enumerate(facts):
@@ -124,7 +124,7 @@ def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
 
     Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix."""
     having = runs_with(
-        runs, "personalisation.transfer", "a transfer matrix; personalisation.kind=transfer_matrix learns one"
+        runs, "personalization.transfer", "a transfer matrix; personalization.kind=transfer_matrix learns one"
     )
     found = style.by_name(having)
     made, grid = style.panels(len(found), 3.9, 3.7)
@@ -149,14 +149,14 @@ def _transfer_means(runs: list[Run]) -> str:
     names = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
     parts = []
     for key, name in names.items():
-        values = [getattr(run.result.personalisation.transfer, key) for run in runs]
+        values = [getattr(run.result.personalization.transfer, key) for run in runs]
         if None not in values:
             parts.append(f"{name} {np.mean(values):.3f}")
     return ", ".join(parts)
 
 
 def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:
-    """``matrix`` [N, N] in colours of ``look`` with a bar beside it, sorted by ``groups`` [N] where there are any;
+    """``matrix`` [N, N] in colors of ``look`` with a bar beside it, sorted by ``groups`` [N] where there are any;
     returns the image."""
     if groups is not None:
         order = np.argsort(groups, kind="stable")

@@ -12,11 +12,11 @@ from knot_runner.report.render.text import number, plain, spread_text
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics.intervals import mean_interval
 
-NEIGHBOURS = 10
+NEIGHBORS = 10
 #: Points drawn per panel; t-SNE takes minutes for more and the eye sees no more. The numbers use all vectors.
 _MAX_POINTS = 2500
 VECTOR_NOTE = (
-    "t-SNE keeps neighbours, not distances or sizes of clusters. Purity: share of a vector's 10 nearest that have its "
+    "t-SNE keeps neighbors, not distances or sizes of clusters. Purity: share of a vector's 10 nearest that have its "
     "label, in the original space; chance: the same for labels in random order."
 )
 
@@ -26,7 +26,7 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     expectation for labels in random order."""
     from sklearn.neighbors import NearestNeighbors
 
-    count = min(NEIGHBOURS, len(vectors) - 1)
+    count = min(NEIGHBORS, len(vectors) - 1)
     near = NearestNeighbors(n_neighbors=count).fit(vectors).kneighbors(return_distance=False)  # without the point
     sizes = np.bincount(labels)
     chance = (sizes * (sizes - 1)).sum() / (len(labels) * (len(labels) - 1))
@@ -35,38 +35,38 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 
 @style.figure_of(reads=(run_folders.VECTORS,), needs="labels.coordinates")
 def vector_figure(runs: list[Run], command: str) -> style.Drawing:
-    """A t-SNE panel per method and setting, coloured by label.
+    """A t-SNE panel per method and setting, colored by label.
 
     Each panel shows the lowest seed there; its number, which comes back as a line, is the mean over the seeds. t-SNE is
     seeded.
     """
     groups = style.by_name(runs)
     labels = runs[0].result.labels
-    colours = style.label_colours(labels.coordinates)
+    colors = style.label_colors(labels.coordinates)
     made, grid = style.panels(len(groups), *((3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)))
     lines = []
     for axes, (name, members) in zip(grid, groups.items(), strict=True):
         vectors = [run_folders.cls_vectors(run, command) for run in sorted(members, key=lambda run: run.job.seed)]
-        _scatter_labels(axes, *vectors[0], colours)
+        _scatter_labels(axes, *vectors[0], colors)
         shares, chances = zip(*(purity(*one) for one in vectors), strict=True)
         mean, half = mean_interval(shares)
         spread = spread_text(mean, half, 2, 1.0) if half is not None else ""
         text = f"purity {number(mean, 2)}{spread} (chance {number(chances[0], 2)})"
         axes.set(title=plain(name), xlabel=text)
-        lines.append(f"{name} (seeds {style.seed_list(members)}): {NEIGHBOURS}-neighbour {text}")
-    for colour, text in zip(colours, labels.names, strict=True):
-        grid[0].scatter([], [], s=40, color=colour, label=style.label_text(text))
+        lines.append(f"{name} (seeds {style.seed_list(members)}): {NEIGHBORS}-neighbor {text}")
+    for color, text in zip(colors, labels.names, strict=True):
+        grid[0].scatter([], [], s=40, color=color, label=style.label_text(text))
     style.side_legend(made, grid, title="true label")
     return style.Drawing(made, "Student's [CLS] vectors by true label", [VECTOR_NOTE], lines)
 
 
-def _scatter_labels(axes: style.Axes, points: np.ndarray, labels: np.ndarray, colours: list[Any]) -> None:
+def _scatter_labels(axes: style.Axes, points: np.ndarray, labels: np.ndarray, colors: list[Any]) -> None:
     from sklearn.manifold import TSNE
 
     order = np.random.default_rng(0).permutation(len(points))[:_MAX_POINTS]  # no label lies on top of the others
     points, labels = points[order], labels[order]
     perplexity = min(30.0, (len(points) - 1) / 3)
     flat = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points.astype(np.float64))
-    axes.scatter(*flat.T, s=9, c=[colours[label] for label in labels], alpha=0.8, linewidths=0)
+    axes.scatter(*flat.T, s=9, c=[colors[label] for label in labels], alpha=0.8, linewidths=0)
     axes.set(xticks=[], yticks=[], box_aspect=1)
-    axes.spines[:].set(visible=True, color=style.GREY)
+    axes.spines[:].set(visible=True, color=style.GRAY)

@@ -1,5 +1,5 @@
 """Figures of coresets: the points as images with the course of the distance (FedWaD Fig. 4, 10, 11), and the accuracy
-of the nearest neighbour among all clients' coresets (Fig. 5, 12)."""
+of the nearest neighbor among all clients' coresets (Fig. 5, 12)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ DESCENT_NOTE = (
     "itself knows it; FedWaD's is an upper bound. Images are in order of their labels, which are those of the nearest "
     "training samples."
 )
-NEIGHBOUR_NOTE = (
-    "Coresets: one nearest neighbour classifier of all clients' points, on all test examples. Other methods: each "
+NEIGHBOR_NOTE = (
+    "Coresets: one nearest neighbor classifier of all clients' points, on all test examples. Other methods: each "
     "client's own model on its own test examples."
 )
 
@@ -50,8 +50,8 @@ def coreset_images(runs: list[Run], command: str) -> style.Drawing:
         images.set_title(plain(case), fontsize="small")
         for i, (name, run) in enumerate(members.items()):
             losses, classes = run.result.losses, len(run.result.labels.names)
-            colour = style.GREY if name.startswith("exact") else style.nth_colour(i)
-            course.plot(losses, color=colour, lw=1.2, label=plain(name))
+            color = style.GRAY if name.startswith("exact") else style.nth_color(i)
+            course.plot(losses, color=color, lw=1.2, label=plain(name))
             rows += [(case, name, epoch, loss) for epoch, loss in enumerate(losses)]
             left, covered = run.result.metrics["distance"]["ALL"], run.result.classes_covered
             facts = f"distance to all clients' samples {left:.4g}, {covered} of {classes} classes"
@@ -116,11 +116,11 @@ def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
     bands = {(name,): band(list(of_seeds.values()), top=100.0) for name, of_seeds in series.items()}
     made, (axes,) = style.panels(1, 8.6, 4.4)
     for i, ((name,), one) in enumerate(bands.items()):
-        style.draw_band(axes, one, style.nth_colour(i), marker="o", label=plain(name))
+        style.draw_band(axes, one, style.nth_color(i), marker="o", label=plain(name))
     style.limit_to_shares(axes, 100.0)
     axes.set(xlabel="clients", ylabel="accuracy (%)", xticks=sorted({run.result.clients for run in runs}))
     style.side_legend(made, [axes], loc="outside right center")
     numbers = band_numbers(("method", "clients"), bands)
     lines = [f"{name}, {clients} clients: accuracy {mean:.2f}%" for name, clients, mean, *_ in numbers.rows]
     title = f"{runs[0].job.task}: classification by the clients' coresets"
-    return style.Drawing(made, title, [NEIGHBOUR_NOTE, style.seeds_note(runs)], lines, numbers)
+    return style.Drawing(made, title, [NEIGHBOR_NOTE, style.seeds_note(runs)], lines, numbers)

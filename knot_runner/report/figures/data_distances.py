@@ -24,7 +24,7 @@ from knot_runner.util.errors import UserError
 
 #: Data sets whose names and distances are written into the map; of more, only planted groups are named.
 _MAX_NAMED = 8
-MATRIX_NOTE = "Squared distances, each map with its own colours; the diagonal, which is 0, is left blank."
+MATRIX_NOTE = "Squared distances, each map with its own colors; the diagonal, which is 0, is left blank."
 #: Settings for the axis, of which the first that varies is used, with their symbols.
 ALONG = {
     "method.otdd.samples": ("n", "samples of each data set (n)"),
@@ -37,7 +37,7 @@ MATRIX_KEYS = ("method.otdd.solver", *(f"method.otdd.fedwad.{key}" for key in FE
 #: Pairs drawn one by one; of more, their mean.
 MAX_PAIRS = 6
 _COURSE_NOTE = (
-    "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artefact share its seconds."
+    "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artifact share its seconds."
 )
 EXACT, SECONDS = "exact", "seconds"
 #: Seed -> place on the axis -> value.
@@ -111,8 +111,8 @@ def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
     axes.tick_params(length=0)
     for (i, j), value in np.ndenumerate(image.get_array()):
         if i != j:
-            colour = "white" if image.norm(value) < 0.6 else "black"
-            axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize="small", color=colour)
+            color = "white" if image.norm(value) < 0.6 else "black"
+            axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize="small", color=color)
 
 
 @style.figure_of
@@ -120,7 +120,7 @@ def distance_course(runs: list[Run], command: str) -> style.Drawing:
     """Squared distances (left) and seconds per pair (right) along the first setting that varies:
     samples, iterations or support.
 
-    A colour per pair of data sets, a marker per other settings, dashed for exact distances. The numbers go into a CSV
+    A color per pair of data sets, a marker per other settings, dashed for exact distances. The numbers go into a CSV
     beside the PNG; those at the end of the axis come back as lines. Raises :class:`UserError` where none varies.
     """
     only_matrices(runs)
@@ -130,24 +130,24 @@ def distance_course(runs: list[Run], command: str) -> style.Drawing:
     sign, label = ALONG[varied[0]]
     courses = _courses(runs, varied)
     pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
-    colours = {pair: style.nth_colour(i) for i, pair in enumerate(pairs)}
+    colors = {pair: style.nth_color(i) for i, pair in enumerate(pairs)}
     looks = {}
     for i, way in enumerate(dict.fromkeys(way for _, way in courses)):
         looks[way] = {"ls": "--"} if way == EXACT else {"marker": "osD^vP"[i % 6], "ms": 5}
     made, (left, right) = style.panels(2, 5.0, 3.9, across=2)
     for (pair, way), one in courses.items():
-        axes, colour = (right, style.GREY) if pair == SECONDS else (left, colours[pair])
-        style.draw_band(axes, one, colour, filled=False, **looks[way])
+        axes, color = (right, style.GRAY) if pair == SECONDS else (left, colors[pair])
+        style.draw_band(axes, one, color, filled=False, **looks[way])
     style.log_scale(right, "y")
     places = sorted({place for one in courses.values() for place in one.places})
     for axes, quantity in ((left, "squared distance"), (right, "seconds a pair")):
         style.log_scale(axes, "x")
         axes.set_xticks(places, [f"{place:g}" for place in places])
-        axes.grid(color=style.GRID_GREY)
+        axes.grid(color=style.GRID_GRAY)
         axes.set_axisbelow(True)
         axes.set(xlabel=label, ylabel=quantity)
-    shown = {plain(pair): {"color": colour, "lw": 3} for pair, colour in colours.items()}  # every pair has every look
-    style.side_legend(made, shown | {plain(way): {"color": style.GREY, **look} for way, look in looks.items()})
+    shown = {plain(pair): {"color": color, "lw": 3} for pair, color in colors.items()}  # every pair has every look
+    style.side_legend(made, shown | {plain(way): {"color": style.GRAY, **look} for way, look in looks.items()})
     lines = [f"{', '.join(names)}: {one.mean[-1]:,.4g} at {sign}={one.places[-1]:g}" for names, one in courses.items()]
     numbers = band_numbers(("of", "by", sign), courses)
     return style.Drawing(made, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)

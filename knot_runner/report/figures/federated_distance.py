@@ -64,13 +64,13 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     looks = {}
     for i, name in enumerate(dict.fromkeys(names)):
         dashes = {"ls": "--", "zorder": 4} if name.startswith(EXACT_MODE) else {"ls": "-", "zorder": 3}
-        looks[name] = {"color": style.nth_colour(i), **dashes}
+        looks[name] = {"color": style.nth_color(i), **dashes}
     return looks
 
 
 @style.figure_of(reads=(MEASURE_NAMES,), needs="dimension")
 def moving_measure(runs: list[Run], command: str) -> style.Drawing:
-    """A panel per method: the measure's points, coloured by iteration, in their first two dimensions. Then a panel
+    """A panel per method: the measure's points, colored by iteration, in their first two dimensions. Then a panel
     per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
     and of the sum A of distances (Fig. 3).
 
@@ -124,13 +124,13 @@ def _last_excess(name: str, curves: Curves) -> str:
 
 
 def _scatter(axes: style.Axes, run: Run, command: str) -> Any:
-    """Draw both samples and the measure after each kept iteration; returns the artist with the colour scale."""
+    """Draw both samples and the measure after each kept iteration; returns the artist with the color scale."""
     stored = run_folders.arrays(run, MEASURE_NAMES, command)
     kept = {key: _flat(points) for key, points in stored.items() if "weights" not in key}
     steps = sorted(int(key.removeprefix("xi/")) for key in kept if key.startswith("xi/"))
     look = {"textcoords": "offset points", "ha": "center", "va": "center", "fontweight": "bold", "zorder": 3}
     for key, edge, side in (("mu", np.min, -1), ("nu", np.max, 1)):
-        axes.scatter(*kept[key].T, s=9, marker="x", color=style.GREY, linewidths=0.5, zorder=2)
+        axes.scatter(*kept[key].T, s=9, marker="x", color=style.GRAY, linewidths=0.5, zorder=2)
         axes.annotate(key, (kept[key][:, 0].mean(), edge(kept[key][:, 1])), (0, 7 * side), **look)
     moving = [kept[f"xi/{step}"] for step in steps]
     look = {"c": np.repeat(steps, [len(points) for points in moving]), "vmin": 0, "vmax": max(steps[-1], 1)}

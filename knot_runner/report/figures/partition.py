@@ -22,7 +22,7 @@ def draw_partition(
 ) -> list[str]:
     """Write ``counts`` (int [clients, classes], training examples) as a heat map to ``path`` (PNG) and as CSV beside.
 
-    Colour is the share of the client's examples; bars are the client's examples. Classes without examples are in the
+    Color is the share of the client's examples; bars are the client's examples. Classes without examples are in the
     CSV only, and the figure says so. Returns lines: clients, sizes, largest class share and classes per client.
     """
     drawn = np.flatnonzero(counts.any(0))
@@ -80,7 +80,7 @@ def _ticks(put: Callable[..., object], names: Sequence[str], prefix: str, **opti
 
 
 def _sizes(axes: style.Axes, sizes: np.ndarray) -> None:
-    axes.barh(np.arange(len(sizes)), sizes, height=0.8, color=style.nth_colour(0))
+    axes.barh(np.arange(len(sizes)), sizes, height=0.8, color=style.nth_color(0))
     axes.tick_params(axis="y", length=0, labelleft=False)
     axes.spines["left"].set_visible(False)
     axes.set_title("Training examples")

@@ -17,8 +17,8 @@ from knot_runner.report.run_folders import Run
 BOX_LOOK = {
     "medianprops": {"color": "#D00000", "lw": 2},
     "meanprops": {"marker": "D", "markerfacecolor": "black", "markeredgecolor": "white", "markersize": 6},
-    "whiskerprops": {"color": style.GREY},
-    "capprops": {"color": style.GREY},
+    "whiskerprops": {"color": style.GRAY},
+    "capprops": {"color": style.GRAY},
 }
 #: Corners of the triangle as drawn; on the simplex they are sqrt(2) apart.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
@@ -41,7 +41,7 @@ def expected_label(runs: list[Run], command: str) -> style.Drawing:
     made, (axes,) = style.panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
     boxes = [_boxes(axes, pooled, i, len(groups)) for i, pooled in enumerate(groups.values())]
     for label, place in enumerate(points[:, 0] if line else np.zeros(len(points))):
-        (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=style.GREY, lw=1.3, zorder=0)
+        (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=style.GRAY, lw=1.3, zorder=0)
     texts = [style.label_text(name, "\n") for name in labels.names]
     axes.set_xticks(range(len(points)), texts)
     axes.set(xlabel="true label", ylabel="expected label" if line else "distance of expected label from truth")
@@ -78,7 +78,7 @@ def _boxes(axes: style.Axes, pooled: tuple[np.ndarray, np.ndarray], i: int, coun
     values, truths = pooled
     there, width = np.unique(truths), 0.8 / count
     look = {"positions": there - 0.4 + width * (i + 0.5), "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
-    return style.draw_boxes(axes, [values[truths == label] for label in there], style.nth_colour(i), 0.75, **look)
+    return style.draw_boxes(axes, [values[truths == label] for label in there], style.nth_color(i), 0.75, **look)
 
 
 def _by_label(name: str, what: str, pooled: tuple[np.ndarray, np.ndarray], names: list[str]) -> list[str]:
@@ -99,7 +99,7 @@ def face(share: np.ndarray) -> list[int]:
 
 
 def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
-    """The point of the face ``chosen`` that is nearest to B, [3]: circles of equal confidence are centred there."""
+    """The point of the face ``chosen`` that is nearest to B, [3]: circles of equal confidence are centered there."""
     return share[chosen] + (1 - share[chosen].sum()) / 3
 
 
@@ -142,10 +142,10 @@ def _triangle(axes: style.Axes, share: np.ndarray, chosen: list[int], names: lis
     rest = np.delete(share, chosen)
     weight = np.sqrt(((shares - share[chosen]) ** 2).sum(1) + (rest**2).sum())
     levels = np.arange(0, top + STEP, STEP)
-    greys = colormaps["Greys"](np.linspace(0.05, 0.55, len(levels) - 1))
-    image = axes.tricontourf(mesh, weight, levels=levels, colors=greys)
+    grays = colormaps["Greys"](np.linspace(0.05, 0.55, len(levels) - 1))
+    image = axes.tricontourf(mesh, weight, levels=levels, colors=grays)
     axes.tricontour(mesh, weight, levels=levels[2::2], colors="white", linewidths=1.6)
-    axes.fill(*CORNERS.T, fill=False, ec=style.GREY, lw=1.3)
+    axes.fill(*CORNERS.T, fill=False, ec=style.GRAY, lw=1.3)
     start, best = foot(share, chosen) @ CORNERS, int(np.argmin(share[chosen]))
     end = start + 0.9 * (CORNERS[best] - start)
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)

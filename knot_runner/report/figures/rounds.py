@@ -82,7 +82,7 @@ def accuracy_by_round(runs: list[Run], command: str) -> style.Drawing:
     tasks = list(dict.fromkeys(task for task, _ in found))
     looks = {}
     for i, name in enumerate(dict.fromkeys(name for _, name in found)):
-        looks[name] = {"color": style.nth_colour(i), "ls": ("-", "--", ":", "-.")[i % 4]}  # lines may lie on each other
+        looks[name] = {"color": style.nth_color(i), "ls": ("-", "--", ":", "-.")[i % 4]}  # lines may lie on each other
     made, grid = style.panels(len(tasks), 4.6 if len(tasks) > 1 else 6.4, 3.2, across=2)
     for axes, task in zip(grid, tasks, strict=True):
         style.draw_bands(axes, {name: one for (own, name), one in found.items() if own == task}, looks)
@@ -109,13 +109,13 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
     read = {"participants": participants_change, "others": others_change}
     found = _bands(runs, read, command, {})
     longest = max(len(one.places) for (_, _, what), one in found.items() if what == "participants")
-    window = 1 + 2 * round(WINDOW * longest / 2)  # odd, so that it is centred
+    window = 1 + 2 * round(WINDOW * longest / 2)  # odd, so that it is centered
     smooth = _bands(runs, read, command, {}, window)
     names = list(dict.fromkeys(name for name, _, _ in found))
     shown = dict.fromkeys((name, what) for (name, _, what), one in found.items() if len(one.places))
     made, grid = style.panels(len(shown), 4.6, 3.4 if len(names) == 1 else 2.9, across=2)
     for axes, (name, what) in zip(grid, shown, strict=True):
-        axes.axhline(0, color=style.GREY, lw=0.8)
+        axes.axhline(0, color=style.GRAY, lw=0.8)
         _draw_rows(axes, smooth, name, what)
         axes.set(title=plain(f"{name}: {what}"), ylabel="accuracy change (points)")
     _legend(made, found)
@@ -197,11 +197,11 @@ def figure_cases(jobs: Iterable[Job]) -> Cases:
 def _draw_rows(axes: style.Axes, found: Bands, panel: str, quantity: str) -> np.ndarray:
     """Returns all means that are drawn."""
     rows = {key: one for (name, key, what), one in found.items() if (name, what) == (panel, quantity)}
-    colours = style.temperature_colours(key.temperature for key in rows)
+    colors = style.temperature_colors(key.temperature for key in rows)
     looks = {}
     for key in rows:
         dashed = {"lw": 1.1, "ls": "--"} if key.control else {}
-        looks[key] = {"color": colours[key.temperature], "filled": not key.control, **dashed}
+        looks[key] = {"color": colors[key.temperature], "filled": not key.control, **dashed}
     style.draw_bands(axes, rows, looks)
     _label_rounds(axes)
     return np.concatenate([one.mean for one in rows.values()])
@@ -216,16 +216,16 @@ def _label_rounds(axes: style.Axes) -> None:
 
 
 def _legend(made: style.Figure, found: Bands) -> None:
-    colours = style.temperature_colours(key.temperature for _, key, _ in found)
-    shown = {f"T={value:g}": {"color": colours[value], "lw": 2} for value in sorted(colours, reverse=True)}
+    colors = style.temperature_colors(key.temperature for _, key, _ in found)
+    shown = {f"T={value:g}": {"color": colors[value], "lw": 2} for value in sorted(colors, reverse=True)}
     if any(key.control for _, key, _ in found):
-        shown["T=1,\nrate lr/T"] = {"color": style.GREY, "lw": 1.1, "ls": "--"}
+        shown["T=1,\nrate lr/T"] = {"color": style.GRAY, "lw": 1.1, "ls": "--"}
     style.side_legend(made, shown)
 
 
 def _band_note(runs: list[Run], found: Bands) -> str:
     controlled = any(key.control for _, key, _ in found)
-    dashed = " Dashed: T=1 at rate lr/T, in the colour of T." if controlled else ""
+    dashed = " Dashed: T=1 at rate lr/T, in the color of T." if controlled else ""
     return style.seeds_note(runs) + dashed
 
 

@@ -1,4 +1,4 @@
-"""Common parts of figures: style, panels, colours and names, bands, boxes, logarithmic axes, legends, files."""
+"""Common parts of figures: style, panels, colors and names, bands, boxes, logarithmic axes, legends, files."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colours, told apart with every kind of colour vision; the yellow, too pale on white, comes last.
+#: Okabe and Ito's colors, told apart with every kind of color vision; the yellow, too pale on white, comes last.
 PALETTE = ("#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
-GREY, GRID_GREY = "#555555", "#EEEEEE"
+GRAY, GRID_GRAY = "#555555", "#EEEEEE"
 #: What every band over seeds shows.
 BAND_MEANING = "95% t intervals"
 DPI = 200
@@ -37,7 +37,7 @@ DPI = 200
 STYLE = {
     "font.size": 11, "axes.titlesize": "medium", "xtick.labelsize": "small", "ytick.labelsize": "small",
     "legend.fontsize": "small", "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.edgecolor": GREY, "text.parse_math": False,
+    "axes.edgecolor": GRAY, "text.parse_math": False,
     "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "knot-runner",
 }  # fmt: skip
 #: Points of the type in print.
@@ -173,8 +173,8 @@ def seeds_note(runs: Sequence[Run]) -> str:
     return f"Lines: mean over seeds {seeds}; bands: {BAND_MEANING}." if "," in seeds else f"Seed {seeds}."
 
 
-def nth_colour(i: int) -> str:
-    """The ``i``-th colour of :data:`PALETTE`, repeated cyclically."""
+def nth_color(i: int) -> str:
+    """The ``i``-th color of :data:`PALETTE`, repeated cyclically."""
     return PALETTE[i % len(PALETTE)]
 
 
@@ -183,23 +183,23 @@ def label_text(name: str, gap: str = " ") -> str:
     return plain(name).replace("_", gap)
 
 
-def label_colours(coordinates: Sequence[Sequence[float]]) -> list[Any]:
-    """One colour per label: along a scale where labels lie on a line (sentiment), else as unlike as can be."""
+def label_colors(coordinates: Sequence[Sequence[float]]) -> list[Any]:
+    """One color per label: along a scale where labels lie on a line (sentiment), else as unlike as can be."""
     points = np.asarray(coordinates, dtype=float)
     if points.shape[1] != 1:
-        return [nth_colour(i) for i in range(len(points))]
+        return [nth_color(i) for i in range(len(points))]
     from matplotlib import colormaps
 
     place = (points[:, 0] - points.min()) / np.ptp(points)
     return [colormaps["viridis"](0.92 * share) for share in place]
 
 
-def temperature_colours(temperatures: Iterable[float]) -> dict[float, Any]:
-    """A colour per temperature: blue below 1, the colder the darker; grey at 1; orange above, the hotter the darker."""
+def temperature_colors(temperatures: Iterable[float]) -> dict[float, Any]:
+    """A color per temperature: blue below 1, the colder the darker; gray at 1; orange above, the hotter the darker."""
     from matplotlib import colormaps
 
     ordered = sorted(set(temperatures))
-    made: dict[float, Any] = dict.fromkeys(ordered, GREY)
+    made: dict[float, Any] = dict.fromkeys(ordered, GRAY)
     cold, hot = [t for t in ordered if t < 1], [t for t in reversed(ordered) if t > 1]
     for scale, members in (("Blues", cold), ("Oranges", hot)):
         for i, temperature in enumerate(members):
@@ -230,9 +230,9 @@ def limit_to_shares(axes: Axes, top: float) -> None:
     axes.set_ylim(max(low, -edge), min(high, top + edge))
 
 
-def draw_boxes(axes: Axes, values: Sequence[np.ndarray], colour: Any, alpha: float, **look: Any) -> dict[str, Any]:
+def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: float, **look: Any) -> dict[str, Any]:
     """A box per array of ``values``, without points beyond the whiskers; returns what was drawn."""
-    box = {"facecolor": colour, "edgecolor": GREY, "alpha": alpha}
+    box = {"facecolor": color, "edgecolor": GRAY, "alpha": alpha}
     return axes.boxplot(values, boxprops=box, showfliers=False, patch_artist=True, manage_ticks=False, **look)
 
 
@@ -257,7 +257,7 @@ def plain_tick(value: float, _: int) -> str:
 
 def side_legend(made: Figure, shown: Mapping[str, Any] | Iterable[Axes], **options: Any) -> None:
     """Beside the panels, in print below them: names and what was drawn for each, or a dict of its line's look; of
-    panels, what is labelled in any of them."""
+    panels, what is labeled in any of them."""
     from matplotlib.lines import Line2D
 
     if not isinstance(shown, Mapping):

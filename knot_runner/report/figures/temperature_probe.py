@@ -26,7 +26,7 @@ GRADIENT_NOTE = (
     "the first bin. The state of the model is open, too: method.warm_epochs of central training at T=1."
 )
 BOUNDARY_NOTE = (
-    "Distance: smallest epsilon at which image + epsilon * sign(gradient) gets another decision, in normalised pixels; "
+    "Distance: smallest epsilon at which image + epsilon * sign(gradient) gets another decision, in normalized pixels; "
     "before and after one step of SGD on that image alone, each from the same start. The paper leaves open what a "
     "change is for a wrong image (here: to any other class), the attack's loss and limit, and the rate of the step "
     "(here: the loss of its own decision; method.attack_limit, step_lr). Boxes: quartiles; whiskers: 5% to 95%. Images "
@@ -45,7 +45,7 @@ def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
 
     A row of two panels per setting; quantiles go into a CSV beside the PNG. Seeds are pooled.
     """
-    probes, colours = _probes(runs, command)
+    probes, colors = _probes(runs, command)
     made, grid = style.panels(2 * len(probes), 4.4, 3.2, across=2)
     bins = norm_bins(np.concatenate([probe.norm.ravel() for probe in probes.values()]))
     passes = [(name, probe, text) for name, probe in probes.items() for text in ("right", "wrong")]
@@ -57,12 +57,12 @@ def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
         axes.set(xscale="log", xlim=bins[[0, -1]], xlabel="gradient norm at the input layer", ylabel="share of images")
         axes.xaxis.set_major_formatter(style.plain_tick)
         for temperature, norms in zip(probe.temperatures, probe.norm[:, chosen], strict=True) if count else ():
-            look = {"histtype": "step", "lw": 1.6, "color": colours[temperature]}
+            look = {"histtype": "step", "lw": 1.6, "color": colors[temperature]}
             axes.hist(norms.clip(bins[0], bins[-1]), bins, weights=np.full(count, 1 / count), **look)
             quantiles = _quantiles(norms)
             rows.append([name, f"{temperature:g}", text, count, *quantiles])
             lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: median {quantiles[2]:.4g} of {count:,}")
-    _legend(made, colours)
+    _legend(made, colors)
     numbers = Numbers(("setting", "temperature", "forward pass", "images", *QUANTILES), rows, digits=4)
     return style.Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
 
@@ -84,15 +84,15 @@ def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
     A panel per setting; quantiles go into a CSV beside the PNG. Seeds are pooled. Raises :class:`UserError` when no
     model has an image wrong.
     """
-    probes, colours = _probes(runs, command)
+    probes, colors = _probes(runs, command)
     if not any(len(probe.before) for probe in probes.values()):
         raise UserError("every image is right, so none is moved; more images would be right", "method.boundary_images")
-    width, height = 6.8 if len(probes) == 1 else 5.2, 2.0 + 0.42 * len(colours)
+    width, height = 6.8 if len(probes) == 1 else 5.2, 2.0 + 0.42 * len(colors)
     made, grid = style.panels(len(probes), width, height, across=2)
     rows, lines = [], []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
         axes.set_title(_shown(probes, name, "\n") + f"{len(probe.before):,} wrong of {probe.tried:,} images")
-        _draw_moves(axes, probe, colours)
+        _draw_moves(axes, probe, colors)
         axes.sharex(grid[0])
         for temperature, moves, right in zip(probe.temperatures, probe.moves(), probe.put_right, strict=True):
             share = right.mean() if len(right) else 0.0
@@ -107,22 +107,22 @@ def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
 
 
-def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any]) -> None:
-    order = list(colours)  # the hottest on top
+def _draw_moves(axes: style.Axes, probe: ProbeRecord, colors: dict[float, Any]) -> None:
+    order = list(colors)  # the hottest on top
     look = {"widths": 0.6, "orientation": "horizontal", "whis": (5, 95), "medianprops": {"color": "black", "lw": 2}}
     for temperature, moves in zip(probe.temperatures, probe.moves(), strict=True):
         place = order.index(temperature)
-        style.draw_boxes(axes, [moves], colours[temperature], 0.8, positions=[place], **look)
+        style.draw_boxes(axes, [moves], colors[temperature], 0.8, positions=[place], **look)
         if len(probe.before):
             out = 1 - len(moves) / len(probe.before)
             beside = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": "small"}
             axes.text(1.01, place, f"{out:.0%} left out", **beside)
-    axes.axvline(0, color=style.GREY, ls="--", lw=1, zorder=0)
+    axes.axvline(0, color=style.GRAY, ls="--", lw=1, zorder=0)
     axes.set_yticks(range(len(order)), [f"T={temperature:g}" for temperature in order])
     axes.set_ylim(-0.6, len(order) - 0.4)
     axes.set_xscale("symlog", linthresh=LINEAR)
     axes.xaxis.set_major_formatter(style.plain_tick)
-    axes.set_xlabel("change of distance, normalised pixels")
+    axes.set_xlabel("change of distance, normalized pixels")
 
 
 @style.figure_of(reads=(probe_view.ARRAYS,))
@@ -131,7 +131,7 @@ def softmax_figure(runs: list[Run], command: str) -> style.Drawing:
 
     A panel per setting; the probabilities go into a CSV beside the PNG.
     """
-    probes, colours = _probes(runs, command)
+    probes, colors = _probes(runs, command)
     known = runs[0].result.labels.names
     made, grid = style.panels(len(probes), 9.6, 3.4, across=1)
     rows, lines = [], []
@@ -141,7 +141,7 @@ def softmax_figure(runs: list[Run], command: str) -> style.Drawing:
         true, width = probe.label, 0.84 / len(probe.temperatures)
         hottest_first = sorted(zip(probe.temperatures, probe.shares, strict=True), key=lambda pair: -pair[0])
         for i, (temperature, shares) in enumerate(hottest_first):
-            axes.bar(places - 0.42 + width * (i + 0.5), shares, width, color=colours[temperature])
+            axes.bar(places - 0.42 + width * (i + 0.5), shares, width, color=colors[temperature])
             rows += [[name, f"{temperature:g}", text, share] for text, share in zip(names, shares, strict=True)]
             best = shares.argmax()
             facts = f"{plain(names[best])} {shares[best]:.3f}; true {plain(names[true])} {shares[true]:.3f}"
@@ -150,7 +150,7 @@ def softmax_figure(runs: list[Run], command: str) -> style.Drawing:
         axes.set(ylabel="probability", ylim=(0, 1))
         axes.set_xticks(places, [style.label_text(text, "\n") for text in names])
         axes.get_xticklabels()[true].set_fontweight("bold")
-    _legend(made, colours)
+    _legend(made, colors)
     numbers = Numbers(("setting", "temperature", "class", "probability"), rows)
     title = "Softmax of one image by temperature (true class in bold)"
     return style.Drawing(made, title, [SOFTMAX_NOTE], lines, numbers)
@@ -161,9 +161,9 @@ def _quantiles(values: np.ndarray) -> list[float]:
 
 
 def _probes(runs: list[Run], command: str) -> tuple[dict[str, ProbeRecord], dict[float, Any]]:
-    """Records by setting, and the colours of their temperatures."""
+    """Records by setting, and the colors of their temperatures."""
     probes = {name: probe_view.pool_probes(members, command) for name, members in style.by_name(runs).items()}
-    return probes, style.temperature_colours(t for probe in probes.values() for t in probe.temperatures.tolist())
+    return probes, style.temperature_colors(t for probe in probes.values() for t in probe.temperatures.tolist())
 
 
 def _shown(probes: dict[str, ProbeRecord], name: str, gap: str = ", ") -> str:
@@ -171,5 +171,5 @@ def _shown(probes: dict[str, ProbeRecord], name: str, gap: str = ", ") -> str:
     return f"{name}{gap}" if len(probes) > 1 else ""
 
 
-def _legend(made: style.Figure, colours: dict[float, Any]) -> None:
-    style.side_legend(made, {f"T={t:g}": {"color": colours[t], "lw": 3} for t in sorted(colours, reverse=True)})
+def _legend(made: style.Figure, colors: dict[float, Any]) -> None:
+    style.side_legend(made, {f"T={t:g}": {"color": colors[t], "lw": 3} for t in sorted(colors, reverse=True)})

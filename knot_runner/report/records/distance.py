@@ -14,7 +14,7 @@ from knot_runner.results.training import CoresetResult, DistanceResult, KnnResul
 
 #: Above this number of data sets, the range of distances is shown instead of a grid.
 _MAX_SHOWN = 6
-MATRIX_SOLVERS = {"federated": "FedWaD, approximate", "exact": "exact optimal transport, centralised"}
+MATRIX_SOLVERS = {"federated": "FedWaD, approximate", "exact": "exact optimal transport, centralized"}
 DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact distance, not federated"}
 
 
@@ -93,13 +93,13 @@ def coreset_summary(name: str, result: CoresetResult) -> Group:
 
 
 def knn_summary(name: str, result: KnnResult) -> Group:
-    """Summary of the nearest-neighbour accuracy of the clients' coresets on all test images."""
+    """Summary of the nearest-neighbor accuracy of the clients' coresets on all test images."""
     metrics = result.metrics
     shown = [metric for metric in accuracy_first() if "ALL" in metrics.get(metric, {})]
     rows = {METRICS[metric].title: number(metrics[metric]["ALL"], 3) for metric in shown}
     rows["accuracy over clients, unweighted"] = number(metrics["client_accuracy"]["unweighted"], 3)
     line = f"{result.points} points a client along {_along(result)}"
-    return _view(name, "nearest neighbour among all coresets", rows, line, result)
+    return _view(name, "nearest neighbor among all coresets", rows, line, result)
 
 
 def _along(result: CoresetResult | KnnResult) -> str:

@@ -152,7 +152,7 @@ def _privacy_lines(result: FederatedResult) -> list[str]:
     after = counted(rounds, "round")
     by = f" ({facts.accountant}, simulated)" if facts.accountant else " (without noise)"
     lines = [f"(epsilon, delta) = ({shown}, {facts.delta:.2g}) at user level after {after}{by}"]
-    lines.append(f"neighboring relation of epsilon: {facts.neighbours} one client")
+    lines.append(f"neighboring relation of epsilon: {facts.neighbors} one client")
     if facts.clipped is not None:
         clip = "nothing is clipped" if facts.clip_norm is None else f"{facts.clipped:.0%} of updates clipped"
         lines.append(f"{clip}, median norm {number(facts.median_norm, 3)}")
@@ -181,7 +181,7 @@ def probe_summary(name: str, result: ProbeResult) -> Group:
 
 def personal_lines(result: FederatedResult) -> list[str]:
     """Lines on which of the clients' models is reported, and its gains and losses against the last round's."""
-    facts = result.personalisation
+    facts = result.personalization
     if facts is None:
         return _unseen(result)
     point, start = facts.points[facts.chosen], facts.start

@@ -1,4 +1,4 @@
-"""Terminal view of a generalisation bound's record."""
+"""Terminal view of a generalization bound's record."""
 
 from __future__ import annotations
 

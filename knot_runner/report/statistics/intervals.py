@@ -78,9 +78,9 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     """The 95% interval of a ``share`` of ``count`` examples (Wilson 1927, without continuity correction)."""
     z = normal_quantile((1 + LEVEL) / 2)
     spread = z**2 / count
-    centre = (share + spread / 2) / (1 + spread)
+    center = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / count + spread / (4 * count)) / (1 + spread)
-    return max(centre - half, 0.0), min(centre + half, 1.0)
+    return max(center - half, 0.0), min(center + half, 1.0)
 
 
 def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:

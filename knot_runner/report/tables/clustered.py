@@ -125,7 +125,7 @@ def _needed(members: pd.DataFrame, table: Printed) -> list[grid.GridRow]:
 
 
 def _legend(metrics: Sequence[str]) -> str:
-    note = " Clusters alike is the paper's weighting; it favours small clusters." if grid.PRINTED in metrics else ""
+    note = " Clusters alike is the paper's weighting; it favors small clusters." if grid.PRINTED in metrics else ""
     return (
         "Behind a graph: S, points of the interpolating measures. The paper's ± is the standard deviation over trials. "
         f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it.{note}"

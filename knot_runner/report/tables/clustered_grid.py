@@ -74,7 +74,7 @@ class GridColumn:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Sort key: vanilla first, then by support; affinity before nearest neighbours."""
+        """Sort key: vanilla first, then by support; affinity before nearest neighbors."""
         return (self.support or 0, len(self.graph) if self.graph.startswith("sparse") else 0, self.graph)
 
 

@@ -68,14 +68,14 @@ def _best_teacher(run: Run, metric: str) -> float | None:
 
 #: Default metrics of a table of kind personal.
 PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
-#: Key of a group of columns -> key of its number in ``personalisation`` of a result.
+#: Key of a group of columns -> key of its number in ``personalization`` of a result.
 TRADE_OFFS = {"matched": "id_at_matched_ood.1", "area": "area", "steps": ""}
 TRADE_OFF_GROUPS = (
     ColumnGroup(
         "matched", "best ID accuracy at an OOD accuracy of at most a point less", ("ALL",), head="ID at OOD -1"
     ),
     ColumnGroup("area", "area of the trade-off curve", ("ALL",), 4, head="area"),
-    ColumnGroup("steps", "optimiser steps of a client after the rounds", ("ALL",), 0, head="steps"),
+    ColumnGroup("steps", "optimizer steps of a client after the rounds", ("ALL",), 0, head="steps"),
 )
 TRADE_OFF_LINE = (
     "ID: a client's model on its own test examples, OOD: on each other client's, all clients alike. ID at OOD -1: the "
@@ -95,7 +95,7 @@ def personal_table(request: TableRequest) -> Parts:
 
 
 def _value(run: Run, key: str) -> float | None:
-    facts = getattr(run.result, "personalisation", None) if run.status == "done" else None
+    facts = getattr(run.result, "personalization", None) if run.status == "done" else None
     if not facts:
         return None
     if key == "steps":

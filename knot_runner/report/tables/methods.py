@@ -74,7 +74,7 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
     of_global = _global_sets(there)
     groups = tuple(group for metric in request.metrics for group in _groups(metric, columns, of_global, there))
     found = _rows_of_methods(runs)
-    labelled, shown = found["label"].any(), spelled_labels(found["label"])
+    labeled, shown = found["label"].any(), spelled_labels(found["label"])
     members, rows = [], []
     for (method, label), own in found.groupby(["method", "label"], sort=False):
         cells: dict[str, tuple[TableCell, ...]] = {}
@@ -90,13 +90,13 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
                 made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
             cells[group.key] = tuple(made)
         keys, heads = (method, label), (display(method), shown[label])
-        rows.append(TableRow(keys, heads, cells) if labelled else TableRow(keys[:1], heads[:1], cells))
+        rows.append(TableRow(keys, heads, cells) if labeled else TableRow(keys[:1], heads[:1], cells))
         members.append(own)
     first = ARM if ARM in runs[0].job.config else "method"
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
     lines = [*absences(found, named), *sources(runs), *missing_columns(columns, measured, table)]
     lines += measured_line(there) + cited(table)
-    return MethodsTable(members, rows, (first, "settings") if labelled else (first,), groups, lines)
+    return MethodsTable(members, rows, (first, "settings") if labeled else (first,), groups, lines)
 
 
 def _one_task(runs: Sequence[Run], table: dict[str, Any] | None) -> None:

@@ -33,8 +33,8 @@ def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """
     if x.shape[1] <= FEW_FEATURES:
         return cdist(x, y, "sqeuclidean")
-    centre = y.mean(0)
-    x, y = x - centre, y - centre
+    center = y.mean(0)
+    x, y = x - center, y - center
     norms = np.einsum("ij,ij->i", x, x)[:, None] + np.einsum("ij,ij->i", y, y)
     return np.maximum(norms - 2 * (x @ y.T), 0.0)
 

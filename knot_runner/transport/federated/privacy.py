@@ -1,6 +1,6 @@
 """The analytic Gaussian mechanism (Balle and Wang 2018, Theorem 8) for the messages of a FedWaD client.
 
-Neighbouring data sets differ in one sample, replaced by any other in the ball of radius ``clip``; the number of a
+Neighboring data sets differ in one sample, replaced by any other in the ball of radius ``clip``; the number of a
 client's samples is public. Messages have these sensitivities (largest change in Euclidean norm):
 
 * points of an approximate interpolating measure, z + t (mean - z) for S points z that are known: **2 clip t sqrt(S)**.
@@ -8,7 +8,7 @@ client's samples is public. Messages have these sensitivities (largest change in
   nearly optimal, one sample decides between them and all means may change at once. The bound holds for *any* two data
   sets in the ball, so this release protects a client's data as a whole, at the price of much noise.
 * a distance W_2(own samples, a measure that is known): **2 clip sqrt(m)** with m the largest mass of a sample, 1/n as a
-  rule: the largest W_2 between neighbours.
+  rule: the largest W_2 between neighbors.
 
 Masses of an approximate measure are those of the first measure, which no client's data enter. Masses and size of an
 exact one depend on the data and cannot be released with added noise: privacy is of mode=approximate alone.

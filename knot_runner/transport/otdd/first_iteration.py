@@ -1,10 +1,10 @@
 """What is done once per client for all its distances, the draws of every pair, and what a worker gets of a tile of
 pairs.
 
-The means of FedWaD's measures are computed apart from the centred measures. With equal masses on all sides the mean of
+The means of FedWaD's measures are computed apart from the centered measures. With equal masses on all sides the mean of
 a measure between two measures is the mean in between: at t from ``a`` to ``b`` it is ``(1 - t) a + t b``, whatever the
 plan. The plan in turn does not depend on the means, and ``W2^2 = |difference of the means|^2 + W2^2 of both about their
-means``. So all stacked products (tile_distances.py) are centred, and a common offset of the features, however large,
+means``. So all stacked products (tile_distances.py) are centered, and a common offset of the features, however large,
 costs no digit in float32; the means themselves are float64.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.transport.otdd.small_support import best_plan
-from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, augmented_dimension
+from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, augmented_dimension
 
 #: tells the streams of one seed apart
 START_KEY, TIMES_KEY = 0, 1
@@ -41,7 +41,7 @@ def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> np.ndarray
     return np.full((options.iterations, 3), float(options.t))
 
 
-def centred(points: np.ndarray) -> np.ndarray:
+def centered(points: np.ndarray) -> np.ndarray:
     """``points`` [n, D] less their mean."""
     return points - points.mean(0)
 
@@ -96,12 +96,12 @@ class FirstIteration:
     heights: np.ndarray
 
 
-def augmented_rows(samples: LabelledSamples, dtype: np.dtype, centre: np.ndarray | float = 0.0) -> np.ndarray:
-    """Rows [n, d + k]: features less ``centre`` [d], then 1 at the sample's class, so that label parts pass through the
+def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray | float = 0.0) -> np.ndarray:
+    """Rows [n, d + k]: features less ``center`` [d], then 1 at the sample's class, so that label parts pass through the
     same products. The difference is taken in float64, before the cast to ``dtype``."""
     labels, of = np.unique(samples.labels, return_inverse=True)
     rows = np.zeros((samples.size, samples.points.shape[1] + len(labels)), dtype)
-    rows[:, : samples.points.shape[1]] = samples.points.astype(np.float64) - centre
+    rows[:, : samples.points.shape[1]] = samples.points.astype(np.float64) - center
     rows[np.arange(samples.size), samples.points.shape[1] + of] = 1
     return rows
 
@@ -109,7 +109,7 @@ def augmented_rows(samples: LabelledSamples, dtype: np.dtype, centre: np.ndarray
 def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, seed: int) -> FirstIteration:
     """Of the client with these ``rows`` [n, d + k] and class statistics, both about its own mean."""
     features = rows.shape[1] - len(table.labels)
-    start = centred(first_points(features, options, seed))
+    start = centered(first_points(features, options, seed))
     weights = np.concatenate([start[:, :features], start[:, features:] @ table.vectors.T], 1).astype(rows.dtype)
     scores = weights @ rows.T
     plan = np.empty_like(scores)

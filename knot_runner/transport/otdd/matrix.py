@@ -1,4 +1,4 @@
-"""All distances between several sets of labelled samples: each set prepared once, pairs in tiles, tiles in processes.
+"""All distances between several sets of labeled samples: each set prepared once, pairs in tiles, tiles in processes.
 
     prepare      once per set: class statistics, and its part of iteration 1, which has the same first points everywhere
     tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact OTDD pair by pair
@@ -23,7 +23,7 @@ from knot_runner.transport.otdd.first_iteration import (
     Tile,
     about_mean,
     augmented_rows,
-    centred,
+    centered,
     cut_tiles,
     draw_times,
     first_iteration,
@@ -33,7 +33,7 @@ from knot_runner.transport.otdd.first_iteration import (
     mean_terms,
 )
 from knot_runner.transport.otdd.pair import least_cost
-from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, class_table
+from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, class_table
 from knot_runner.transport.otdd.tile_distances import tile_distances
 from knot_runner.util.errors import UserError
 from knot_runner.util.workers import Handler, Send, SharedArrays, TaskPool
@@ -96,7 +96,7 @@ _Progress = Callable[[list[SetPair], list[float]], None]
 
 
 def distance_matrix(
-    sets: list[LabelledSamples],
+    sets: list[LabeledSamples],
     options: OtddSettings,
     seed: int,
     workers: int,
@@ -130,7 +130,7 @@ def distance_matrix(
 
 
 def _computed(
-    sets: list[LabelledSamples], options: OtddSettings, seed: int, workers: int, tiles: list[np.ndarray]
+    sets: list[LabeledSamples], options: OtddSettings, seed: int, workers: int, tiles: list[np.ndarray]
 ) -> Iterator[tuple[list[SetPair], list[float]]]:
     """Pairs and values of each of ``tiles``, as they are finished."""
     if not tiles:
@@ -148,11 +148,11 @@ def _computed(
             yield _listed(tiles[index]), values.tolist()
 
 
-def _rows(sets: list[LabelledSamples], options: OtddSettings) -> tuple[list[np.ndarray], np.ndarray]:
+def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[np.ndarray], np.ndarray]:
     """The rows of every set (first_iteration.py), and the means of their features [N, d] in float64.
 
     Federated: in ``options.precision``, about each set's own mean. The exact solver has no other precision than
-    float64, and centres every pair itself.
+    float64, and centers every pair itself.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # _prepared raises for values that are not finite
         means = np.stack([samples.points.mean(0, dtype=np.float64) for samples in sets])
@@ -177,7 +177,7 @@ def _prepared(
     with np.errstate(over="ignore"):
         _check_finite(np.vdot(rows[place], rows[place]))
     features = rows[place][:, : rows[place].shape[1] - len(np.unique(labels))]
-    table = class_table(LabelledSamples(features, labels), options.covariance, options.part)
+    table = class_table(LabeledSamples(features, labels), options.covariance, options.part)
     return table, None if options.solver == "exact" else first_iteration(rows[place], about_mean(table), options, seed)
 
 
@@ -194,7 +194,7 @@ def _tasks(
     start = first_points(features, options, seed)
     with np.errstate(over="ignore", invalid="ignore"):
         between = mean_products(start, means, tables)
-        labels = label_products([about_mean(table) for table in tables], centred(start)[:, features:])
+        labels = label_products([about_mean(table) for table in tables], centered(start)[:, features:])
     _check_finite(labels.gram)
     _check_finite(between)
     for pairs in tiles:
@@ -202,7 +202,7 @@ def _tasks(
         times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in _listed(pairs)])
         known = {one: openings[one] for one in here}
         yield Tile(
-            pairs, times, centred(start)[:, :features], known, labels.of_sets(here), mean_terms(pairs, times, between)
+            pairs, times, centered(start)[:, :features], known, labels.of_sets(here), mean_terms(pairs, times, between)
         )
 
 

@@ -1,6 +1,6 @@
-"""The distance of two sets of labelled samples, step by step: federated, the reference for the fast matrix, and exact.
+"""The distance of two sets of labeled samples, step by step: federated, the reference for the fast matrix, and exact.
 
-:func:`exact_otdd` is OTDD solved at once over all samples of both sides: centralised, the baseline. The cost of moving
+:func:`exact_otdd` is OTDD solved at once over all samples of both sides: centralized, the baseline. The cost of moving
 (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')`` (FedWaD eq. 13, where d(x, x') must be read as
 squared), without the factor 1/2 that microsoft/otdd has in both. ``spread`` is the squared Frobenius distance of the
 representations of the covariances.
@@ -13,11 +13,11 @@ import numpy as np
 from knot_runner.config.settings.methods.transport import OtddSettings
 from knot_runner.transport.federated.measure import Measure, interpolate, wasserstein
 from knot_runner.transport.federated.plan import optimal_plan, squared_distances
-from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, augmented_points, class_table
+from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, augmented_points, class_table
 
 
 def pair_distance(
-    a: LabelledSamples, b: LabelledSamples, options: OtddSettings, start: np.ndarray, times: np.ndarray
+    a: LabeledSamples, b: LabeledSamples, options: OtddSettings, start: np.ndarray, times: np.ndarray
 ) -> float:
     """FedWaD (Algorithm 1) between the augmented points of a and b, squared, as OTDD reports it (public code).
 
@@ -36,7 +36,7 @@ def pair_distance(
     return (wasserstein(first, middle) + wasserstein(middle, second)) ** 2
 
 
-def exact_otdd(a: LabelledSamples, b: LabelledSamples, options: OtddSettings) -> float:
+def exact_otdd(a: LabeledSamples, b: LabeledSamples, options: OtddSettings) -> float:
     """The least mean cost over all plans between the samples of a and b: a squared distance."""
     tables = [class_table(samples, options.covariance, options.part) for samples in (a, b)]
     return least_cost(a.points, b.points, *tables)

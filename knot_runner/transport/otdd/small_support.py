@@ -1,6 +1,6 @@
 """Exact transport plans from few sources to many sinks, both of equal masses, from approximate potentials.
 
-The plan maximises ``sum_sj P_sj A_sj`` for scores A (inner products: of squared Euclidean costs, all but terms of one
+The plan maximizes ``sum_sj P_sj A_sj`` for scores A (inner products: of squared Euclidean costs, all but terms of one
 side). It is optimal if there are heights h so that each sink's mass comes from sources where ``A_sj + h_s`` is largest.
 Good heights settle most sinks: only those near a boundary between two sources, and those that balance the masses, are
 left to the network simplex. Then every settled sink is checked against the simplex's own potentials; those that fail

@@ -1,4 +1,4 @@
-"""Labelled samples, and the representation of a label: the mean and covariance of its class (FedWaD 4 and D.3, eq. 13,
+"""Labeled samples, and the representation of a label: the mean and covariance of its class (FedWaD 4 and D.3, eq. 13,
 14).
 
 A sample (x, y) becomes the point [x, m_y, vec(B_y)], so that squared Euclidean distances of points are those of OTDD:
@@ -23,7 +23,7 @@ RIDGE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledSamples:
+class LabeledSamples:
     """One client's samples: ``points`` [n, d] (float64 or float32, finite), ``labels`` [n] (whole numbers).
 
     Raises :class:`UserError` for values that are not finite.
@@ -57,7 +57,7 @@ class ClassTable:
     of: np.ndarray
 
 
-def class_table(samples: LabelledSamples, covariance: Covariance, part: CovarianceForm) -> ClassTable:
+def class_table(samples: LabeledSamples, covariance: Covariance, part: CovarianceForm) -> ClassTable:
     """Means and covariances of the classes, computed in float64.
 
     Covariances divide by n - 1; a class of one sample has covariance 0 (no spread is seen), and so has, up to
@@ -68,7 +68,7 @@ def class_table(samples: LabelledSamples, covariance: Covariance, part: Covarian
     return ClassTable(labels, np.stack(vectors), counts / len(of), of)
 
 
-def augmented_points(samples: LabelledSamples, table: ClassTable) -> np.ndarray:
+def augmented_points(samples: LabeledSamples, table: ClassTable) -> np.ndarray:
     """Points [n, d + L] in float64: features, then mean and covariance of the class."""
     return np.concatenate([samples.points.astype(np.float64), table.vectors[table.of]], 1)
 

@@ -15,8 +15,8 @@ from tests.accounted import accounted
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, replaced
 
-PERSONAL = [f"method.personalisation.{one}" for one in ("epochs=2", "saves=2", "lr=0.05")]
-KIND = "+base/personalisation@method.personalisation"
+PERSONAL = [f"method.personalization.{one}" for one in ("epochs=2", "saves=2", "lr=0.05")]
+KIND = "+base/personalization@method.personalization"
 #: What goes on top -> the words that put it there.
 ON_TOP = {
     "chilled": ["method.temperature=0.5"],
@@ -25,22 +25,22 @@ ON_TOP = {
     "asynchronous": ["fleet=phones_async", "fleet.buffer=2"],
     "private": ["method.aggregation=uniform", "privacy=user_level", "training.participants=2"],
     "fine-tuned": [f"{KIND}=finetune", *PERSONAL],
-    "soup": [f"{KIND}=soup", *PERSONAL, "method.personalisation.at=all"],
-    "distilled": ["+base@method=feddf", "+base/loss@method.distil.loss=entropy", "method.distil.batch=16"],
+    "soup": [f"{KIND}=soup", *PERSONAL, "method.personalization.at=all"],
+    "distilled": ["+base@method=feddf", "+base/loss@method.distill.loss=entropy", "method.distill.batch=16"],
 }
 #: (what goes on top, algorithm) -> why it does not.
 NEVER = {
     ("private", "local"): "privacy: clients of algorithm=local send nothing that noise could cover",
-    ("distilled", "feddistill"): "method.distil: not a setting of",
-    ("distilled", "local"): "method.distil: not a setting of",
+    ("distilled", "feddistill"): "method.distill: not a setting of",
+    ("distilled", "local"): "method.distill: not a setting of",
 }
 #: Further runs that are resumed.
 RESUMED = {
-    "cossim": [f"{KIND}=cossim", "method.personalisation.rounds=2", "method.personalisation.lr=0.05"],
-    "transfer_matrix": [f"{KIND}=transfer_matrix", *PERSONAL, "method.personalisation.steps=4"],
-    "landscape": [f"{KIND}=landscape", "method.personalisation.lr=0.05", "method.personalisation.grid=3"],
-    "feddf of another data set": ["method=feddf", "method.distil.weighting=E", "transfer=usps", "transfer.limit=60"],
-    "fedmd of another data set": ["method=fedmd", "method.distil.weighting=E", "transfer=usps", "transfer.limit=60"],
+    "cossim": [f"{KIND}=cossim", "method.personalization.rounds=2", "method.personalization.lr=0.05"],
+    "transfer_matrix": [f"{KIND}=transfer_matrix", *PERSONAL, "method.personalization.steps=4"],
+    "landscape": [f"{KIND}=landscape", "method.personalization.lr=0.05", "method.personalization.grid=3"],
+    "feddf of another data set": ["method=feddf", "method.distill.weighting=E", "transfer=usps", "transfer.limit=60"],
+    "fedmd of another data set": ["method=fedmd", "method.distill.weighting=E", "transfer=usps", "transfer.limit=60"],
 }
 #: Small networks, which engines compute in ways of their own.
 NETWORKS = {
@@ -61,7 +61,7 @@ def words_of(top, algorithm):
         words.append("partition.transfer=0.2")
     if algorithm == "fedmd":
         # a client alone is its own teacher: Adam would make large what rounding leaves of that
-        words += ["method.distil.batch=16", "method.distil.optimiser=sgd"]
+        words += ["method.distill.batch=16", "method.distill.optimizer=sgd"]
     return words
 
 

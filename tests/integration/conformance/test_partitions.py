@@ -30,7 +30,7 @@ PARTITIONS_CHECKED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "manual": (
         {"clients": 20, "classes_per_client": 3, "mu": 1.0, "sigma": 0.5, "offset": 2}, {"owners": range(1000)},
     ),
-    "centralised": ({}, {"seeded": False, "labels": False}),
+    "centralized": ({}, {"seeded": False, "labels": False}),
     "blocks": ({"clients": 5, "extra": 2.0}, {"seeded": False, "labels": False}),
 }  # fmt: skip
 

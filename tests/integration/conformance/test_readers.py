@@ -22,7 +22,7 @@ from tests.gld23k import PHOTOGRAPHS, TEST, TRAIN, write_gld23k
 from tests.image_files import image_settings
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 
-GREY = np.random.default_rng(0).integers(0, 256, (12, 4, 4), dtype=np.uint8)
+GRAY = np.random.default_rng(0).integers(0, 256, (12, 4, 4), dtype=np.uint8)
 COLOR = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
 LABELS = np.arange(12, dtype=np.uint8) % 3
 FEW = {"shape": [1, 4, 4], "classes": ["ape", "cow", "wolf"]}
@@ -44,7 +44,7 @@ def layout(*parameters: Any) -> Callable[..., Any]:
 @layout("plain", "gzip")
 def idx(root: Path, kind: str) -> tuple[ImageTaskSettings, list[int]]:
     names = [f"{name}{'.gz' if kind == 'gzip' else ''}" for name in ("images", "labels", "tested", "wanted")]
-    for name, array in zip(names, (GREY, LABELS, GREY[:2], LABELS[:2]), strict=True):
+    for name, array in zip(names, (GRAY, LABELS, GRAY[:2], LABELS[:2]), strict=True):
         image_files.idx(root / name, array)
     return image_settings(local={"train": names[:2], "test": names[2:]}, **FEW), [*LABELS, *LABELS[:2]]
 
@@ -72,7 +72,7 @@ def cifar(root: Path, kind: str) -> tuple[ImageTaskSettings, list[int]]:
 
 @layout()
 def leaf(root: Path, _: None) -> tuple[ImageTaskSettings, list[int]]:
-    writer = (GREY[:3].reshape(3, 16) / 255).tolist(), [2, 0, 1]
+    writer = (GRAY[:3].reshape(3, 16) / 255).tolist(), [2, 0, 1]
     image_files.leaf(root / "train" / "a_train.json", {"w": writer})
     image_files.leaf(root / "test" / "a_test.json", {"w": writer})
     return image_settings(local={"format": "leaf", "train": ["train"], "test": ["test"]}, **FEW), [2, 0, 1] * 2
@@ -80,7 +80,7 @@ def leaf(root: Path, _: None) -> tuple[ImageTaskSettings, list[int]]:
 
 @layout("train", "set.zip/train")
 def folders(root: Path, entry: str) -> tuple[ImageTaskSettings, list[int]]:
-    files = {f"train/{name}/a.png": image_files.png(GREY[i]) for i, name in enumerate(FEW["classes"])}
+    files = {f"train/{name}/a.png": image_files.png(GRAY[i]) for i, name in enumerate(FEW["classes"])}
     if entry == "train":
         image_files.tree(root, files | {"train/ape/.hidden": b"x"})
     else:
@@ -97,7 +97,7 @@ def gld23k(root: Path, _: None) -> tuple[ImageTaskSettings, list[int]]:
 
 @layout()
 def npz(root: Path, _: None) -> tuple[ImageTaskSettings, list[int]]:
-    np.savez(root / "a.npz", pixels=GREY[:, None], labels=LABELS)
+    np.savez(root / "a.npz", pixels=GRAY[:, None], labels=LABELS)
     return image_settings(local={"format": "npz", "train": ["a.npz"], "test": []}, **FEW), [*LABELS]
 
 

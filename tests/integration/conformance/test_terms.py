@@ -29,7 +29,7 @@ def test_term_of_the_package_conforms(name, options):
 def test_term_of_a_plug_in_conforms():
     load_plugins([str(EXAMPLES / "own_term.py")])
     check_term("logits", zero_when_equal=True)
-    check_term("logits", centred=False)
+    check_term("logits", centered=False)
 
 
 def of_logits(function):

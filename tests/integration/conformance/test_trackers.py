@@ -35,13 +35,13 @@ BROKEN = [
      "in a resumed run: .*did not start"),
     ({"close": lambda self, failed: fail_if(failed)}, "in a failed run: .*no such number"),
     ({"__init__": lambda self, run: setattr(self, "run", run),
-      "summarise": lambda self, values: (self.run.folder / "result.json").write_text("")}, "changes the records"),
+      "summarize": lambda self, values: (self.run.folder / "result.json").write_text("")}, "changes the records"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("methods", "message"), BROKEN)
 def test_check_tracker_reports_a_broken_contract(methods, message, tmp_path):
-    idle = {name: lambda self, *_: None for name in ("__init__", "log", "summarise", "close")}
+    idle = {name: lambda self, *_: None for name in ("__init__", "log", "summarize", "close")}
     TRACKERS["broken"] = type("Broken", (), idle | methods)
     with pytest.raises(AssertionError, match=message):
         check_tracker("broken", tmp_path)

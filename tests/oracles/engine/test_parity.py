@@ -48,7 +48,7 @@ def test_engines_match_loop_weights_in_float64(engine, model, recipe):
 )
 def test_small_families_train_as_in_the_loop(model, recipe):
     network = cases.FAMILIES[model]
-    # 52 normalisations in a row, the last ones of two values a group, multiply the last digit's error (up to 7e-11)
+    # 52 normalizations in a row, the last ones of two values a group, multiply the last digit's error (up to 7e-11)
     within = 1e-10 if model.startswith("mobilenet") else 1e-12
     requests = cohort(network, RECIPES[recipe], sizes=(9, 1))
     expected = made("loop", network).train(requests)

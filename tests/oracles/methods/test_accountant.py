@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from knot_runner.methods.federated.accountant import epsilon_after, neighbours, noise_for
+from knot_runner.methods.federated.accountant import epsilon_after, neighbors, noise_for
 from tests.accounted import accounted, mechanism
 
 
@@ -22,7 +22,7 @@ def test_epsilon_after_equals_gaussian_mechanism_at_full_participation(z, rounds
     for sampling in ("poisson", "fixed"):
         spec = mechanism(z, 60, 60, sampling)
         assert epsilon_after(spec, delta)(rounds) == pytest.approx(expected, rel=1e-9)
-        assert neighbours(spec) == "add or remove"
+        assert neighbors(spec) == "add or remove"
 
 
 def subsampled(order: int, q: float, z: float) -> float:
@@ -56,7 +56,7 @@ def test_epsilon_after_halves_noise_for_fixed_sampling():
     event = dp_accounting.SampledWithoutReplacementDpEvent(60, 6, dp_accounting.GaussianDpEvent(1.5))
     other.compose(event, 20)
     assert epsilon_after(spec, 1e-3)(20) == pytest.approx(other.get_epsilon(1e-3), rel=1e-12)
-    assert neighbours(spec) == "replace" and epsilon_after(spec, 1e-3)(20) > epsilon_after(mechanism(3.0, 6, 60), 1e-3)(
+    assert neighbors(spec) == "replace" and epsilon_after(spec, 1e-3)(20) > epsilon_after(mechanism(3.0, 6, 60), 1e-3)(
         20
     )
 
@@ -95,7 +95,7 @@ def test_epsilon_after_bounds_fixed_sampling_by_unsampled():
     spec = mechanism(z, 3, 5, "fixed")
     unsampled = converted(lambda a: rounds * a / (2 * (z / 2) ** 2), delta)
     assert epsilon_after(spec, delta)(rounds) == pytest.approx(unsampled, rel=1e-9) == pytest.approx(44.5, abs=0.1)
-    assert neighbours(spec) == "replace"
+    assert neighbors(spec) == "replace"
     found = noise_for(mechanism(0.0, 3, 5, "fixed"), rounds, 44.55, delta)
     assert (
         found == pytest.approx(z, abs=1e-3) and epsilon_after(mechanism(found, 3, 5, "fixed"), delta)(rounds) <= 44.55

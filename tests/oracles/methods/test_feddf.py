@@ -14,7 +14,7 @@ from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.methods.federated.server_distillation import drawn_examples
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.losses import distillation
-from tests.feddf_runs import POINTS, RANDOM, TRANSFER, close, distil
+from tests.feddf_runs import POINTS, RANDOM, TRANSFER, close, distill
 from tests.unit.methods.federated.worlds import CLASSES, World, make_world, rounds_of, settings
 
 SINKHORN = {"name": "sinkhorn", "solver": "newton", "epsilon": 0.1, "tolerance": 1e-9, "scaling": 0.5}
@@ -27,7 +27,7 @@ class OneRound:
         self.world = make_world([]).with_training(**training)
         federation = with_server(self.world.federation, torch.arange(0, 40), transfer, RANDOM)
         self.federation = federation if members is None else federation.cluster(members)
-        self.hp, self.round = settings(algorithm, distil=spec), round
+        self.hp, self.round = settings(algorithm, distill=spec), round
         (one,) = rounds_of(World(self.federation, self.world.engine), self.hp, first=round)
         self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.said
 
@@ -44,16 +44,16 @@ class OneRound:
 
 def by_hand(one, loss, rows=TRANSFER):
     """The averaged model trained on ``loss(logits, positions)`` for the epochs of ``one`` in float64: [P]."""
-    spec = one.hp.distil
+    spec = one.hp.distill
     weights = one.averaged["weights"].clone().requires_grad_()
     kinds = {"adamw": torch.optim.AdamW, "sgd": functools.partial(torch.optim.SGD, momentum=spec.momentum)}
-    optimiser = kinds[spec.optimiser]([weights], lr=spec.lr, weight_decay=spec.weight_decay)
+    optimizer = kinds[spec.optimizer]([weights], lr=spec.lr, weight_decay=spec.weight_decay)
     draws = generator(3, "local", one.round, -1)
     for _ in range(spec.epochs):
         for positions in torch.randperm(len(rows), generator=draws).split(spec.batch):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss(one.logits(weights, rows[positions]), positions).mean().backward()
-            optimiser.step()
+            optimizer.step()
     return weights.detach()
 
 
@@ -63,10 +63,10 @@ def kl(q, logits):
 
 
 @pytest.mark.parametrize("ensemble", ["each", "logits"])
-@pytest.mark.parametrize("own", [{}, {"optimiser": "sgd", "momentum": 0.5, "weight_decay": 0.1, "lr": 0.5}])
+@pytest.mark.parametrize("own", [{}, {"optimizer": "sgd", "momentum": 0.5, "weight_decay": 0.1, "lr": 0.5}])
 def test_feddf_of_one_client_equals_plain_distillation(own, ensemble):
     rows = make_world([]).federation.clients[2].train
-    spec = distil(ensemble=ensemble, student_temperature=2.0, teacher_temperature=0.5, **own)
+    spec = distill(ensemble=ensemble, student_temperature=2.0, teacher_temperature=0.5, **own)
     one = OneRound(spec, members=[2], transfer=rows, participants=1)
     q = torch.softmax(one.clients(rows)[:, 0] / 0.5, -1)
     wanted = by_hand(one, lambda logits, at: kl(q[at], logits / 2.0), rows)
@@ -92,12 +92,12 @@ def weights_by_hand(one, weighting, rows):
     }[weighting]
 
 
-@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("weighting", ["A", "D", "U", "E"])
-def test_feddf_ensemble_each_weighs_clients_as_teachers(weighting, normalise):
-    one = OneRound(distil(weighting=weighting, normalise=normalise, optimiser="sgd", lr=1.0))
+def test_feddf_ensemble_each_weighs_clients_as_teachers(weighting, normalize):
+    one = OneRound(distill(weighting=weighting, normalize=normalize, optimizer="sgd", lr=1.0))
     q, w = torch.softmax(one.clients(TRANSFER), -1), weights_by_hand(one, weighting, TRANSFER)
-    if normalise:
+    if normalize:
         w = w / w.sum(1, keepdim=True)
     assert len(one.trained) == 3
     close(one.state["weights"], by_hand(one, lambda z, at: (w[at] * kl(q[at], z[:, None])).sum(1)))
@@ -106,7 +106,7 @@ def test_feddf_ensemble_each_weighs_clients_as_teachers(weighting, normalise):
 @pytest.mark.parametrize("weighting", ["A", "D", "E"])
 def test_feddf_ensemble_logits_teaches_mean_client_logits(weighting):
     """FedDF's own rule is A."""
-    one = OneRound(distil(weighting=weighting, ensemble="logits", teacher_temperature=1.0, optimiser="sgd", lr=1.0))
+    one = OneRound(distill(weighting=weighting, ensemble="logits", teacher_temperature=1.0, optimizer="sgd", lr=1.0))
     w = weights_by_hand(one, weighting, TRANSFER)
     mean = (w[:, :, None] * one.clients(TRANSFER)).sum(1) / w.sum(1, keepdim=True)
     q = torch.softmax(mean, -1)
@@ -114,11 +114,11 @@ def test_feddf_ensemble_logits_teaches_mean_client_logits(weighting):
 
 
 def test_feddf_sinkhorn_e_matches_knot_distillation():
-    one = OneRound(distil(loss=SINKHORN, weighting="E"))
+    one = OneRound(distill(loss=SINKHORN, weighting="E"))
     told = one.clients(TRANSFER)
     sizes = [len(one.federation.clients[result.client].train) for result in one.trained]
     knot = {
-        "loss": SINKHORN, "weighting": "E", "normalise": False, "student_temperature": 1.0, "teacher_temperature": 1.0,
+        "loss": SINKHORN, "weighting": "E", "normalize": False, "student_temperature": 1.0, "teacher_temperature": 1.0,
         "teachers": ["a", "b", "c"], "shares": [size / sum(sizes) for size in sizes], "points": POINTS,
         "biases": [bias_of(own).tolist() for own in one.clients(RANDOM).unbind(1)],
     }  # fmt: skip
@@ -136,18 +136,18 @@ def held_by_hand(one, share=0.25):
     return TRANSFER[order[count:].sort().values], TRANSFER[order[:count].sort().values]
 
 
-@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 @pytest.mark.parametrize(("valid", "patience"), [(0.0, 1000), (0.25, 1000), (0.25, 8)])
-def test_feddf_follows_cosine_schedule_and_early_stopping(optimiser, valid, patience):
-    lr = {"adamw": 0.3, "sgd": 3.0}[optimiser]
-    spec = distil(ensemble="logits", schedule="cosine", valid=valid, check=4, patience=patience, epochs=6, lr=lr,
-                  optimiser=optimiser)  # fmt: skip
+def test_feddf_follows_cosine_schedule_and_early_stopping(optimizer, valid, patience):
+    lr = {"adamw": 0.3, "sgd": 3.0}[optimizer]
+    spec = distill(ensemble="logits", schedule="cosine", valid=valid, check=4, patience=patience, epochs=6, lr=lr,
+                  optimizer=optimizer)  # fmt: skip
     one = OneRound(spec)
     train, held = held_by_hand(one, valid)
     told = {"train": one.clients(train), "held": one.clients(held)}
     q, aside = (torch.softmax(logits.mean(1), -1) for logits in told.values())
     weights = one.averaged["weights"].clone().requires_grad_()
-    kind = {"adamw": functools.partial(torch.optim.AdamW, weight_decay=0.0), "sgd": torch.optim.SGD}[optimiser]
+    kind = {"adamw": functools.partial(torch.optim.AdamW, weight_decay=0.0), "sgd": torch.optim.SGD}[optimizer]
     made = kind([weights], lr=lr)
     draws, step, last = generator(3, "local", 0, -1), 0, 6 * -(-len(train) // 5)
     checked = [(kl(aside, one.logits(weights.detach(), held)).mean(), 0, weights.detach().clone())] if valid else []
@@ -166,59 +166,59 @@ def test_feddf_follows_cosine_schedule_and_early_stopping(optimiser, valid, pati
                 checked.append((kl(aside, one.logits(now, held)).mean(), step, now))
                 best = min(checked, key=lambda found: float(found[0]))
                 ended = step % 4 == 0 and step - best[1] >= patience
-    assert one.row["distil_steps"] == step
+    assert one.row["distill_steps"] == step
     close(one.state["weights"], best[2] if valid else weights.detach(), 5e-5)
-    if valid and optimiser == "adamw":  # SGD comes nearer with every step: the mean of linear models is one
+    if valid and optimizer == "adamw":  # SGD comes nearer with every step: the mean of linear models is one
         assert (step < last) is (patience == 8) and best[1] < step
 
 
 def test_feddf_round_reports_accuracy_steps_and_loss():
-    one = OneRound(distil(lr=0.5))
+    one = OneRound(distill(lr=0.5))
     labels = one.world.engine.test.labels[:40]
     right = [(one.logits(s["weights"], torch.arange(40)).argmax(1) == labels).double().mean() for s in
              (one.averaged, one.state)]  # fmt: skip
-    assert one.row["distil_before"] == pytest.approx(right[0]) and one.row["distil_after"] == pytest.approx(right[1])
-    assert one.row["distil_steps"] == 2 * 7 and one.row["distil_loss"] > 0
-    assert one.row["distil_before"] != one.row["distil_after"] and one.row["distil_tested"] == 40
-    unmeasured = OneRound(distil(lr=0.5), evaluate_every=3)
-    assert set(unmeasured.row) == {"distil_loss", "distil_steps"}
+    assert one.row["distill_before"] == pytest.approx(right[0]) and one.row["distill_after"] == pytest.approx(right[1])
+    assert one.row["distill_steps"] == 2 * 7 and one.row["distill_loss"] > 0
+    assert one.row["distill_before"] != one.row["distill_after"] and one.row["distill_tested"] == 40
+    unmeasured = OneRound(distill(lr=0.5), evaluate_every=3)
+    assert set(unmeasured.row) == {"distill_loss", "distill_steps"}
     assert torch.equal(unmeasured.state["weights"], one.state["weights"])
 
 
 @pytest.mark.parametrize(("after", "every", "wanted"), [(0, 1, [0, 1, 2, 3]), (2, 1, [2, 3]), (1, 2, [1, 3])])
-def test_rounds_that_distil(after, every, wanted):
-    spec = distil(after=after, every=every)
+def test_rounds_that_distill(after, every, wanted):
+    spec = distill(after=after, every=every)
     rounds = [OneRound(spec, round=round) for round in range(4)]
-    assert [one.round for one in rounds if one.row] == wanted == [r for r in range(4) if spec.distils(r)]
+    assert [one.round for one in rounds if one.row] == wanted == [r for r in range(4) if spec.distills(r)]
     for one in rounds:
         assert torch.equal(one.state["weights"], one.averaged["weights"]) is not bool(one.row)
 
 
 def test_drawn_examples_chains_permutations_of_transfer_set():
-    spec = distil(steps=10, batch=5)
+    spec = distill(steps=10, batch=5)
     one = OneRound(spec)
-    assert one.row["distil_steps"] == 10
+    assert one.row["distill_steps"] == 10
     drawn = drawn_examples(spec, one.federation, 0)
     assert drawn[:32].sort().values.tolist() == TRANSFER.tolist() and len(drawn) == 50
     assert len(drawn[32:].unique()) == 18 and drawn[:18].tolist() != drawn[32:].tolist()
     assert torch.equal(drawn, drawn_examples(spec, one.federation, 0))
     assert not torch.equal(drawn, drawn_examples(spec, one.federation, 1))
-    few = OneRound(distil(steps=2, batch=5, optimiser="sgd"))  # clients are asked about these alone
-    rows = drawn_examples(few.hp.distil, few.federation, 0).sort().values
-    few.hp = dataclasses.replace(few.hp, distil=dataclasses.replace(few.hp.distil, epochs=1))
-    assert len(rows) == 10 and few.row["distil_steps"] == 2
+    few = OneRound(distill(steps=2, batch=5, optimizer="sgd"))  # clients are asked about these alone
+    rows = drawn_examples(few.hp.distill, few.federation, 0).sort().values
+    few.hp = dataclasses.replace(few.hp, distill=dataclasses.replace(few.hp.distill, epochs=1))
+    assert len(rows) == 10 and few.row["distill_steps"] == 2
 
 
 @pytest.mark.parametrize("algorithm", ["fedprox", "scaffold", "ditto", "apfl", "fedala"])
 def test_feddf_distillation_works_with_other_global_methods(algorithm):
-    one = OneRound(distil(), algorithm)
+    one = OneRound(distill(), algorithm)
     q = torch.softmax(one.clients(TRANSFER), -1)
     close(one.state["weights"], by_hand(one, lambda z, at: kl(q[at], z[:, None]).sum(1)))
     assert set(one.state) == set(one.averaged)
 
 
 def test_per_cluster_distillation_equals_each_cluster_alone():
-    spec, groups = distil(weighting="E"), ([0, 1], [2, 3, 4])
+    spec, groups = distill(weighting="E"), ([0, 1], [2, 3, 4])
     alone = [OneRound(spec, members=members) for members in groups]
     method = per_cluster(METHODS["fedavg"], [one.federation for one in alone])
     (both,) = rounds_of(World(alone[0].federation, alone[0].world.engine), alone[0].hp, 1, method)
@@ -226,6 +226,6 @@ def test_per_cluster_distillation_equals_each_cluster_alone():
     for number, one in enumerate(alone):
         assert torch.equal(cluster_state(state, number)["weights"], one.state["weights"])
     first, second = (one.row for one in alone)
-    assert row["distil_steps"] == first["distil_steps"] + second["distil_steps"]
-    assert [first["distil_tested"], second["distil_tested"]] == [8, 12] and row["distil_tested"] == 20
-    assert row["distil_after"] == pytest.approx((8 * first["distil_after"] + 12 * second["distil_after"]) / 20)
+    assert row["distill_steps"] == first["distill_steps"] + second["distill_steps"]
+    assert [first["distill_tested"], second["distill_tested"]] == [8, 12] and row["distill_tested"] == 20
+    assert row["distill_after"] == pytest.approx((8 * first["distill_after"] + 12 * second["distill_after"]) / 20)

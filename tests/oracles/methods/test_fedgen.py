@@ -1,4 +1,4 @@
-"""FedGen: the generator's loss and its training, and what a client minimises, against what is typed out by hand."""
+"""FedGen: the generator's loss and its training, and what a client minimizes, against what is typed out by hand."""
 
 import dataclasses
 

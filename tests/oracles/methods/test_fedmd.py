@@ -21,7 +21,7 @@ from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
 from knot_runner.pipelines.rounds import scores
 from tests.contents import problem_of
-from tests.feddf_runs import TRANSFER, close, distil, run
+from tests.feddf_runs import TRANSFER, close, distill, run
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 from tests.unit.methods.federated.worlds import CLASSES, SHAPE, World, make_world, rounds_of, settings, with_rows
 
@@ -57,8 +57,8 @@ def logits_by_hand(weights, client, inputs):
 
 def test_fedmd_clients_fit_mean_logits_across_architectures():
     federation, engine, data = two_architectures()
-    spec = distil(ensemble="logits", optimiser="sgd", lr=0.5)
-    states, seen, method, hp = played("fedmd", 2, federation, engine, distil=spec)
+    spec = distill(ensemble="logits", optimizer="sgd", lr=0.5)
+    states, seen, method, hp = played("fedmd", 2, federation, engine, distill=spec)
     public = data.pixels[TRANSFER].flatten(1)
     requests, trained = seen[1]
     assert {request.client % 2 for request in requests} == {0, 1}
@@ -123,7 +123,7 @@ def test_alone_is_one_long_training_in_pieces():
 THREE = (
     "method.models=[cnn_4,{kind:mlp,name:wide,hidden:[16],output:logits},{kind:mlp,name:flat,hidden:[],output:logits}]"
 )
-FEDMD = replaced(TINY_IMAGES, "method=fedmd", THREE, "method.distil.batch=16", "training.lr=0.1")
+FEDMD = replaced(TINY_IMAGES, "method=fedmd", THREE, "method.distill.batch=16", "training.lr=0.1")
 
 
 @pytest.mark.thorough

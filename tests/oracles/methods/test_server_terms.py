@@ -10,13 +10,13 @@ from knot_runner.methods.federation import with_server
 from knot_runner.models.network import Network
 from knot_runner.testing.methods import check_engines_agree
 from knot_runner.util.errors import UserError
-from tests.feddf_runs import RANDOM, TRANSFER, distil
+from tests.feddf_runs import RANDOM, TRANSFER, distill
 from tests.tiny import FEDDF_RKD
 from tests.unit.methods.federated.worlds import World, make_world, rounds_of, settings
 
 HIDDEN, CLASSES = 5, 3
 NETWORK = Network(MlpSettings("mlp", "t", [HIDDEN], "logits"), (1, 2, 2), CLASSES)
-SGD = {"optimiser": "sgd", "lr": 0.2}
+SGD = {"optimizer": "sgd", "lr": 0.2}
 KD = {"kd": {"weight": 0.7, "tau": 2.0}}
 #: Of features, by the distances between examples alone.
 RKD = {"rkd": {"weight": 1.5, "distance": 1.0, "angle": 0.0}}
@@ -28,7 +28,7 @@ class Distilled:
     def __init__(self, **spec) -> None:
         self.world = make_world([HIDDEN])
         self.federation = with_server(self.world.federation, torch.arange(0, 40), TRANSFER, RANDOM)
-        self.hp = settings("fedavg", distil=distil(**{"ensemble": "logits", **SGD, **spec}))
+        self.hp = settings("fedavg", distill=distill(**{"ensemble": "logits", **SGD, **spec}))
         (one,) = rounds_of(World(self.federation, self.world.engine), self.hp)
         self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.said
 
@@ -46,13 +46,13 @@ class Distilled:
 
     def by_hand(self, loss):
         """The averaged model after SGD on ``loss(features, logits, positions)``."""
-        spec, weights = self.hp.distil, self.averaged["weights"].clone().requires_grad_()
-        optimiser, draws = torch.optim.SGD([weights], lr=spec.lr), generator(3, "local", 0, -1)
+        spec, weights = self.hp.distill, self.averaged["weights"].clone().requires_grad_()
+        optimizer, draws = torch.optim.SGD([weights], lr=spec.lr), generator(3, "local", 0, -1)
         for _ in range(spec.epochs):
             for at in torch.randperm(len(TRANSFER), generator=draws).split(spec.batch):
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss(*self.outputs(weights, TRANSFER[at]), at).backward()
-                optimiser.step()
+                optimizer.step()
         return weights.detach()
 
 
@@ -108,30 +108,30 @@ def test_server_terms_weigh_features_like_logits(weighting):
 def test_server_terms_without_labels_teach_the_server(name):
     one = Distilled(terms={name: {"weight": 1.0}})
     assert (one.state["weights"] - one.averaged["weights"]).abs().max() > 1e-6
-    assert one.row["distil_loss"] > 0
+    assert one.row["distill_loss"] > 0
 
 
 def test_server_terms_follow_the_cosine_schedule():
     steady, falling = Distilled(terms=KD, steps=6), Distilled(terms=KD, steps=6, schedule="cosine")
-    assert steady.row["distil_steps"] == falling.row["distil_steps"] == 6
+    assert steady.row["distill_steps"] == falling.row["distill_steps"] == 6
     moved = [(one.state["weights"] - one.averaged["weights"]).norm() for one in (steady, falling)]
     assert 0.3 * moved[0] < moved[1] < 0.9 * moved[0]
 
 
 WRONG = [
-    ({"ce": {"weight": 1}}, {}, r"method\.distil\.terms\.ce: reads labels, and the transfer set has none"),
-    ({"dkd": {"weight": 1}}, {}, r"method\.distil\.terms\.dkd: reads labels"),
-    ({"kdd": {"weight": 1}}, {}, r"method\.distil\.terms\.kdd: no such term \(did you mean 'dkd'\?\)"),
-    ({"at": {"weight": 1}}, {}, r"method\.distil\.terms\.at\.taps: t and t have no maps"),
-    ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}, r"method\.distil\.terms\.rkd: reads inner layers"),
-    ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.distil\.terms\.triplet nothing to compare"),
+    ({"ce": {"weight": 1}}, {}, r"method\.distill\.terms\.ce: reads labels, and the transfer set has none"),
+    ({"dkd": {"weight": 1}}, {}, r"method\.distill\.terms\.dkd: reads labels"),
+    ({"kdd": {"weight": 1}}, {}, r"method\.distill\.terms\.kdd: no such term \(did you mean 'dkd'\?\)"),
+    ({"at": {"weight": 1}}, {}, r"method\.distill\.terms\.at\.taps: t and t have no maps"),
+    ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}, r"method\.distill\.terms\.rkd: reads inner layers"),
+    ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.distill\.terms\.triplet nothing to compare"),
 ]
 
 
 @pytest.mark.parametrize(("terms", "changes", "said"), WRONG)
 def test_terms_that_cannot_be(terms, changes, said):
     changes = {"algorithm": "fedavg", "examples": 9} | changes
-    hp = settings(changes["algorithm"], distil=distil(terms=terms, ensemble="logits"))
+    hp = settings(changes["algorithm"], distill=distill(terms=terms, ensemble="logits"))
     with pytest.raises(UserError, match=said):
         check_server_terms(hp, [NETWORK], changes["examples"])
 
@@ -143,16 +143,16 @@ def test_terms_that_cannot_be(terms, changes, said):
 ])  # fmt: skip
 def test_server_terms_refuse_loss_only_settings(changes, key):
     with pytest.raises(Exception, match="works only with|is right") as problem:
-        distil(**{"terms": KD, "ensemble": "logits", **changes})
+        distill(**{"terms": KD, "ensemble": "logits", **changes})
     assert problem.value.key == key
     if "terms" not in changes:
-        distil(**changes)
+        distill(**changes)
 
 
 #: Terms of inner layers.
 RUN = [
-    *FEDDF_RKD, "+method.distil.terms.hint.weight=1", "training.rounds=2", "method.distil.batch=16",
-    "method.distil.optimiser=sgd", "method.distil.lr=0.05",
+    *FEDDF_RKD, "+method.distill.terms.hint.weight=1", "training.rounds=2", "method.distill.batch=16",
+    "method.distill.optimizer=sgd", "method.distill.lr=0.05",
 ]  # fmt: skip
 
 

@@ -81,17 +81,17 @@ def test_federated_gradient_descent_finds_two_far_clusters():
     for _ in range(60):
         _, gradient = coreset.federated_gradient(state.points, y, options, draws)
         state = coreset.descent_step(state, gradient, "adam", 0.2)
-    centres = np.sort(state.points, axis=0)
-    np.testing.assert_allclose(centres, [[-3, -3], [3, 3]], atol=0.3)
+    centers = np.sort(state.points, axis=0)
+    np.testing.assert_allclose(centers, [[-3, -3], [3, 3]], atol=0.3)
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_descent_steps_are_those_of_torch(optimiser):
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_descent_steps_are_those_of_torch(optimizer):
     state = coreset.first_descent(3, 2, 1.0, draws())
     x = torch.from_numpy(state.points.copy()).requires_grad_()
-    theirs = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimiser]([x], lr=0.1)
+    theirs = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]([x], lr=0.1)
     for t in range(1, 6):
-        state = coreset.descent_step(state, points(3, 2, t), optimiser, 0.1)
+        state = coreset.descent_step(state, points(3, 2, t), optimizer, 0.1)
         x.grad = torch.from_numpy(points(3, 2, t))
         theirs.step()
     np.testing.assert_allclose(state.points, x.detach().numpy(), rtol=1e-12)

@@ -73,8 +73,8 @@ def test_agrees_with_geomloss_near_its_limit(epsilon: float) -> None:
     ours, theirs = (value_and_gradient(p, q, PLANE, solver) for solver in solvers)
     assert float(theirs[0].mean() / ours[0].mean()) == pytest.approx(1, abs=5e-3)
     assert torch.allclose(ours[0], theirs[0], atol=0.03)
-    centred = theirs[1] - theirs[1].mean(1, keepdim=True)
-    assert torch.cosine_similarity(ours[1], centred).median() > 0.999
+    centered = theirs[1] - theirs[1].mean(1, keepdim=True)
+    assert torch.cosine_similarity(ours[1], centered).median() > 0.999
 
 
 def test_published_schedule_falls_short() -> None:
@@ -113,7 +113,7 @@ def test_broadcasts_and_sums_gradients_over_teachers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_gradient_is_finite_and_centred_on_faces(name: str) -> None:
+def test_gradient_is_finite_and_centered_on_faces(name: str) -> None:
     p, q = torch.eye(5).repeat(5, 1), torch.eye(5).repeat_interleave(5, 0)
     _, gradient = value_and_gradient(p, q, places(name), Solver(name, 0.01, 1e-9, 0.5))
     assert gradient.isfinite().all()
@@ -223,7 +223,7 @@ def test_value_is_symmetric_and_between_its_bounds(problem: tuple[Tensor, Tensor
 
 @settings(deadline=None, max_examples=80, derandomize=True)
 @given(problems(), EPSILONS)
-def test_gradient_is_a_finite_centred_subgradient(problem: tuple[Tensor, Tensor, Tensor], epsilon: float) -> None:
+def test_gradient_is_a_finite_centered_subgradient(problem: tuple[Tensor, Tensor, Tensor], epsilon: float) -> None:
     p, q, points = problem
     value, gradient = value_and_gradient(p, q, points, newton_at(epsilon))
     assert gradient.isfinite().all() and abs(float(gradient.sum())) < 1e-9

@@ -49,7 +49,7 @@ def test_agrees_with_pot_sinkhorn(epsilon: float) -> None:
     for i in range(len(p)):
         problem = p[i].numpy(), q[i].numpy(), cost.numpy(), epsilon
         plan, log = ot.bregman.sinkhorn_log(*problem, numItermax=50_000, stopThr=1e-12, log=True)
-        # POT penalises sum P log P, eq. 1 KL(P | p x q): the same plan, another value, and f = eps log(u / p)
+        # POT penalizes sum P log P, eq. 1 KL(P | p x q): the same plan, another value, and f = eps log(u / p)
         product = np.outer(p[i], q[i])
         value = (plan * cost.numpy()).sum() + epsilon * (plan * np.log(plan / product)).sum()
         potential = epsilon * (log["log_u"] - p[i].log().numpy())

@@ -35,17 +35,17 @@ def test_main_file_of_ones_own_has_a_grid(tmp_path):
 
 LR = "training.local.lr"
 ONE_BY_ONE = [
-    ["seed=3", f"{LR}=0.5", "training.distil.lr=$\\{training.local.lr\\}"],
-    ["seed=1,2", f"{LR}=0.5,1e-3", "training.distil.lr=$\\{training.local.lr\\}", "task.limit=90"],
+    ["seed=3", f"{LR}=0.5", "training.distill.lr=$\\{training.local.lr\\}"],
+    ["seed=1,2", f"{LR}=0.5,1e-3", "training.distill.lr=$\\{training.local.lr\\}", "task.limit=90"],
     ["task=nli", "method=glob([entr*_e,sinkh*_e])", "model.name='a b'", "task.limit=null",
      "task.labels.support=onehot"],
     ["task=femnist", "model.hidden=[16],[32,8]", "partition.count=6,7", "paths.out=x/$\\{seed\\}"],
-    ["task=erc", "+model.per_party.MELD={layers:1,hidden:32}", "training.distil.lr=0.1,0.2"],
+    ["task=erc", "+model.per_party.MELD={layers:1,hidden:32}", "training.distill.lr=0.1,0.2"],
     ["task=erc", "method=entropy_a,sinkhorn_e", "~training.local.batch", "+training.local.batch=7"],
     ["task=erc", "task.datasets.MELD.embedded={rows:50},{rows:60}", "seed=1"],
-    ["task=erc", "training.distil={epochs:1},{lr:0.5}", "seed=0"],
+    ["task=erc", "training.distill={epochs:1},{lr:0.5}", "seed=0"],
     ["task=femnist", "model.hidden.0=5,6"],
-    ["experiment=knot/table2", "seed=5", "method=entropy_a", "task=erc", "training.distil.epochs=1,2"],
+    ["experiment=knot/table2", "seed=5", "method=entropy_a", "task=erc", "training.distill.epochs=1,2"],
     ["experiment=chill/table1", "seed=0", "task=femnist", "report.seeds=3"],
 ]  # fmt: skip
 
@@ -103,7 +103,7 @@ SAME = [
     "task.datasets.Food.hub.revision=abc",
 ]  # fmt: skip
 CHANGES = [
-    "seed=1", "task=nli", "task.limit=50", "method=entropy_e", "method.normalise=true", "training.distil.lr=0.1",
+    "seed=1", "task=nli", "task.limit=50", "method=entropy_e", "method.normalize=true", "training.distill.lr=0.1",
     "model.dropout=0.2", "model.vocab_size=500", "model=bert_tiny_plain", "task.labels.support=onehot",
     "method.loss.epsilon=0.1", "task.datasets.Food.embedded.rows=100", "method.bias.texts=10",
     "+model.per_party.Cell.layers=1",

@@ -44,7 +44,7 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
     "averaging": (["task=femnist", "method=fedavg"], PLAIN),
     "a fleet in rounds": (["task=femnist", "method=fedavg", "fleet=phones"], PLAIN),
     "a fleet without rounds": (["task=femnist", "method=fedavg", "fleet=phones_async"], PLAIN),
-    "a server that distils": (["task=femnist", *FEDDF_SINKHORN_E], PLAIN),
+    "a server that distills": (["task=femnist", *FEDDF_SINKHORN_E], PLAIN),
     "averaging, images from files": (["task=femnist", "method=fedavg", "task.source=local"],
                                      [*HARDWARE, "task.hub.*", "hardware.stack", "method.lr_control"]),
     "chilled": (["task=femnist", "method=fedavg_chill", "method.temperature=0.5"], CHILLED),
@@ -67,7 +67,7 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
     "a distance, exact": (["task=gaussians", "method.fedwad.mode=exact"], [*UNTRAINED, "method.fedwad.support"]),
     "a coreset, exact": (["task=mnist", "method=coreset", "method.distance=exact"],
                          [*UNTRAINED, *OTHER_SOURCES, "method.fedwad.*"]),
-    "neighbours of texts": (["task=sa", "method=coreset_knn", "partition=natural"], [*UNTRAINED, *OTHER_TEXTS]),
+    "neighbors of texts": (["task=sa", "method=coreset_knn", "partition=natural"], [*UNTRAINED, *OTHER_TEXTS]),
     "a temperature probe": (["task=femnist", "method=temperature_probe"], CHILLED),
 }  # fmt: skip
 #: Shares of the partition that are read in rounds, and by the parties of a distillation.
@@ -102,7 +102,7 @@ def _ids(*commands: str) -> list[str]:
 
 
 def test_run_id_equates_whole_and_decimal_rates() -> None:
-    known = {"task=femnist method=fedavg": "training.lr", "task=sa method=entropy_a": "training.distil.lr"}
+    known = {"task=femnist method=fedavg": "training.lr", "task=sa method=entropy_a": "training.distill.lr"}
     for words, key in known.items():
         whole, decimal = _ids(f"{words} {key}=1", f"{words} {key}=1.0")
         assert whole == decimal

@@ -9,7 +9,7 @@ from tests.golden.messages import refuses
 
 #: One method of every family.
 ONE_OF = {
-    "federated": "fedavg", "distil": "kd", "distillation": "entropy_a", "coreset": "coreset", "knn": "coreset_knn",
+    "federated": "fedavg", "distill": "kd", "distillation": "entropy_a", "coreset": "coreset", "knn": "coreset_knn",
     "matrix": "dataset_distance", "distance": "federated_distance", "probe": "temperature_probe",
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ def parts() -> dict[str, Any]:
     task = texts.settings.task
     return {
         "task": task, "labels": task.labels, "dataset": task.datasets["MELD"], "model": texts.settings.model,
-        "embedded": task.datasets["MELD"].embedded, "soup": soup.method.personalisation,
+        "embedded": task.datasets["MELD"].embedded, "soup": soup.method.personalization,
         "mlp": MlpSettings("mlp", "mlp", [4], "logits"), "pairs": Pairs("pairs", 4, [[0, 1], [2, 3]]),
         "cnn": CnnSettings("cnn", "cnn", [ConvSettings(3, 3, 1)], [6], "logits"),
         "training": federated.settings.training, "partition": federated.settings.partition,

@@ -13,7 +13,7 @@ from knot_runner.data.load import load_task
 
 
 def counts(called: str = "clients", same_classes: bool = True, **trained: list[int]) -> Counts:
-    """Parties by their training examples: of each class, then unlabelled."""
+    """Parties by their training examples: of each class, then unlabeled."""
     parties = {name: {"train": np.array(row), "test": np.array([1] * len(row))} for name, row in trained.items()}
     return Counts(called, ["ape", "bee", "cow"], parties, same_classes)
 
@@ -37,9 +37,9 @@ def test_counts_of_images_by_hand() -> None:
 def test_counts_of_texts_by_hand(folder: Path, task_dict, make) -> None:
     made = of_parties(load_task(make(task_dict), folder))
     assert made.record()["parties"]["A"] == {"train": [6, 6], "valid": [2, 2], "test": [2, 2]}
-    assert made.record()["unlabelled"] == {"T": {"train": 12, "valid": 4}}
+    assert made.record()["unlabeled"] == {"T": {"train": 12, "valid": 4}}
     assert made.record()["parties"]["T"] == {"train": [0, 0], "valid": [0, 0]}
-    assert "T train 12: unlabelled" in made.lines() and "A train 12: bad=6, good=6" in made.lines()
+    assert "T train 12: unlabeled" in made.lines() and "A train 12: bad=6, good=6" in made.lines()
     assert made.warnings() == [] == made.warnings(batch=12)  # a transfer set has no labels, and that is right
     assert made.warnings(batch=13) == [
         "warning: 2 of 3 data sets have fewer training examples than a batch of 13, such as A (12)"

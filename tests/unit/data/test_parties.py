@@ -111,7 +111,7 @@ def test_image_parties_refuse_too_few_images(options):
 def test_party_shares_leave_images_to_clients():
     with refuses():
         build(PartyShares, {"server": 0.6, "transfer": 0.5}, "partition")
-    stages = dict.fromkeys(("local", "pretrain", "distil"), {"select": "last"})
+    stages = dict.fromkeys(("local", "pretrain", "distill"), {"select": "last"})
     given = {"partition": {"server": 0.6, "valid": None}, "method": {"algorithm": "knot"}, "training": stages}
     assert party_shares(given) == {"server": 0.6, "transfer": 0.2, "valid": None}
     best = given | {"training": stages | {"local": {"select": "best"}}}

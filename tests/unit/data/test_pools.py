@@ -1,4 +1,4 @@
-"""A task's texts as one pool of labelled examples."""
+"""A task's texts as one pool of labeled examples."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ def part(name, labels, pairs=False):
 
 
 def task(pairs=False):
-    """Two labelled data sets of unequal sizes, and the transfer set."""
+    """Two labeled data sets of unequal sizes, and the transfer set."""
     parts = {
         "a": ("local", {"train": [0, 1, 1], "valid": [0], "test": [1]}),
         "g": ("global", {"train": [1], "valid": [1], "test": [0, 0]}),

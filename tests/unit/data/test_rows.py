@@ -25,7 +25,7 @@ def data(**changes) -> DatasetSettings:
 @pytest.mark.parametrize(("raw", "label"), [
     (5.0, "5"), ("5.0", "5"), (5, "5"), (" joy ", "joy"), (None, "None"), (-1, "-1"), ("v1.0x", "v1.0x"), (4.5, "4.5"),
 ])  # fmt: skip
-def test_raw_label_normalises_numbers_and_spaces(raw, label: str) -> None:
+def test_raw_label_normalizes_numbers_and_spaces(raw, label: str) -> None:
     assert raw_label(raw) == label
 
 

@@ -90,8 +90,8 @@ def test_executor_defers_busy_requests_and_matches_one_worker(tmp_path):
         made = executor(requests)
         assert executor(requests) == made and len(done) == 3
     assert done[2] == "local B"
-    for artefact, one in zip(made, expected, strict=True):
-        mine, theirs = artefact.tensors(), one.tensors()
+    for artifact, one in zip(made, expected, strict=True):
+        mine, theirs = artifact.tensors(), one.tensors()
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs) and mine.keys() == theirs.keys()
 
 

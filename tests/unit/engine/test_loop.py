@@ -33,7 +33,7 @@ def put_texts(store, key, count, seed):
 @pytest.fixture
 def place(tmp_path):
     torch.set_num_threads(1)
-    return loop.Place(Store(tmp_path / "artefacts"), torch.device("cpu"), None)
+    return loop.Place(Store(tmp_path / "artifacts"), torch.device("cpu"), None)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def plain_training(request, place):
     """A textbook loop in the engine's batch order: weights after every epoch, and each text's mean loss in it."""
     torch.manual_seed(keyed(request.seed, "init", request.party))
     model = build_network(request.network)
-    optimiser = torch.optim.AdamW(
+    optimizer = torch.optim.AdamW(
         model.parameters(), lr=request.training.lr, weight_decay=request.training.weight_decay
     )
     tensors = place.store.get(*request.train.examples).tensors()
@@ -67,9 +67,9 @@ def plain_training(request, place):
         total = 0.0
         for index in batches(texts.lengths, request.training.batch, order):
             loss = F.cross_entropy(model.train()(**texts.batch(index)), tensors["labels"][index])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             total += float(loss.detach()) * len(index)
         losses.append(total / len(texts))
         states.append({name: tensor.clone() for name, tensor in model.state_dict().items()})

@@ -1,4 +1,4 @@
-"""Artefacts: whole or not there, and never a wrong number."""
+"""Artifacts: whole or not there, and never a wrong number."""
 
 import pytest
 import torch
@@ -8,14 +8,14 @@ from knot_runner.util.files import BusyError
 from tests.golden.messages import refuses
 
 
-def test_artefact_refuses_a_changed_file(tmp_path):
-    artefact = Store(tmp_path).put("local", "k", {"w": torch.zeros(100)}, {})
-    path = artefact.folder / "tensors.safetensors"
+def test_artifact_refuses_a_changed_file(tmp_path):
+    artifact = Store(tmp_path).put("local", "k", {"w": torch.zeros(100)}, {})
+    path = artifact.folder / "tensors.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
     with refuses():
-        artefact.tensors()
+        artifact.tensors()
     assert Store(tmp_path).find("local", "k") is None
 
 
@@ -25,7 +25,7 @@ def put(store, key="k", value=1.0):
 
 @pytest.mark.parametrize("name", ["info.json", "tensors.safetensors", "rounds.jsonl"])
 @pytest.mark.parametrize("change", ["flip", "cut", "gone", "other"])
-def test_store_sets_damaged_artefacts_aside(tmp_path, name, change, capsys):
+def test_store_sets_damaged_artifacts_aside(tmp_path, name, change, capsys):
     store = Store(tmp_path)
     path, other = put(store).folder / name, put(store, "other", 2.0).folder / name
     whole = path.read_bytes()

@@ -32,7 +32,7 @@ def test_tensor_parts_orders_all_types_like_safetensors():
 
 
 def test_tensor_parts_saves_non_contiguous_and_gradient_tensors():
-    tensors = {"turned": torch.randn(3, 4).t(), "learnt": torch.randn(2, requires_grad=True)}
+    tensors = {"turned": torch.randn(3, 4).t(), "learned": torch.randn(2, requires_grad=True)}
     read = load(b"".join(tensor_parts(tensors)))
     assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
 

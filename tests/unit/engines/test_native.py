@@ -129,7 +129,7 @@ def trained_by_both(
 @pytest.mark.parametrize("momentum", [0.0, 0.7])
 @pytest.mark.parametrize("proximal", [0.0, 0.2])
 def test_native_gram_matches_loop_with_momentum_and_proximal(momentum, proximal):
-    """Each kind of phase has a velocity of its own, as separate optimisers have."""
+    """Each kind of phase has a velocity of its own, as separate optimizers have."""
     phases = Phase(3, "body"), Phase(2, "head"), Phase(4), Phase(2, "body")
     recipe = Recipe(phases, 8, False, 0.05, momentum, proximal=proximal)
     assert Gram.is_cheaper(25, 81, 40, 9)

@@ -11,7 +11,7 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import choose
 from knot_runner.engines.native import library
 from tests.golden.messages import refuses
-from tests.unit.engine.federated.cases import GREY, MODELS, images
+from tests.unit.engine.federated.cases import GRAY, MODELS, images
 from tests.unit.engines.native_cases import needs_compiler
 
 pytestmark = pytest.mark.machine
@@ -95,4 +95,4 @@ def test_native_engine_refuses_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
     hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine="native")
     with refuses():
-        choose.make_engine(hardware, MODELS["mlp"], images(GREY), images(GREY, 40, 1))
+        choose.make_engine(hardware, MODELS["mlp"], images(GRAY), images(GRAY, 40, 1))

@@ -119,8 +119,8 @@ def test_make_native_client_uses_winograd_where_it_fits():
     for network in (MODELS["resnet_group"], FAMILIES["vgg_batch"]):
         client = make_native_client(network, data, data, torch.float64)
         assert type(client) is WinogradClient
-    grey = images((1, 8, 8))
-    client = make_native_client(FAMILIES["wrn_group"], grey, grey, torch.float64)
+    gray = images((1, 8, 8))
+    client = make_native_client(FAMILIES["wrn_group"], gray, gray, torch.float64)
     kinds = {type(module) for module in client._loop.model.modules()}
     assert WinogradConv2d in kinds and nn.Conv2d in kinds  # the first and the strided ones stay
     assert type(make_native_client(FAMILIES["mobilenet_group"], data, data, torch.float64)) is not WinogradClient

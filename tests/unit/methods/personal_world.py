@@ -1,4 +1,4 @@
-"""Five small clients after the rounds of FedAvg, for personalisation: each with training and held-out examples."""
+"""Five small clients after the rounds of FedAvg, for personalization: each with training and held-out examples."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.party import Party
-from knot_runner.methods.personalisation.contract import PersonalFederation
+from knot_runner.methods.personalization.contract import PersonalFederation
 from tests.unit.methods.federated.worlds import make_world, settings, with_network, with_rows
 
 

@@ -73,11 +73,11 @@ def test_vacuous_lists_losses_not_above_bound():
     assert bound.vacuous(0.4, 4.0, 0.5) == [] and bound.vacuous(0.5, 4.0, 0.5) == ["constant"]
 
 
-def test_normalised_weights_sum_to_one_per_text():
+def test_normalized_weights_sum_to_one_per_text():
     weights = torch.tensor([[0.5, 0.5], [1.0, 3.0]])
-    assert bound.normalised_weights(weights).tolist() == [[0.5, 0.5], [0.25, 0.75]]
+    assert bound.normalized_weights(weights).tolist() == [[0.5, 0.5], [0.25, 0.75]]
     with refuses():
-        bound.normalised_weights(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+        bound.normalized_weights(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
 
 
 PLACES = {f"{task} {kind}": points_of(task, kind) for task in TASKS for kind in ("semantic", "onehot", "hybrid")}
@@ -85,7 +85,7 @@ PLACES |= {f"{n} anywhere": torch.from_numpy(np.random.default_rng(4).normal(siz
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_exact_transport_matches_pot_and_normalises_rows(place):
+def test_exact_transport_matches_pot_and_normalizes_rows(place):
     points, draws = PLACES[place], np.random.default_rng(3)
     p, q = (rows(draws, 200, len(points)) for _ in range(2))
     cost = ground_cost(points).numpy()
@@ -138,7 +138,7 @@ def test_constant_best_is_the_least_loss(task):
     classes = len(points)
     q = rows(draws, 80, classes).reshape(40, 2, classes)
     q[:, 1] = 0.1 * q[:, 1] + 0.9 * torch.eye(classes)[0]  # the second teacher is another, and weighs little
-    weights = bound.normalised_weights(torch.from_numpy(draws.uniform([0.7, 0.1], [1.0, 0.4], (40, 2))))
+    weights = bound.normalized_weights(torch.from_numpy(draws.uniform([0.7, 0.1], [1.0, 0.4], (40, 2))))
     best, least = bound.constant_best(q, weights, points)
 
     def loss(constant):

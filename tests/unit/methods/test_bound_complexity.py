@@ -1,4 +1,4 @@
-"""Complexities in the generalisation bound against what they are suprema of, and models that have none."""
+"""Complexities in the generalization bound against what they are suprema of, and models that have none."""
 
 import itertools
 import math

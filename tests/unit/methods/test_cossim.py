@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from knot_runner.config.settings import CossimSettings
-from knot_runner.methods.personalisation import PERSONALISATIONS, cossim
+from knot_runner.methods.personalization import PERSONALIZATIONS, cossim
 from tests.unit.methods.personal_world import after_rounds, run_kind
 
-KIND = PERSONALISATIONS["cossim"]
-FORMS = ("weighted", "indicator", "unnormalised")
+KIND = PERSONALIZATIONS["cossim"]
+FORMS = ("weighted", "indicator", "unnormalized")
 
 
 def spec(**changes):
@@ -30,7 +30,7 @@ def weights_by_hand(similarities, form, cutoff):
         kept = [value if value > cutoff or i == k else 0.0 for i, value in enumerate(row)]
         if form == "indicator":
             kept = [float(value > 0) for value in kept]
-        total = 1.0 if form == "unnormalised" else sum(kept)
+        total = 1.0 if form == "unnormalized" else sum(kept)
         found.append([value / total for value in kept])
     return np.array(found)
 
@@ -53,7 +53,7 @@ def test_aggregation_weights_by_hand(form, cutoff):
     found = cossim.aggregation_weights(similarities, spec(form=form, cutoff=cutoff))
     assert np.allclose(found, weights_by_hand(similarities.tolist(), form, cutoff), atol=1e-15)
     assert (found.diagonal() > 0).all()
-    if form != "unnormalised":
+    if form != "unnormalized":
         assert torch.allclose(found.sum(1), torch.ones(3, dtype=torch.float64), atol=1e-15)
 
 

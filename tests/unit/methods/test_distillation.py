@@ -49,7 +49,7 @@ def test_sinkhorn_is_the_loss_of_its_settings(solver, epsilon, scaling):
 
 def settings(**change):
     return {
-        "loss": {"name": "entropy", "form": "kl"}, "weighting": "D", "normalise": False, "student_temperature": 1.0,
+        "loss": {"name": "entropy", "form": "kl"}, "weighting": "D", "normalize": False, "student_temperature": 1.0,
         "teacher_temperature": 1.0, "teachers": ["a", "b"], "shares": [1 / 3, 2 / 3],
         "biases": [[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]], "points": LINE.tolist(), **change,
     }  # fmt: skip
@@ -69,11 +69,11 @@ LOGITS = {name: Q[:, k].log() for k, name in enumerate("ab")}
 def test_gradient_descent_on_loss_reaches_single_teacher(loss):
     rows, value = objective(LOGITS, loss=loss, weighting="A", teachers=["a"], shares=[1.0], biases=None)
     logits = torch.zeros(1, 3, requires_grad=True)
-    optimiser = torch.optim.Adam([logits], lr=0.05)
+    optimizer = torch.optim.Adam([logits], lr=0.05)
     for _ in range(300):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value(logits, rows).sum().backward()
-        optimiser.step()
+        optimizer.step()
     torch.testing.assert_close(logits.softmax(1), Q[:, 0], atol=0.05, rtol=0)
 
 
@@ -83,13 +83,13 @@ def test_option_of_another_loss_is_refused():
 
 
 @pytest.mark.parametrize("weighting", ["A", "D", "U", "E"])
-@pytest.mark.parametrize("normalise", [False, True])
-def test_objective_is_equation_3_in_float64(weighting, normalise):
+@pytest.mark.parametrize("normalize", [False, True])
+def test_objective_is_equation_3_in_float64(weighting, normalize):
     """Against the formula (eq. 3 with KL) typed in numpy, in the precision of the models."""
     draws = torch.Generator().manual_seed(4)
     teachers = {name: torch.randn(6, 3, generator=draws, dtype=torch.float64) for name in "ab"}
     temperatures = {"teacher_temperature": 1.7, "student_temperature": 1.3}
-    rows, loss = objective(teachers, weighting=weighting, normalise=normalise, **temperatures)
+    rows, loss = objective(teachers, weighting=weighting, normalize=normalize, **temperatures)
     student = torch.randn(6, 3, generator=draws, dtype=torch.float64)
     q = np.stack([np.exp(own.numpy() / 1.7) for own in teachers.values()], 1)
     q /= q.sum(2, keepdims=True)
@@ -100,7 +100,7 @@ def test_objective_is_equation_3_in_float64(weighting, normalise):
         "U": np.linalg.norm(q - 1 / 3, axis=2),
         "E": np.linalg.norm(q - np.array(settings()["biases"]), axis=2),
     }[weighting]
-    expected = (w * (q * (np.log(q) - log_p[:, None])).sum(2)).sum(1) / (w.sum(1) if normalise else 1)
+    expected = (w * (q * (np.log(q) - log_p[:, None])).sum(2)).sum(1) / (w.sum(1) if normalize else 1)
     np.testing.assert_allclose(loss(student, rows).numpy(), expected, rtol=1e-13)
 
 
@@ -108,7 +108,7 @@ def test_objective_is_equation_3_in_float64(weighting, normalise):
 def test_normalized_weighting_equals_mean_for_uniform_teachers(weighting):
     """Both teachers are uniform, which is also their bias: all weights are 0, and the loss is the mean of theirs."""
     uniform, biases = {name: torch.zeros(2, 3) for name in "ab"}, [[1 / 3] * 3] * 2
-    rows, loss = objective(uniform, weighting=weighting, normalise=True, biases=biases)
+    rows, loss = objective(uniform, weighting=weighting, normalize=True, biases=biases)
     student = torch.log(torch.tensor([[0.5, 0.25, 0.25], [1 / 3, 1 / 3, 1 / 3]]))
     by_hand = [math.log(1 / 3) - (math.log(0.5) + 2 * math.log(0.25)) / 3, 0.0]
     np.testing.assert_allclose(loss(student, rows).numpy(), by_hand, atol=1e-6)

@@ -19,7 +19,7 @@ from knot_runner.models.network import Network
 from tests.golden.messages import refuses
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
-STAGES = SimpleNamespace(local="the local stage", pretrain="the global stage", distil="the student's stage")
+STAGES = SimpleNamespace(local="the local stage", pretrain="the global stage", distill="the student's stage")
 PARTIES = ("near", "far", "hub")
 BIAS = BiasSettings(texts=4, tokens=3)
 
@@ -44,7 +44,7 @@ def method(weighting="E", **loss):
 
 @pytest.fixture
 def run(tmp_path):
-    """All rounds with made-up artefacts: (requests of each round, what was said of each, the last state)."""
+    """All rounds with made-up artifacts: (requests of each round, what was said of each, the last state)."""
     store = Store(tmp_path)
 
     def carry_out(hp):
@@ -61,7 +61,7 @@ def run(tmp_path):
 
 
 def answer(store, round, number, request):
-    """What the engine would give: the artefact is named by its round and number; logits favour class ``number``."""
+    """What the engine would give: the artifact is named by its round and number; logits favor class ``number``."""
     if isinstance(request, Train):
         tensors, info = {"weight": torch.zeros(1)}, {"best_score": 0.5 + number, "best_epoch": 4}
     else:
@@ -111,9 +111,9 @@ def test_knot_estimates_smoothed_biases_for_weighting_e(run):
 
 def test_student_starts_from_global_model_with_all_teachers(run):
     (_, _, (request,)), said, state = run(method("D"))
-    assert request.stage == "distil" and request.party == "student" and request.seed == 7
+    assert request.stage == "distill" and request.party == "student" and request.seed == 7
     assert request.start == ("pretrain", "0.2") and request.network == federation().server.network
-    assert request.training == STAGES.distil and request.select == "loss"
+    assert request.training == STAGES.distill and request.select == "loss"
     assert request.objective.make is distillation
     for part, split, keys in ((request.train, "train", "024"), (request.valid, "valid", "135")):
         assert part.examples == ("tokens", f"pool-{split}")
@@ -121,10 +121,10 @@ def test_student_starts_from_global_model_with_all_teachers(run):
     settings = request.objective.settings
     assert settings["teachers"] == list(PARTIES) and settings["biases"] is None
     assert settings["shares"] == [0.1, 0.3, 0.6]  # of the 1,000 training texts; the transfer set has no labels
-    assert (settings["weighting"], settings["normalise"]) == ("D", True)
+    assert (settings["weighting"], settings["normalize"]) == ("D", True)
     assert (settings["student_temperature"], settings["teacher_temperature"]) == (2.0, 3.0)
     assert settings["points"] == [[0.0], [1.0], [2.0]]
-    assert state["student"] == "distil/2.0" and state["before"] == "pretrain/0.2" and state["selected_epoch"] == 4
+    assert state["student"] == "distill/2.0" and state["before"] == "pretrain/0.2" and state["selected_epoch"] == 4
     assert said[2] == {"epoch": 4, "loss": -0.5}
 
 

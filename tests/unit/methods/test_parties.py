@@ -12,7 +12,7 @@ from knot_runner.engine.requests import StoredPart
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.mutual import TrainParties, peer_losses
 from knot_runner.models.network import build_network
-from tests.unit.methods import distil_requests as small
+from tests.unit.methods import distill_requests as small
 
 KL = {"name": "entropy", "form": "kl"}
 NAMES, SIZES = ("a", "b", "c"), (24, 40, 9)
@@ -32,7 +32,7 @@ def together(place, **changes):
     made = {
         "stage": "mutual", "party": "parties", "parties": NAMES, "networks": networks, "starts": starts,
         "trains": tuple(map(StoredPart, trains)), "valids": tuple(map(StoredPart, valids)),
-        "transfer": StoredPart(small.put_images(place, "transfer", 20, 30, unlabelled=20)), "loss": KL, "weight": 0.7,
+        "transfer": StoredPart(small.put_images(place, "transfer", 20, 30, unlabeled=20)), "loss": KL, "weight": 0.7,
         "points": [[0.0], [1.0], [2.0]], "seed": 5,
         "training": StageSettings(epochs=3, batch=8, lr=0.01, weight_decay=0.1, select="last"),
     }  # fmt: skip
@@ -73,7 +73,7 @@ def test_parties_equal_plain_loops(place):
     found, facts = small.trained(request, place, "together")
     given = zip(request.networks, request.starts, strict=True)
     models = [small.frozen_model(place, one).requires_grad_() for one in given]
-    optimisers = [torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1) for model in models]
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1) for model in models]
     x, _ = small.pixels(place, "transfer")
     owned, means = [small.pixels(place, name) for name in NAMES], []
     for epoch in (1, 2, 3):
@@ -92,10 +92,10 @@ def test_parties_equal_plain_loops(place):
                         total = total + 0.7 * divergence / 2
                 losses.append(total)
             means[-1].append(float(torch.stack(losses).detach().mean()))
-            for optimiser, loss in zip(optimisers, losses, strict=True):
-                optimiser.zero_grad()
+            for optimizer, loss in zip(optimizers, losses, strict=True):
+                optimizer.zero_grad()
                 loss.backward()
-                optimiser.step()
+                optimizer.step()
     for party, model in enumerate(models):
         small.assert_same(found, model, f"{party}.")
     assert facts["best_epoch"] == 3 and facts["select"] == "score"

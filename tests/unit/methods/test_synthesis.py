@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from knot_runner.config.settings.methods.distil import GeneratorSynthesis
+from knot_runner.config.settings.methods.distill import GeneratorSynthesis
 from knot_runner.engine.examples import ImageData, ImageExamples
-from knot_runner.methods.distil.synthesis import images, records
-from knot_runner.methods.distil.term import NetworkOutputs
+from knot_runner.methods.distill.synthesis import images, records
+from knot_runner.methods.distill.term import NetworkOutputs
 from knot_runner.models.layers import BatchNorm
 
 

@@ -173,12 +173,12 @@ def test_stepped_matches_sgd_on_each_image(name):
     found = probe.stepped(model, x, y, 0.25, 0.1)
     start = {key: value.clone() for key, value in model.state_dict().items()}
     model.requires_grad_()
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for i in range(len(x)):
         model.load_state_dict(start)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.cross_entropy(model(x[i : i + 1]) / 0.25, y[i : i + 1]).backward()
-        optimiser.step()
+        optimizer.step()
         for key, value in model.named_parameters():
             torch.testing.assert_close(found[key][i], value.detach(), rtol=1e-9, atol=1e-12)
 

@@ -16,14 +16,14 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Trained
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.methods.personalisation import PERSONALISATIONS, combine, transfer_matrix
+from knot_runner.methods.personalization import PERSONALIZATIONS, combine, transfer_matrix
 from knot_runner.models.network import build_network
 from tests.golden.messages import refuses
 from tests.unit.engine.federated.cases import MODELS
 from tests.unit.methods.federated.worlds import with_rows
 from tests.unit.methods.personal_world import after_rounds, on_network, run_kind
 
-KIND = PERSONALISATIONS["transfer_matrix"]
+KIND = PERSONALIZATIONS["transfer_matrix"]
 RATE = transfer_matrix.GRADIENT_RATE
 
 
@@ -166,9 +166,9 @@ def test_early_stopping_keeps_best_lambda_on_other_half():
     federation, engine = after_rounds(hidden=())
     hp = spec(early_stop=True, matrix_lr=3.0, steps=6, saves=3)
     for client in federation.everyone:
-        learnt, stopping = transfer_matrix.held_out_rows(hp, federation, client)
-        assert sorted([*learnt.tolist(), *stopping.tolist()]) == federation.clients[client].valid.tolist()
-        assert len(learnt) - len(stopping) in (0, 1)
+        learned, stopping = transfer_matrix.held_out_rows(hp, federation, client)
+        assert sorted([*learned.tolist(), *stopping.tolist()]) == federation.clients[client].valid.tolist()
+        assert len(learned) - len(stopping) in (0, 1)
     state, measured, rows = run_kind(KIND, hp, federation, engine)
     losses = [row["stop_loss"] for row in rows[1:]]
     assert len(losses) == 7  # of every lambda, the last one too

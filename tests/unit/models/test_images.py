@@ -153,7 +153,7 @@ def test_resnet_trains_on_single_image_with_1x1_maps() -> None:
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
-COLOUR = (3, 32, 32)
+COLOR = (3, 32, 32)
 
 
 @cache
@@ -183,9 +183,9 @@ SHORTCUTS = 16 * 32 + 64 + 32 * 64 + 128
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_small_networks_have_the_published_sizes(name: str) -> None:
     theirs, printed = PUBLISHED[name]
-    assert size_of(name, COLOUR, 100) == theirs
+    assert size_of(name, COLOR, 100) == theirs
     if printed is not None:
-        ten = size_of(name, COLOUR, 10) - (SHORTCUTS if name.startswith("resnet") else 0)
+        ten = size_of(name, COLOR, 10) - (SHORTCUTS if name.startswith("resnet") else 0)
         assert round(ten / 1e6, len(str(printed)) - 2) == printed
 
 
@@ -199,7 +199,7 @@ def test_convolutional_networks_have_the_size_by_hand(width: int) -> None:
 
 
 def disturbed(spec: ImageModel, classes: int = 4) -> nn.Module:
-    """A model whose normalisations are unlike one and zero, so that none is left out unseen."""
+    """A model whose normalizations are unlike one and zero, so that none is left out unseen."""
     torch.manual_seed(0)
     model = build_image_model(spec, (2, 12, 12), classes).double()
     for parameter in model.parameters():
@@ -247,14 +247,14 @@ def test_vgg_equals_its_layers_in_a_row(pools: int) -> None:
 def test_weights_begin_as_in_the_public_code() -> None:
     """Convolutions N(0, 2 / (9 outputs)), no biases, and a VGG's head N(0, 0.01^2)."""
     torch.manual_seed(0)
-    for model in (build_image_model(chosen("vgg8"), COLOUR, 100), build_image_model(chosen("wrn_16_2"), COLOUR, 100)):
+    for model in (build_image_model(chosen("vgg8"), COLOR, 100), build_image_model(chosen("wrn_16_2"), COLOR, 100)):
         for module in model.modules():
             if isinstance(module, nn.Conv2d) and module.weight.numel() > 10_000:
                 spread = (2 / (module.kernel_size[0] ** 2 * module.out_channels)) ** 0.5
                 assert float(module.weight.detach().std()) == pytest.approx(spread, rel=0.05)
             if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
                 assert not module.bias.any()
-    head = build_image_model(chosen("vgg8"), COLOUR, 100).head
+    head = build_image_model(chosen("vgg8"), COLOR, 100).head
     assert float(head.weight.detach().std()) == pytest.approx(0.01, rel=0.05)
 
 

@@ -90,10 +90,10 @@ def test_commit_that_is_not_usable_begins_afresh(tmp_path):
 def test_commits_keep_plain_values(tmp_path):
     commits = Commits(tmp_path, "data", lambda _: None)
     commits.resume()
-    commits.save(0, {"x": torch.ones(1)}, [{"step": 0}], {"state": {"student": "distil/abc"}})
+    commits.save(0, {"x": torch.ones(1)}, [{"step": 0}], {"state": {"student": "distill/abc"}})
     assert commits.step == 0
     commit, _ = Commits(tmp_path, "data", lambda _: None).resume()
-    assert commit.values["state"] == {"student": "distil/abc"} and commit.tensors["x"].item() == 1.0
+    assert commit.values["state"] == {"student": "distill/abc"} and commit.tensors["x"].item() == 1.0
 
 
 @pytest.mark.parametrize(("changes", "code", "goes_on", "said"), [
@@ -109,7 +109,7 @@ def test_stands_rejects_changed_commits_only_when_rerunning_stale(monkeypatch, c
     assert stands(Commit(-1), code, heard.append)  # there is none
 
 
-def test_state_is_used_while_its_artefacts_exist():
+def test_state_is_used_while_its_artifacts_exist():
     store = SimpleNamespace(find=lambda stage, key: "found" if (stage, key) == ("local", "there") else None)
     assert _all_there({"A": "local/there", "step": 3}, store) and _all_there({}, store)
     assert not _all_there({"A": "local/there", "B": "local/gone"}, store)
@@ -137,7 +137,7 @@ def test_run_resumed_on_another_machine_says_so(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "change"), [
-    ([*TINY_IMAGES, "method=finetune", "method.personalisation.epochs=5"], "method.personalisation.lr=0.02"),
+    ([*TINY_IMAGES, "method=finetune", "method.personalization.epochs=5"], "method.personalization.lr=0.02"),
     ([*TINY_IMAGES, *CLUSTERING], "training.lr=0.02"), (TINY_TAUGHT, "method=rkd"),
 ], ids=["rounds", "distances", "teacher"])  # fmt: skip
 def test_parts_of_another_machine_are_reported(tmp_path, monkeypatch, words, change):

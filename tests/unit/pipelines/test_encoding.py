@@ -1,4 +1,4 @@
-"""Images as points: normalised pixels against a loop, codes of autoencoders, the artefact that runs share."""
+"""Images as points: normalized pixels against a loop, codes of autoencoders, the artifact that runs share."""
 
 from types import SimpleNamespace
 
@@ -27,7 +27,7 @@ def context(out, seed: int = 0):
     """What of an context encoders need; ``said`` collects the progress."""
     said = []
     settings = SimpleNamespace(seed=seed, hardware=SimpleNamespace(threads=1), paths=SimpleNamespace(out=str(out)))
-    store = Store(out / "artefacts")
+    store = Store(out / "artifacts")
     return SimpleNamespace(
         settings=settings, progress=lambda *step: said.append(step), said=said, store=store, note=said.append
     )
@@ -84,7 +84,7 @@ def test_trained_encoder_is_shared(tmp_path):
     fresh = encoding.encoded(context(tmp_path / "elsewhere"), spec(), task, rows)
     assert all((a == b).all() for a, b in zip(points, fresh, strict=True))
     encoding.encoded(second, spec(), task)  # of other rows, so another encoder
-    assert len(second.said) == 2 and len(list((tmp_path / "artefacts" / "encoder").glob("*/info.json"))) == 2
+    assert len(second.said) == 2 and len(list((tmp_path / "artifacts" / "encoder").glob("*/info.json"))) == 2
 
 
 def test_codes_do_not_depend_on_the_batch(tmp_path, monkeypatch):
@@ -107,5 +107,5 @@ def test_space_refuses_equal_images(tmp_path):
     same = Images(np.repeat(one.pixels, 5, axis=0), np.arange(5) % 3)
     with refuses():
         encoding.space(context(tmp_path), None, task_of(same, images(2, 1)))
-    same.pixels[4, 1, 5, 4] ^= 1  # one grey level of one pixel
+    same.pixels[4, 1, 5, 4] ^= 1  # one gray level of one pixel
     assert encoding.space(context(tmp_path), None, task_of(same, images(2, 1))).dimension == 60

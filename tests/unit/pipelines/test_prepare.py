@@ -72,9 +72,9 @@ def test_text_federation_has_sizes_of_training_parts(tmp_path):
 
 
 def test_used_examples_nests_smaller_limits_in_larger():
-    (job,) = compose_jobs(["training.distil.limit=20"], None)
-    (larger,) = compose_jobs(["training.distil.limit=30"], None)
-    (other,) = compose_jobs(["training.distil.limit=20", "seed=1"], None)
+    (job,) = compose_jobs(["training.distill.limit=20"], None)
+    (larger,) = compose_jobs(["training.distill.limit=30"], None)
+    (other,) = compose_jobs(["training.distill.limit=20", "seed=1"], None)
     whole = Examples([str(i) for i in range(50)], None, np.arange(50))
     data = Dataset("pool", "transfer", {"train": whole, "valid": whole})
     few, more, others = (used_examples(data, "train", one.settings).labels for one in (job, larger, other))

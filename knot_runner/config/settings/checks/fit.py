@@ -92,7 +92,7 @@ def check_fit(config: dict[str, Any], method: type, task_kind: str) -> None:
 
 def _check_transfer(config: dict[str, Any], family: str, task_kind: str) -> None:
     """Whether task and method take another data set of images as the transfer set. A federated method that does not
-    distil may have one beside it, unread, so that one command compares it with methods that do."""
+    distill may have one beside it, unread, so that one command compares it with methods that do."""
     task, transfer = config["task"], config["transfer"]
     if not isinstance(transfer, dict):
         raise Misfit(f"transfer: {transfer!r:.40} is no data set of images; transfer=NAME chooses one")
@@ -141,12 +141,12 @@ def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
         found["partition"] = "natural"
     if method.get("teachers") and kind == "texts":
         found["method.teacher"] = TEXT_TEACHER
-    distil = method.get("distil")
+    distill = method.get("distill")
     terms = method.get("terms") or {}
     places = {
         "method.loss": method.get("loss"),
-        "method.distil.loss": distil and distil.get("loss"),
-        "method.distil.terms.sinkhorn": ((distil or {}).get("terms") or {}).get("sinkhorn"),
+        "method.distill.loss": distill and distill.get("loss"),
+        "method.distill.terms.sinkhorn": ((distill or {}).get("terms") or {}).get("sinkhorn"),
         "method.terms.sinkhorn": terms.get("sinkhorn"),
     }
     for where, loss in places.items():

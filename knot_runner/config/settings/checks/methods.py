@@ -12,7 +12,7 @@ from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.methods.algorithms import FedGenSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, architecture_settings, server_distillation
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, KnotSettings, MutualSettings
-from knot_runner.config.settings.methods.personalisation import build_personalisation, shares_models
+from knot_runner.config.settings.methods.personalization import build_personalization, shares_models
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.tasks.task import TaskSettings
 from knot_runner.config.strict import build, shorten
@@ -35,18 +35,20 @@ def check_parties_method(settings: Settings) -> None:
 
 
 def check_federated_method(settings: Settings) -> None:
-    """The clients' architectures, the server's loss and personalisation. Raises :class:`UserError`."""
+    """The clients' architectures, the server's loss and personalization. Raises :class:`UserError`."""
     method = settings.method
     for number, model in enumerate(architecture_settings(method)):
         method.models[number] = named_model(model, f"method.models[{number}]", settings)
     _check_architectures(method, settings.model)
     distillation = server_distillation(method)
     if distillation is not None:
-        distillation.loss = _loss(distillation.loss, "method.distil.loss")
+        distillation.loss = _loss(distillation.loss, "method.distill.loss")
         if distillation.terms:
-            from knot_runner.config.settings.checks.distil import check_terms  # which reads this module
+            from knot_runner.config.settings.checks.distill import check_terms  # which reads this module
 
-            check_terms(distillation.terms, "method.distil.terms", settings, distillation.batch, "method.distil.batch")
+            check_terms(
+                distillation.terms, "method.distill.terms", settings, distillation.batch, "method.distill.batch"
+            )
     _check_personal(settings, method)
 
 
@@ -79,23 +81,23 @@ def _check_architectures(method: FederatedSettings, model: ModelSettings | Image
 
 
 def _check_personal(settings: Settings, method: FederatedSettings) -> None:
-    """Builds the settings of personalisation, and checks those of the rounds before it. Raises :class:`UserError`."""
+    """Builds the settings of personalization, and checks those of the rounds before it. Raises :class:`UserError`."""
     unseen = settings.held_out is not None and settings.held_out.unseen is not None
     if unseen and method.clustering is not None:
         raise UserError("clusters contain all clients, so none is unseen. Use null", "partition.unseen")
-    if method.personalisation is None:
+    if method.personalization is None:
         return
-    method.personalisation = build_personalisation(method.personalisation)
+    method.personalization = build_personalization(method.personalization)
     if settings.training.stop_at_target:
         raise UserError(
-            "personalisation begins with the model of the last round, which all its variants share; false is right",
+            "personalization begins with the model of the last round, which all its variants share; false is right",
             "training.stop_at_target",
         )
-    if shares_models(method.personalisation) and architecture_settings(method):
+    if shares_models(method.personalization) and architecture_settings(method):
         raise UserError(
-            f"{method.personalisation.kind} adds up clients' models, and method.models "
+            f"{method.personalization.kind} adds up clients' models, and method.models "
             "are of different architectures; finetune or soup would fit",
-            "method.personalisation.kind",
+            "method.personalization.kind",
         )
 
 

@@ -186,14 +186,14 @@ class FedDistillSettings(FederatedSettings):
 
 @dataclass(kw_only=True)
 class FedMdSettings(FederatedSettings):
-    """Clients of any architectures distil from their mean logits on unlabelled examples (Li and Wang 2019)."""
+    """Clients of any architectures distill from their mean logits on unlabeled examples (Li and Wang 2019)."""
 
     functions = "knot_runner.methods.federated.fedmd:FEDMD"
     needs_rounds = not_private = ""
     sends_logits = True
 
     #: the clients' distillation from their mean logits
-    distil: ServerDistillation
+    distill: ServerDistillation
     #: as of ``local``
     models: list[Any] = field(default_factory=list)
 

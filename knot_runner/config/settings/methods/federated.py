@@ -33,7 +33,7 @@ class FederatedTraining:
     batch: Items
     #: eta: rate of local training
     lr: Positive
-    #: momentum of optimiser=sgd; 0 with adamw
+    #: momentum of optimizer=sgd; 0 with adamw
     momentum: FractionOrNone
     #: weight decay of local training
     weight_decay: NotNegative
@@ -50,7 +50,7 @@ class FederatedTraining:
     #: measure every so many rounds, and always in the last
     evaluate_every: Steps
     #: of local training, fresh in every round; adamw (decoupled weight decay) has no momentum
-    optimiser: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adamw"] = "sgd"
 
     def measures(self, round: int) -> bool:
         """Whether the models are measured after ``round``."""
@@ -61,9 +61,9 @@ class FederatedTraining:
         right = share >= 1 if isinstance(share, int) else 0 < share <= 1
         require(right, "participants", f"{share} is neither a number of clients nor a share of them, up to 1.0")
         require(
-            self.optimiser == "sgd" or not self.momentum,
+            self.optimizer == "sgd" or not self.momentum,
             "momentum",
-            f"{self.momentum} works only with optimiser=sgd. Use 0",
+            f"{self.momentum} works only with optimizer=sgd. Use 0",
         )
         require(not self.stop_at_target or self.target is not None, "target", "is not set, but stop_at_target needs it")
 
@@ -96,8 +96,8 @@ class ServerSettings:
     """What the server does with the mean change of a round (Reddi et al. 2021); ``none``: adds ``lr`` times it."""
 
     #: what turns the round's mean change into the server's step
-    optimiser: Literal["none", "momentum", "adam"]
-    #: rate of the server's step; 1 with optimiser none is the plain mean
+    optimizer: Literal["none", "momentum", "adam"]
+    #: rate of the server's step; 1 with optimizer none is the plain mean
     lr: Positive
     #: momentum; of adam, of the first moment
     beta1: FractionOrNone
@@ -109,7 +109,7 @@ class ServerSettings:
 
 @dataclass(kw_only=True)
 class FederatedSettings:
-    """A federated method, chilled or not (FLex&Chill: training minimises CE(z / T, y))."""
+    """A federated method, chilled or not (FLex&Chill: training minimizes CE(z / T, y))."""
 
     #: :class:`~knot_runner.methods.contract.Method` of the algorithm, as ``package.module:NAME``; "" = a plug-in's
     functions: ClassVar[str] = ""
@@ -153,7 +153,7 @@ class FederatedSettings:
     #: clients are grouped by the distance of their data first, and each group learns by itself; null = all together
     clustering: ClusteringSettings | None = None
     #: what every client makes of its model after the last round, by ``kind``; null = nothing
-    personalisation: Any = None
+    personalization: Any = None
 
     def __init_subclass__(cls) -> None:
         """A class promises only what it states itself: it may send more than its base does."""
@@ -181,13 +181,13 @@ class AveragingSettings(FederatedSettings):
 
     #: what the server does with the mean
     server: ServerSettings
-    #: the server distils the averaged model from the round's clients on unlabelled examples; null = it only averages
-    distil: ServerDistillation | None = None
+    #: the server distills the averaged model from the round's clients on unlabeled examples; null = it only averages
+    distill: ServerDistillation | None = None
 
 
 def server_distillation(hp: FederatedSettings) -> ServerDistillation | None:
-    """Return the settings of the distillation by the server; None where it does not distil."""
-    return getattr(hp, "distil", None)
+    """Return the settings of the distillation by the server; None where it does not distill."""
+    return getattr(hp, "distill", None)
 
 
 def architecture_settings(hp: FederatedSettings) -> list[Any]:

@@ -60,14 +60,14 @@ class _Coreset:
     #: a client's samples per epoch, at most (a seeded draw); null = all
     samples: Items | None
     #: of the coreset's points
-    optimiser: Literal["sgd", "adam"]
-    #: rate of the optimiser
+    optimizer: Literal["sgd", "adam"]
+    #: rate of the optimizer
     lr: Positive
     #: standard deviation of the first points, N(0, start_scale^2 I)
     start_scale: Deviation
     #: of distance=federated: its interpolating measures
     fedwad: FedwadSettings | None
-    #: what stands for an image; null = its normalised pixels
+    #: what stands for an image; null = its normalized pixels
     encoder: EncoderSettings | None = None
     #: what stands for a text; tasks of images do not read it
     features: TextFeatures | None = None
@@ -93,7 +93,7 @@ class CoresetSettings(_Coreset):
 
 @dataclass(kw_only=True)
 class CoresetKnnSettings(_Coreset):
-    """One coreset per client, of its own data; all coresets together classify by the nearest neighbour (Fig. 5, 12)."""
+    """One coreset per client, of its own data; all coresets together classify by the nearest neighbor (Fig. 5, 12)."""
 
     algorithm: Literal["coreset_knn"]
     #: share of the training images that the encoder is trained on, and clients do not get (paper: 0.5)

@@ -31,14 +31,14 @@ class EntropySettings:
 
 def require_solvable(epsilon: float, tolerance: float) -> None:
     """Raises :class:`UserError` for a transport problem that no solver solves reliably."""
-    require(epsilon >= 1e-4, "epsilon", f"{epsilon} is below 1e-4; solver=exact has no regularisation")
+    require(epsilon >= 1e-4, "epsilon", f"{epsilon} is below 1e-4; solver=exact has no regularization")
     require(1e-12 <= tolerance <= 1e-3, "tolerance", f"{tolerance} is outside 1e-12..1e-3")
 
 
 @dataclass
 class SinkhornSettings:
-    """Regularised transport (KNOT eq. 1). ``newton`` converges to ``tolerance``; ``geomloss`` runs its schedule with
-    ``scaling`` (0.5 = as published); ``exact`` (POT), ``line`` and ``tree`` (closed forms) have no regularisation."""
+    """Regularized transport (KNOT eq. 1). ``newton`` converges to ``tolerance``; ``geomloss`` runs its schedule with
+    ``scaling`` (0.5 = as published); ``exact`` (POT), ``line`` and ``tree`` (closed forms) have no regularization."""
 
     name: Literal["sinkhorn"]
     #: how the transport problem is solved: see above
@@ -85,7 +85,7 @@ class KnotSettings:
     #: or a plug-in's
     weighting: str
     #: divide by the sum of weights (Algorithm 1 line 11) or not (eq. 3, public code)
-    normalise: bool
+    normalize: bool
     #: its logits are divided by it
     student_temperature: Positive
     #: their logits are divided by it
@@ -137,7 +137,7 @@ class ProbeSettings:
     boundary_images: Items
     #: Fig. 2: rate of the one step on one image
     step_lr: Positive
-    #: Fig. 2: largest perturbation tried, in normalised pixels; images that do not flip by then are left out
+    #: Fig. 2: largest perturbation tried, in normalized pixels; images that do not flip by then are left out
     attack_limit: Positive
     #: Fig. 2: halvings of the bisection, after a first interval [e, 2e]
     attack_steps: Annotated[Depth, AT_LEAST_ONE]

@@ -1,4 +1,4 @@
-"""Settings nested in those of a federated method: of distillation by the server (``method.distil``) and by labels
+"""Settings nested in those of a federated method: of distillation by the server (``method.distill``) and by labels
 (``method.labels``), and of the generator of fedgen (``method.generator``)."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from knot_runner.config.strict import Holds, require
 
 @dataclass
 class ServerDistillation:
-    """After averaging, the server trains the global model on unlabelled examples towards what the round's clients say
+    """After averaging, the server trains the global model on unlabeled examples towards what the round's clients say
     of them (FedDF, Lin et al. 2020; ``knot_runner/methods/federated/feddf.md``)."""
 
     #: as ``method.loss`` of KNOT; not read where there are ``terms``
@@ -32,7 +32,7 @@ class ServerDistillation:
     #: logits: the clients are one teacher, by the mean of their logits (paper); each: every client is one (KNOT eq. 3)
     ensemble: Literal["logits", "each"]
     #: of ensemble=each: divide by the sum of weights
-    normalise: bool
+    normalize: bool
     #: the global model's logits are divided by it
     student_temperature: Positive
     #: the clients' logits are divided by it
@@ -46,14 +46,14 @@ class ServerDistillation:
     #: rate of the server's training
     lr: Positive
     #: of the server's training, fresh in every round; adamw (decoupled weight decay) has no momentum
-    optimiser: Literal["sgd", "adamw"]
-    #: momentum of optimiser=sgd; 0 with adamw
+    optimizer: Literal["sgd", "adamw"]
+    #: momentum of optimizer=sgd; 0 with adamw
     momentum: FractionOrNone
     #: of the server's training
     weight_decay: NotNegative
-    #: rounds of plain averaging before the first that distils
+    #: rounds of plain averaging before the first that distills
     after: StepsOrNone
-    #: from then on, every so many rounds distil
+    #: from then on, every so many rounds distill
     every: Steps
     #: random examples that show the clients' probability biases B_k
     bias: BiasSettings
@@ -66,7 +66,7 @@ class ServerDistillation:
     check: Steps = 100
     #: steps without a lower loss after which the training of a round ends
     patience: Steps = 1000
-    #: loss terms of ``method=distil`` instead of ``loss``, all but those that read labels: name -> its settings
+    #: loss terms of ``method=distill`` instead of ``loss``, all but those that read labels: name -> its settings
     terms: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,9 +74,9 @@ class ServerDistillation:
             self._require_of_terms()
         require("name" in self.loss, "loss.name", "is not set")
         require(
-            self.optimiser == "sgd" or not self.momentum,
+            self.optimizer == "sgd" or not self.momentum,
             "momentum",
-            f"{self.momentum} works only with optimiser=sgd. Use 0",
+            f"{self.momentum} works only with optimizer=sgd. Use 0",
         )
 
     def _require_of_terms(self) -> None:
@@ -90,7 +90,7 @@ class ServerDistillation:
             wrong = "auto weighs by first values, and the averaged model begins near its clients; a number is right"
             require(known, f"terms.{name}.weight", wrong)
 
-    def distils(self, round: int) -> bool:
+    def distills(self, round: int) -> bool:
         """Whether the server does so in ``round``."""
         return round >= self.after and (round - self.after) % self.every == 0
 
@@ -100,16 +100,16 @@ class LabelDistillation:
     """feddistill: what holds a client near the others' mean logits of each label
     (:mod:`knot_runner.methods.federated.feddistill`)."""
 
-    #: of the regulariser beside the cross-entropy with the true label
+    #: of the regularizer beside the cross-entropy with the true label
     weight: NotNegative
-    #: of the mean logits and the client's own in the regulariser, a cross-entropy
+    #: of the mean logits and the client's own in the regularizer, a cross-entropy
     temperature: Positive
 
 
 @dataclass
 class LatentGenerator:
-    """A generator of what the last layer reads, given a label, learnt from the clients' last layers alone (FedGen, Zhu,
-    Hong and Zhou 2021; :mod:`knot_runner.methods.federated.fedgen`)."""
+    """A generator of what the last layer reads, given a label, learned from the clients' last layers alone (FedGen,
+    Zhu, Hong and Zhou 2021; :mod:`knot_runner.methods.federated.fedgen`)."""
 
     #: weight of a client's cross-entropy of its head on generated features of any label
     alpha: NotNegative
@@ -133,4 +133,4 @@ class LatentGenerator:
     diversity: NotNegative
 
     def __post_init__(self) -> None:
-        require(self.batch >= 2, "batch", f"{self.batch} has no spread to normalise by; at least 2 is right")
+        require(self.batch >= 2, "batch", f"{self.batch} has no spread to normalize by; at least 2 is right")

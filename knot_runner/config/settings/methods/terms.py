@@ -1,6 +1,6 @@
-"""Settings of the loss terms of ``method=distil``, one dataclass each (``method.terms.NAME``).
+"""Settings of the loss terms of ``method=distill``, one dataclass each (``method.terms.NAME``).
 
-The terms: ``knot_runner/methods/distil/terms.md``. Defaults are the published values; weights have none, for the
+The terms: ``knot_runner/methods/distill/terms.md``. Defaults are the published values; weights have none, for the
 published ones fit nets of another size.
 """
 
@@ -86,7 +86,7 @@ class DkdTermSettings:
 
 @dataclass
 class SinkhornTermSettings:
-    """Regularised transport between the student's and each teacher's outputs (KNOT eq. 1)."""
+    """Regularized transport between the student's and each teacher's outputs (KNOT eq. 1)."""
 
     #: of the term in the student's loss, or ``auto``
     weight: Weight
@@ -215,7 +215,7 @@ TERM_SETTINGS: dict[str, type] = {
 LEAST_BATCH = {"sp": 2, "rkd": 2, "pkt": 2, "triplet": 3}
 
 
-def require_batch(name: str, batch: int, key: str = "training.distil.batch", terms: str = "method.terms") -> None:
+def require_batch(name: str, batch: int, key: str = "training.distill.batch", terms: str = "method.terms") -> None:
     """Raises :class:`UserError` where batches of ``batch`` examples (of setting ``key``) leave the term ``name`` of
     ``terms`` nothing to compare."""
     least = LEAST_BATCH.get(name, 0)

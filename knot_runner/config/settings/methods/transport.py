@@ -63,14 +63,14 @@ class FedwadSettings:
 
 @dataclass
 class EncoderSettings:
-    """An autoencoder whose code stands for an image. ``epochs=0``: as initialised, never trained (FedWaD, CIFAR-10)."""
+    """An autoencoder whose code stands for an image. ``epochs=0``: as initialized, never trained (FedWaD, CIFAR-10)."""
 
     name: str
     #: conv: 4x4 convolutions of stride 2 with ReLU; dense: linear layers with ReLU. Each with its mirror image.
     kind: Literal["conv", "dense"]
     #: channels (conv) or units (dense) of each layer; the last is the code
     sizes: list[Width]
-    #: epochs of the encoder's training; 0 = as initialised
+    #: epochs of the encoder's training; 0 = as initialized
     epochs: StepsOrNone
     #: images of a training step
     batch: Items
@@ -99,9 +99,9 @@ class TextFeatures:
 
 @dataclass
 class OtddSettings:
-    """Distance between labelled samples (OTDD, Alvarez-Melis and Fusi 2020), federated (FedWaD 4, D.3) or exact."""
+    """Distance between labeled samples (OTDD, Alvarez-Melis and Fusi 2020), federated (FedWaD 4, D.3) or exact."""
 
-    #: federated: FedWaD on augmented points; exact: one optimal transport problem over all samples, centralised
+    #: federated: FedWaD on augmented points; exact: one optimal transport problem over all samples, centralized
     solver: Literal["federated", "exact"]
     #: between classes: ||Sigma - Sigma'||_F^2 (eq. 14), or of the roots of Sigma (public code)
     covariance: Literal["sigma_frobenius", "sqrt_frobenius"]
@@ -114,7 +114,7 @@ class OtddSettings:
     precision: Literal["float64", "float32"] | None
     #: of solver=federated: its interpolating measures
     fedwad: FedwadSettings | None
-    #: what stands for an image; null = its normalised pixels
+    #: what stands for an image; null = its normalized pixels
     encoder: EncoderSettings | None = None
     #: what stands for a text; tasks of images do not read it
     features: TextFeatures | None = None
@@ -135,7 +135,7 @@ class OtddSettings:
 class ClusteringSettings:
     """Spectral clustering of the clients by the distance of their data (FedWaD D.5), before they are trained."""
 
-    #: none: one cluster of all; affinity: (scale - D) / scale; sparse3, sparse5, ...: nearest neighbours in D
+    #: none: one cluster of all; affinity: (scale - D) / scale; sparse3, sparse5, ...: nearest neighbors in D
     graph: str
     #: how many clusters (public code: 5), or eigengap: where the graph Laplacian's spectrum has its widest gap
     clusters: Parties | Literal["eigengap"] | None
@@ -154,6 +154,6 @@ class ClusteringSettings:
             require(getattr(self, key) is not None, key, "is not set")
 
     @property
-    def neighbours(self) -> int | None:
+    def neighbors(self) -> int | None:
         """K of ``sparseK``; None of other graphs."""
         return int(self.graph.removeprefix("sparse")) if self.graph.startswith("sparse") else None

@@ -1,4 +1,4 @@
-"""Settings of what is learnt: a task of texts or of images.
+"""Settings of what is learned: a task of texts or of images.
 
 Open ``task.py`` first.
 """

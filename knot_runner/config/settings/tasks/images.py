@@ -15,9 +15,9 @@ from knot_runner.util.errors import UserError, nearest
 #: formats of image files that are read without plug-ins
 IMAGE_FORMATS = ("leaf", "cifar", "idx", "usps", "folders", "gld23k")
 #: the format of images without labels, which a transfer set may have
-UNLABELLED_FORMAT = "files"
+UNLABELED_FORMAT = "files"
 #: the label of an example that has none
-UNLABELLED = -1
+UNLABELED = -1
 
 
 @dataclass
@@ -68,7 +68,7 @@ def check_pixels(shape: list[int], mean: list[float], std: list[float]) -> None:
 
 @dataclass
 class ImageTaskSettings:
-    """What is learnt from images. ``embedded``: scikit-learn's handwritten digits, scaled to ``shape``."""
+    """What is learned from images. ``embedded``: scikit-learn's handwritten digits, scaled to ``shape``."""
 
     name: str
     kind: Literal["images"]

@@ -182,7 +182,7 @@ class SplitFile:
 class DatasetSettings:
     """One party's data: a role and where it comes from, per source."""
 
-    #: local = a party's own; global = the server's; transfer = unlabelled, on which outputs are exchanged
+    #: local = a party's own; global = the server's; transfer = unlabeled, on which outputs are exchanged
     role: Role
     #: raw label (as in the file, written as text) -> label name; {} = the file has the labels' names
     labels: dict[str, str] = field(default_factory=dict)
@@ -205,7 +205,7 @@ class DatasetSettings:
 
 @dataclass
 class TaskSettings:
-    """What is learnt: label space, data sets with their roles, pre-processing."""
+    """What is learned: label space, data sets with their roles, pre-processing."""
 
     name: str
     #: what the labels are, which says how a text is read: alone, in its dialogue, or as a pair

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.config.settings import CnnSettings, MlpSettings
-from knot_runner.engine.examples import ClientData, ImageData, normalised
+from knot_runner.engine.examples import ClientData, ImageData, normalized
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean.dense import Dense, Foreground, LayerPairs, WeightBias, affine, pairs
@@ -104,8 +104,8 @@ class ManualBackward:
             return self._head(parameters, read).clone()
 
     def _images(self, request: Inference) -> Tensor:
-        """Returns the images of ``request``, normalised."""
-        return normalised(self._test if request.split == "test" else self._data, request.rows, self._dtype)
+        """Returns the images of ``request``, normalized."""
+        return normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
 
     def _rows_of_many(self, request: Inference) -> Tensor | Foreground:
         """Returns the images of ``request``, in the form for inference by many models."""
@@ -129,7 +129,7 @@ class ManualBackward:
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
         """(mean loss, steps) of all epochs; ``weights`` [P] change in place."""
         recipe = request.recipe
-        images = normalised(self._data, request.rows, self._dtype)
+        images = normalized(self._data, request.rows, self._dtype)
         loss = self._loss(request, weights, images)
         sgd = Sgd(recipe, self._layout, weights, request.control)
         stem = self._stem(recipe, sgd, images)
@@ -182,18 +182,18 @@ class ManualBackward:
         """How many of the test images at ``rows`` are classified correctly."""
         found = 0
         for part in rows.split(INFERENCE_ROWS) if len(rows) else ():
-            logits = self._logits(weights, normalised(self._test, part, self._dtype))
+            logits = self._logits(weights, normalized(self._test, part, self._dtype))
             found += int((logits.argmax(1) == self._test.labels[part]).sum())
         return found
 
     def _logits(self, weights: Tensor, images: Tensor) -> Tensor:
-        """The model's output [n, classes] for normalised ``images`` [n, C, H, W]."""
+        """The model's output [n, classes] for normalized ``images`` [n, C, H, W]."""
         parameters = pairs(weights, self._layout)
         found = [self._head(parameters, self._features(parameters, x)) for x in images.split(INFERENCE_ROWS)]
         return torch.cat(found)
 
     def _features(self, parameters: LayerPairs, x: Tensor | Foreground) -> Tensor:
-        """Returns the head's inputs [n, features] for normalised images [n, C, H, W]."""
+        """Returns the head's inputs [n, features] for normalized images [n, C, H, W]."""
         spec, (convs, layers) = self._network.spec, parameters
         layers = layers[:-1]
         if isinstance(x, Foreground):

@@ -15,7 +15,7 @@ from knot_runner.engine.federated.recipe import Recipe
 
 
 class LeanNetwork:
-    """A stem, the dense layers after it, and the optimiser of their common flat weights."""
+    """A stem, the dense layers after it, and the optimizer of their common flat weights."""
 
     def __init__(self, stem: Stem, dense: Dense, sgd: Sgd, layout: flat.FlatLayout) -> None:
         self.stem, self._dense, self._sgd, self._layout = stem, dense, sgd, layout
@@ -51,7 +51,7 @@ class Sgd:
     Arranged so that gradients are added where they belong and never stored.
 
     A step is :meth:`prepare` (everything but the gradient), ``alpha`` * gradient added to :meth:`target`, and
-    :meth:`finish`. Momentum has one velocity per kind of phase, as separate optimisers have.
+    :meth:`finish`. Momentum has one velocity per kind of phase, as separate optimizers have.
     """
 
     def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:

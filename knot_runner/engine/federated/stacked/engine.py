@@ -32,7 +32,7 @@ class Stacked:
     """Clients of equal structure train together; see :class:`Engine`.
 
     ``stack=0``: all of a round, in a stack that shrinks as clients finish. ``stack=S``: S at a time, padded to S in
-    every step, so that a client's bits do not depend on its neighbours. In float32 another S may round a convolution
+    every step, so that a client's bits do not depend on its neighbors. In float32 another S may round a convolution
     differently (by units in the last place); float64 does not, on a CPU.
 
     On CUDA each step is a captured graph, kept from round to round; a capture that fails raises. ``autocast="bf16"``:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.utils.rnn import pad_sequence
 
-from knot_runner.engine.examples import ImageData, augmented_images, normalised
+from knot_runner.engine.examples import ImageData, augmented_images, normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.federated.stacked.plan import PADDING, PhasePlan, Structure, width
@@ -157,7 +157,7 @@ class Program:
     def _losses(self, k: int, leaves: dict[str, Tensor], real: Tensor) -> Tensor:
         """[k] mean loss over each client's real rows."""
         rows = self.rows[:k].clamp_min(0)
-        images = normalised(self.data, rows.flatten(), self.dtype)
+        images = normalized(self.data, rows.flatten(), self.dtype)
         if self.crops is not None:
             crops = self.crops[:k].flatten(0, 1)
             images = augmented_images(images, crops[:, :2], crops[:, 2].bool())

@@ -20,7 +20,7 @@ PRIVACY = PrivacySettings("gaussian", epsilon=1.0, delta=1e-5, clip=3.0)
 
 @pytest.mark.parametrize(("multiplier", "epsilon"), [(0.5, 0.1), (1.0, 1.0), (3.7, 1.0), (0.3, 8.0)])
 def test_delta_is_the_integral_that_defines_it(multiplier: float, epsilon: float) -> None:
-    """delta = integral of max(0, p - e^epsilon q), p and q the densities of outputs on two neighbours."""
+    """delta = integral of max(0, p - e^epsilon q), p and q the densities of outputs on two neighbors."""
     x = np.linspace(-60, 60, 1_200_001)
     p, q = (norm.pdf(x, loc, multiplier) for loc in (1.0, 0.0))
     integral = np.maximum(0, p - math.exp(epsilon) * q).sum() * (x[1] - x[0])
@@ -45,16 +45,16 @@ def test_sensitivities_hold(seed: int, t: float, support: int) -> None:
     xi = gaussian(support, 2, seed, "xi")
     sent = [interpolate(xi, Measure(side), t, "approximate")[0].points for side in (points, other)]
     assert np.linalg.norm(sent[0] - sent[1]) <= 2 * PRIVACY.clip * t * math.sqrt(support) + 1e-9
-    neighbour = np.vstack([other[:1], points[1:]])
-    change = wasserstein(Measure(points), xi) - wasserstein(Measure(neighbour), xi)
+    neighbor = np.vstack([other[:1], points[1:]])
+    change = wasserstein(Measure(points), xi) - wasserstein(Measure(neighbor), xi)
     assert abs(change) <= 2 * PRIVACY.clip / 3 + 1e-9
 
 
 def test_point_sensitivity_is_reached_by_one_sample() -> None:
     """Two plans are nearly optimal, and a sample moved by a hair decides: no sensitivity of order 1/n holds."""
     xi, hair = Measure(np.array([[1.0, 0.0], [-1.0, 0.0]])), 1e-6
-    neighbours = [Measure(np.array([[sign * hair, 1.0], [0.0, -1.0]])) for sign in (1, -1)]
-    sent = [interpolate(xi, mu, 0.5, "approximate")[0].points for mu in neighbours]
+    neighbors = [Measure(np.array([[sign * hair, 1.0], [0.0, -1.0]])) for sign in (1, -1)]
+    sent = [interpolate(xi, mu, 0.5, "approximate")[0].points for mu in neighbors]
     assert np.linalg.norm(sent[0] - sent[1]) == pytest.approx(2 * 1.0 * 0.5 * math.sqrt(2), rel=1e-5)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import ot
 import pytest
 
-from knot_runner.transport.otdd import LabelledSamples, augmented_points, class_table, exact_otdd
+from knot_runner.transport.otdd import LabeledSamples, augmented_points, class_table, exact_otdd
 
 
 def by_the_book(a, b, between):
@@ -41,13 +41,13 @@ def test_exact_otdd_equals_distance_of_augmented_points(sets, options, part):
 
 def test_exact_otdd_of_equal_sets_is_zero(sets, options):
     (a,) = sets(1)
-    turned = LabelledSamples(a.points[::-1].copy(), a.labels[::-1].copy())
+    turned = LabeledSamples(a.points[::-1].copy(), a.labels[::-1].copy())
     assert exact_otdd(a, turned, replace(options, solver="exact")) == pytest.approx(0, abs=1e-9)
 
 
 def test_features_all_equal(options):
     """Without any spread, what is left is the distance of the means, of features and of labels."""
-    a, b = (LabelledSamples(np.full((6, 3), value), np.arange(6) % 2) for value in (1.0, 3.0))
+    a, b = (LabeledSamples(np.full((6, 3), value), np.arange(6) % 2) for value in (1.0, 3.0))
     for covariance, part in (("sigma_frobenius", "full"), ("sqrt_frobenius", "root_diagonal")):
         settings = replace(options, solver="exact", covariance=covariance, part=part)
         assert exact_otdd(a, b, settings) == pytest.approx(2 * 3 * 4.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from knot_runner.transport.otdd import (
-    LabelledSamples,
+    LabeledSamples,
     distance_matrix,
     draw_times,
     exact_otdd,
@@ -53,7 +53,7 @@ def test_matrix_agrees_with_the_plain_loop(sets, with_fedwad, form, changes, fed
 
 def moved(data, offsets):
     """``data`` with a number added to all features of each set."""
-    return [LabelledSamples(one.points + offset, one.labels) for one, offset in zip(data, offsets, strict=True)]
+    return [LabeledSamples(one.points + offset, one.labels) for one, offset in zip(data, offsets, strict=True)]
 
 
 @pytest.mark.parametrize("offsets", [(0,) * 4, (30,) * 4, (300,) * 4, (3000,) * 4, (0, 0, 3000, 3000)])
@@ -119,7 +119,7 @@ def test_tiles_hold_every_pair_once(sets, support):
 def test_matrix_of_one_class_and_equal_features(options):
     """Documented results: a class of its own counts like any other; without spread, the distance of the means is left,
     and what FedWaD adds to it."""
-    same = [LabelledSamples(np.full((8, 3), value), np.zeros(8, int)) for value in (1.0, 1.0, 3.0)]
+    same = [LabeledSamples(np.full((8, 3), value), np.zeros(8, int)) for value in (1.0, 1.0, 3.0)]
     found = distance_matrix(same, options, SEED, 1)
     np.testing.assert_allclose(found, plain(same, options), rtol=1e-10)
     assert np.isfinite(found).all() and found[0, 2] >= 2 * 3 * 4.0
@@ -128,7 +128,7 @@ def test_matrix_of_one_class_and_equal_features(options):
 @pytest.mark.parametrize(("scale", "covariance"), [(1e200, "sqrt_frobenius"), (1e90, "sigma_frobenius")])
 @pytest.mark.parametrize("solver", ["federated", "exact"])
 def test_distance_matrix_refuses_huge_values_and_unequal_features(sets, options, scale, covariance, solver):
-    data = [LabelledSamples(one.points * scale, one.labels) for one in sets(2)]
+    data = [LabeledSamples(one.points * scale, one.labels) for one in sets(2)]
     with refuses():
         distance_matrix([*sets(1, features=4), *sets(1)], options, SEED, 1)
     with refuses():

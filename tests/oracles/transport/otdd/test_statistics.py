@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
-from knot_runner.transport.otdd import LabelledSamples, augmented_points, class_table
+from knot_runner.transport.otdd import LabeledSamples, augmented_points, class_table
 from knot_runner.util.errors import UserError
 from tests.oracles.transport.otdd.forms import FORMS
 
@@ -14,7 +14,7 @@ def samples(sizes, features, seed=0):
     labels = np.repeat(np.arange(len(sizes)) * 3 + 1, sizes)
     points = draws.normal(size=(len(labels), features)) @ draws.normal(size=(features, features)) + labels[:, None]
     order = draws.permutation(len(labels))
-    return LabelledSamples(points[order], labels[order])
+    return LabeledSamples(points[order], labels[order])
 
 
 def spread(data, label, covariance, part):
@@ -44,10 +44,10 @@ def test_class_vectors(sizes, covariance, part):
 
 def test_augmented_points_append_class_mean_and_spread():
     """One sample of a class has no spread."""
-    data = LabelledSamples(np.array([[1.0, 2.0], [5.0, 6.0], [7.0, 8.0]]), np.array([0, 1, 1]))
+    data = LabeledSamples(np.array([[1.0, 2.0], [5.0, 6.0], [7.0, 8.0]]), np.array([0, 1, 1]))
     vectors = class_table(data, "sigma_frobenius", "full").vectors
     np.testing.assert_array_equal(vectors, [[1, 2, 0, 0, 0, 0], [6, 7, 2, 2, 2, 2]])
-    data = LabelledSamples(np.array([[1.0], [5.0], [7.0]]), np.array([0, 1, 1]))
+    data = LabeledSamples(np.array([[1.0], [5.0], [7.0]]), np.array([0, 1, 1]))
     points = augmented_points(data, class_table(data, "sigma_frobenius", "diagonal"))
     np.testing.assert_array_equal(points, [[1, 1, 0], [5, 6, 2], [7, 6, 2]])
 
@@ -56,12 +56,12 @@ def test_augmented_points_append_class_mean_and_spread():
 def test_class_table_adds_ridge_before_the_root(part):
     """Of a feature without spread what is left is the ridge's root, .001; of one with variance 2e-6, that of 3e-6."""
     points = np.array([[1.0, 0.0], [1.0, 2e-3]])  # variances 0 and 2e-6
-    table = class_table(LabelledSamples(points, np.zeros(2, int)), "sqrt_frobenius", part)
+    table = class_table(LabeledSamples(points, np.zeros(2, int)), "sqrt_frobenius", part)
     np.testing.assert_allclose(table.vectors[0][2:], [1e-3, 3e-6**0.5], rtol=1e-9)
 
 
 def test_class_table_masses_are_finite_sample_shares():
-    table = class_table(LabelledSamples(np.eye(4), np.array([5, 5, 2, 5])), "sigma_frobenius", "diagonal")
+    table = class_table(LabeledSamples(np.eye(4), np.array([5, 5, 2, 5])), "sigma_frobenius", "diagonal")
     assert table.labels.tolist() == [2, 5] and table.mass.tolist() == [0.25, 0.75] and table.of.tolist() == [1, 1, 0, 1]
     with pytest.raises(UserError, match="1 of 2 samples"):
-        LabelledSamples(np.array([[1.0], [np.nan]]), np.zeros(2, int))
+        LabeledSamples(np.array([[1.0], [np.nan]]), np.zeros(2, int))

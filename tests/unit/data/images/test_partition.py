@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from knot_runner.config.settings import (
     PARTITION_SETTINGS,
-    Centralised,
+    Centralized,
     Dirichlet,
     DirichletClients,
     Iid,
@@ -39,7 +39,7 @@ SETTINGS = st.one_of(
     st.builds(Pairs, st.just("pairs"), st.integers(4, 9), st.sampled_from([[[0, 1], [2, 3]], [[4], [0, 2]]])),
     st.builds(Manual, st.just("manual"), st.integers(1, 8), st.integers(1, CLASSES), st.floats(-1, 3),
               st.floats(0, 2), st.integers(1, 20)),
-    st.builds(Centralised, st.just("centralised")),
+    st.builds(Centralized, st.just("centralized")),
 )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def test_partitions_of_any_task_are_sound(spec: Any, made: ImageTask, seed: int)
     everyone = np.sort(np.concatenate(partition.train))
     if not isinstance(spec, Manual):
         assert len(np.unique(everyone)) == len(everyone)
-    if isinstance(spec, Iid | Dirichlet | DirichletClients | Shards | Centralised):
+    if isinstance(spec, Iid | Dirichlet | DirichletClients | Shards | Centralized):
         assert np.array_equal(everyone, np.arange(len(made.train)))
         assert np.array_equal(np.sort(np.concatenate(partition.test)), np.arange(len(made.test)))
         check_test_follows_train(partition, made)
@@ -140,9 +140,9 @@ def test_dirichlet_accepts_floor_named_in_refusal(clients: int, floor: int, size
             make_partition(replace(spec, floor=named), balanced(size, 1), 0)
 
 
-def test_centralised_and_iid_by_hand() -> None:
+def test_centralized_and_iid_by_hand() -> None:
     made = balanced(10, 3)
-    whole = make_partition(Centralised("centralised"), made, 0)
+    whole = make_partition(Centralized("centralized"), made, 0)
     assert [len(whole.train[0]), len(whole.test[0])] == [100, 30]
     sizes = [len(rows) for rows in make_partition(Iid("iid", 7), made, 0).train]
     assert sorted(sizes) == [14] * 5 + [15] * 2

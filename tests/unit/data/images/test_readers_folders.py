@@ -16,14 +16,14 @@ from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 
 RANDOM = np.random.default_rng(0)
-COLOUR = RANDOM.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
+COLOR = RANDOM.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
 CLASSES = ["wolf", "ape", "cow"]
 
 
 @pytest.fixture
 def files(write) -> dict[str, bytes]:
     """Two images of each class, the classes' order not the alphabet's."""
-    return {f"train/{CLASSES[i // 2]}/{'ab'[i % 2]}.png": write.png(COLOUR[i]) for i in range(6)}
+    return {f"train/{CLASSES[i // 2]}/{'ab'[i % 2]}.png": write.png(COLOR[i]) for i in range(6)}
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_read_folders_reads_trees_and_zips(write, load, tmp_path: Path, files: d
     write.zipped(tmp_path / "deep" / "Set.ZIP", {f"some/{name}": data for name, data in files.items()})
     write.zipped(tmp_path / "flat.zip", {name.removeprefix("train/"): data for name, data in files.items()})
     pixels, labels = together(load(entry))
-    order = np.argsort(COLOUR.sum((1, 2, 3), dtype=int))
-    np.testing.assert_array_equal(pixels, COLOUR.transpose(0, 3, 1, 2)[order])
+    order = np.argsort(COLOR.sum((1, 2, 3), dtype=int))
+    np.testing.assert_array_equal(pixels, COLOR.transpose(0, 3, 1, 2)[order])
     assert labels.tolist() == [i // 2 for i in order]
 
 
@@ -83,7 +83,7 @@ def test_read_folders_refuses_trees(write, load, tmp_path: Path, files, entry: s
 def test_read_folders_refuses_files(write, load, tmp_path: Path, files, name: str) -> None:
     contents = {
         "text.txt": b"x", "z.png": files["train/wolf/a.png"][:60], "z.jpg": b"GIF89a",
-        "x.png": write.png(COLOUR[0, :, :, 0].astype(np.uint16)), "w.png": huge_png(),
+        "x.png": write.png(COLOR[0, :, :, 0].astype(np.uint16)), "w.png": huge_png(),
     }  # fmt: skip
     write.tree(tmp_path, files | {f"train/cow/{name}": contents[name]})
     with pytest.raises(
@@ -143,7 +143,7 @@ def test_read_folders_refuses_many_or_duplicate_zip_names(write, load, tmp_path:
 
 
 def test_read_folders_refuses_understated_member_sizes(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
-    path = write.zipped(tmp_path / "x.zip", files | {"train/cow/z.png": write.png(COLOUR[0])})
+    path = write.zipped(tmp_path / "x.zip", files | {"train/cow/z.png": write.png(COLOR[0])})
     content = bytearray(path.read_bytes())
     at = content.rindex(b"train/cow/z.png") - 46 + 24  # its size in the central directory
     content[at : at + 4] = struct.pack("<I", 10)

@@ -27,7 +27,7 @@ def load(image_task, tmp_path: Path):
 
 
 def places(images) -> list[int]:
-    """The places of the fake's images, read off their grey levels."""
+    """The places of the fake's images, read off their gray levels."""
     return np.rint(images.pixels.astype(float).mean((1, 2, 3)) / 15).astype(int).tolist()
 
 
@@ -57,7 +57,7 @@ def test_read_gld23k_reads_official_test_set_without_users(load, tmp_path: Path)
 
 
 def test_decode_crops_to_the_center_and_scales() -> None:
-    """A red left, green centre and blue right third: of the centred square of 3 x 1 only green is left."""
+    """A red left, green center and blue right third: of the centered square of 3 x 1 only green is left."""
     wide = np.zeros((40, 120, 3), np.uint8)
     for third in range(3):
         wide[:, 40 * third : 40 * (third + 1), third] = 200

@@ -28,13 +28,13 @@ def settings(names: tuple[str, ...] = NAMES, **changes: Any) -> ImageSetsSetting
 
 @pytest.fixture
 def two(write, tmp_path: Path) -> Path:
-    """Twenty images of MNIST's kind and twenty of USPS's, two classes each, each image of one grey level."""
+    """Twenty images of MNIST's kind and twenty of USPS's, two classes each, each image of one gray level."""
     labels = np.arange(20, dtype=np.uint8) % 2
     for name in ("mnist", "usps"):
         (tmp_path / name).mkdir()
-    grey = np.repeat(np.arange(20, dtype=np.uint8), 28 * 28).reshape(20, 28, 28)
+    gray = np.repeat(np.arange(20, dtype=np.uint8), 28 * 28).reshape(20, 28, 28)
     for part in ("train", "t10k"):
-        write.idx(tmp_path / f"mnist/{part}-images-idx3-ubyte.gz", grey)
+        write.idx(tmp_path / f"mnist/{part}-images-idx3-ubyte.gz", gray)
         write.idx(tmp_path / f"mnist/{part}-labels-idx1-ubyte.gz", labels)
     write.usps(tmp_path / "usps/zip.test.gz", labels.tolist(), np.repeat(np.linspace(-1, 1, 20)[:, None], 256, 1))
     return tmp_path

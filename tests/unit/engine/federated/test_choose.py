@@ -9,7 +9,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import HardwareSettings, groups
 from knot_runner.engine.federated import choose
 from tests.golden.messages import refuses
-from tests.unit.engine.federated.cases import GREY, LINEAR, MODELS, images
+from tests.unit.engine.federated.cases import GRAY, LINEAR, MODELS, images
 from tests.unit.models.tapped import NETWORKS
 
 pytestmark = pytest.mark.machine
@@ -27,7 +27,7 @@ def test_make_engine_auto_picks_stacked_for_package_networks(networks, wanted, m
     monkeypatch.setattr(choose, "load", lambda name: lambda inputs: made.append((name, inputs.networks)))
     first, *others = networks
     hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine="auto")
-    choose.make_engine(hardware, first, images(GREY), images(GREY, 40, 1), others=others)
+    choose.make_engine(hardware, first, images(GRAY), images(GRAY, 40, 1), others=others)
     assert made == [(f"knot_runner.engine.federated.choose:make_{wanted}", networks)]
 
 
@@ -39,7 +39,7 @@ def test_make_engine_refuses_engines_unfit_for_device(engine, precision, monkeyp
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
     hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine=engine, precision=precision)
     with refuses():
-        choose.make_engine(hardware, LINEAR, images(GREY), images(GREY, 40, 1))
+        choose.make_engine(hardware, LINEAR, images(GRAY), images(GRAY, 40, 1))
 
 
 def test_compose_all_refuses_native_engine_without_its_folder(monkeypatch):

@@ -16,7 +16,7 @@ from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.models.network import Network
-from tests.unit.engine.federated.cases import CLASSES, GREY, images
+from tests.unit.engine.federated.cases import CLASSES, GRAY, images
 
 phases = st.lists(
     st.builds(Phase, st.integers(0, 3), st.sampled_from(["all", "head", "body"])), min_size=1, max_size=3
@@ -26,7 +26,7 @@ phases = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(size=st.integers(1, 40), batch=st.integers(1, 17), phases=phases, outputs=st.integers(1, 20))
 def test_gram_trains_like_loop_at_any_size(size, batch, phases, outputs):
-    network = Network(MlpSettings("mlp", "mlp", [outputs, 6], "logits"), GREY, CLASSES)
+    network = Network(MlpSettings("mlp", "mlp", [outputs, 6], "logits"), GRAY, CLASSES)
     request = _request(network, size, Recipe(phases, batch, False, 0.01), torch.float64)
     request = replace(request, objective=Objective(cross_entropy, {"temperature": 0.5}))
     with _always():
@@ -42,7 +42,7 @@ def _always():
 
 
 def _data():
-    return images(GREY), images(GREY, 40, 1)
+    return images(GRAY), images(GRAY, 40, 1)
 
 
 def _request(network, size, recipe, dtype):

@@ -37,7 +37,7 @@ def test_lean_logits_keeps_recent_images_within_its_limit(monkeypatch):
     engine.logits([Inference(ClientModel(weights, buffers), rows[:7])])
     kept = list(client._recent.values())
     engine.logits([asked[5]])
-    assert len(kept) == 2 and list(client._recent.values())[-1] is kept[0]  # not normalised again, and now the last
+    assert len(kept) == 2 and list(client._recent.values())[-1] is kept[0]  # not normalized again, and now the last
 
 
 def asked_of_many(network, body=""):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.engine.examples import augmented_images, normalised
+from knot_runner.engine.examples import augmented_images, normalized
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.recipe import Phase
@@ -77,11 +77,11 @@ def test_augmentation_against_a_loop_over_pixels(shape):
     assert augmented_images(pictures, None, None) is pictures
 
 
-def test_bytes_and_fractions_are_normalised_alike():
+def test_bytes_and_fractions_are_normalized_alike():
     whole, parts = images((3, 8, 8)), images((3, 8, 8), kind=torch.float64)
     rows = torch.tensor([3, 0, 79, 3])
-    found = normalised(whole, rows, torch.float64)
-    assert torch.allclose(found, normalised(parts, rows, torch.float64), rtol=0, atol=1e-6)
+    found = normalized(whole, rows, torch.float64)
+    assert torch.allclose(found, normalized(parts, rows, torch.float64), rtol=0, atol=1e-6)
     by_hand = (whole.pixels[0, 2, 4, 5].item() / 255 - whole.mean[2].item()) / whole.std[2].item()
     assert found[1, 2, 4, 5].item() == pytest.approx(by_hand, abs=1e-6)
 

@@ -78,7 +78,7 @@ def test_own_objective_matches_step_by_hand(engine):
 def test_distillation_of_image_models(engine, loss):
     network = MODELS["mlp"]
     settings = {
-        "loss": loss, "weighting": "U", "normalise": False, "student_temperature": 1.0, "teacher_temperature": 2.0,
+        "loss": loss, "weighting": "U", "normalize": False, "student_temperature": 1.0, "teacher_temperature": 2.0,
         "teachers": ["a", "b"], "shares": [0.5, 0.5], "biases": None, "points": np.eye(CLASSES).tolist(),
     }  # fmt: skip
     requests = list(asked(network, "plain", Objective(distillation, settings), ("a", "b")))

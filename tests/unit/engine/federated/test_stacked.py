@@ -37,7 +37,7 @@ def test_stack_changes_no_bit_in_float64(model):
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn", "resnet_group"])
-def test_stacked_float32_ignores_neighbours_at_fixed_stack(model):
+def test_stacked_float32_ignores_neighbors_at_fixed_stack(model):
     requests = cohort(MODELS[model], RECIPES["everything"], torch.float32, sizes=SIZES)
     engine = stacked(MODELS[model], torch.float32, stack=4)
     together = engine.train(requests)
@@ -73,7 +73,7 @@ def _fewer_epochs():
 
 def _not_plain():
     first, second, *others = cohort(MODELS["mlp"], RECIPES["plain"])
-    return [first, replace(second, recipe=replace(second.recipe, optimiser="adamw", lr=0.01)), *others]
+    return [first, replace(second, recipe=replace(second.recipe, optimizer="adamw", lr=0.01)), *others]
 
 
 STRUCTURES = ["plain", "head_body", "momentum", "control"]

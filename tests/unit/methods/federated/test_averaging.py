@@ -1,4 +1,4 @@
-"""FedAvg, FedProx, server optimisers: folds against sums written out by hand."""
+"""FedAvg, FedProx, server optimizers: folds against sums written out by hand."""
 
 import numpy as np
 import pytest
@@ -64,9 +64,9 @@ def test_federation_cluster_limits_participants_and_keeps_numbers(world):
     assert world.with_training(participants=0.5).federation.cluster([4, 1]).participants == 1
 
 
-@pytest.mark.parametrize("optimiser", ["none", "momentum", "adam"])
-def test_server_optimisers_follow_their_formulas(world, optimiser):
-    hp = settings(server=ServerSettings(optimiser, 0.5, 0.9, 0.99, 1e-2), aggregation="uniform")
+@pytest.mark.parametrize("optimizer", ["none", "momentum", "adam"])
+def test_server_optimizers_follow_their_formulas(world, optimizer):
+    hp = settings(server=ServerSettings(optimizer, 0.5, 0.9, 0.99, 1e-2), aggregation="uniform")
     w = world.federation.model.weights
     vectors = [w + 0.1, w - 0.3 * w]
     state = METHODS["fedavg"].init(hp, world.federation)
@@ -76,9 +76,9 @@ def test_server_optimisers_follow_their_formulas(world, optimiser):
         pairs = zip(requests, vectors, strict=True)
         trained = [Trained(r.client, v, w.new_empty(0), 1, 0.0, 0, 0, finite=True) for r, v in pairs]
         delta = (vectors[0] + vectors[1]) / 2 - state["weights"]
-        if optimiser == "none":
+        if optimizer == "none":
             expected = state["weights"] + 0.5 * delta
-        elif optimiser == "momentum":
+        elif optimizer == "momentum":
             velocity = 0.9 * velocity + delta
             expected = state["weights"] + 0.5 * velocity
         else:

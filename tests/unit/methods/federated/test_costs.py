@@ -13,7 +13,7 @@ from knot_runner.methods.contract import METHODS, Method, RoundWork, Traffic
 from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.per_cluster import per_cluster
 from knot_runner.methods.federation import with_server
-from tests.feddf_runs import distil
+from tests.feddf_runs import distill
 from tests.unit.methods.federated.worlds import CLASSES, SIZES, World, make_world, rounds_of, settings
 
 #: Of the model with a hidden layer of 5: 4 pixels, 3 classes; weights and biases, 8 bytes each (float64).
@@ -99,7 +99,7 @@ def test_round_costs_count_running_statistics_only_when_averaged(batchnorm, sent
 
 
 def test_feddf_costs_add_server_flops_to_fedavg():
-    played = Played(settings(distil=distil(epochs=3, after=1)), rounds=2)
+    played = Played(settings(distill=distill(epochs=3, after=1)), rounds=2)
     first, second = played.costs
     assert first["bytes_up"] == second["bytes_up"] == second["bytes_down"] == 3 * (BODY + HEAD) * SIZE
     assert first["server_flops"] == 0
@@ -110,21 +110,21 @@ def test_feddf_costs_add_server_flops_to_fedavg():
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_round_costs_count_heads_sent_for_distillation(algorithm):
     spec = {"head_epochs": 1} if algorithm == "fedrep" else {}
-    costs = Played(settings(algorithm, distil=distil(ensemble="logits"), **spec), participants=2).costs[0]
+    costs = Played(settings(algorithm, distill=distill(ensemble="logits"), **spec), participants=2).costs[0]
     assert (costs["bytes_down"], costs["bytes_up"]) == (2 * BODY * SIZE, 2 * (BODY + HEAD) * SIZE)
     assert costs["server_flops"] > 0
 
 
 def test_server_flops_include_biases_on_random_examples():
-    played = Played(settings(distil=distil(weighting="E", epochs=1)))
+    played = Played(settings(distill=distill(weighting="E", epochs=1)))
     assert played.costs[0]["server_flops"] == F * (3 * (len(TRANSFER) + len(RANDOM)) + 3 * len(TRANSFER))
 
 
 @pytest.mark.parametrize(("ensemble", "told"), [("logits", 1), ("each", 2)])
 @pytest.mark.parametrize(("weighting", "biases"), [("A", 0), ("E", 1)])
 def test_fedmd_costs_count_logits_up_and_down(ensemble, told, weighting, biases):
-    spec = distil(ensemble=ensemble, weighting=weighting, steps=3, batch=4)
-    played = Played(settings("fedmd", distil=spec))
+    spec = distill(ensemble=ensemble, weighting=weighting, steps=3, batch=4)
+    played = Played(settings("fedmd", distill=spec))
     (costs,), work = played.costs, played.works[0]
     rows = len(work.inferences[0].rows)
     assert 0 < rows <= 12 and len(work.inferences) == 3 * (1 + biases)
@@ -137,7 +137,7 @@ def test_fedmd_costs_count_logits_up_and_down(ensemble, told, weighting, biases)
 
 
 def test_fedmd_sends_nothing_without_distillation():
-    costs = Played(settings("fedmd", distil=distil(after=1))).costs[0]
+    costs = Played(settings("fedmd", distill=distill(after=1))).costs[0]
     assert (costs["bytes_up"], costs["bytes_down"]) == (0, 0)
 
 
@@ -173,8 +173,8 @@ def test_feddistill_costs_exclude_labels_nobody_else_sent():
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "feddf", "fedmd"])
 def test_clusters_cost_what_each_costs_by_itself(algorithm):
     members = [[0, 3, 4], [1, 2]]
-    spec = distil() if algorithm in ("feddf", "fedmd") else None
-    hp = settings("fedavg" if algorithm == "feddf" else algorithm, distil=spec)
+    spec = distill() if algorithm in ("feddf", "fedmd") else None
+    hp = settings("fedavg" if algorithm == "feddf" else algorithm, distill=spec)
     method = METHODS[hp.algorithm]
     everyone = Played(hp).federation
     together = Played(hp, method=per_cluster(method, [everyone.cluster(own) for own in members]))

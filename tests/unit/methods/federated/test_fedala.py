@@ -21,7 +21,7 @@ def fedala(layers=1, share=1.0, rate=50.0, threshold=1e-3, window=4, max_epochs=
     return settings("fedala", **own, max_epochs=max_epochs, deployed=deployed, **changes)
 
 
-def learnt(mix, v, w, x, y, hp, passes):
+def learned(mix, v, w, x, y, hp, passes):
     """W after gradient steps on all examples, and their number; ``passes``: at most."""
     losses = []
     while len(losses) < passes:
@@ -35,7 +35,7 @@ def learnt(mix, v, w, x, y, hp, passes):
 
 
 @pytest.mark.parametrize("max_epochs", [3, 100])
-def test_fedala_clients_train_from_learnt_mix(linear, max_epochs):
+def test_fedala_clients_train_from_learned_mix(linear, max_epochs):
     world = linear.with_training(epochs=3, batch=24, participants=5, small_clients="allow", lr=1.0)
     hp = fedala(max_epochs=max_epochs, aggregation="uniform")
     state, seen = play(world, hp, FEDALA, 4)
@@ -48,7 +48,7 @@ def test_fedala_clients_train_from_learnt_mix(linear, max_epochs):
             if client in own:
                 first = client not in mixes
                 last = torch.ones_like(w) if first else mixes[client]
-                mixes[client], took = learnt(last, own[client], w, x, y, hp, max_epochs if first else 1)
+                mixes[client], took = learned(last, own[client], w, x, y, hp, max_epochs if first else 1)
                 start = own[client] + (w - own[client]) * mixes[client]
                 passes.append(took)
             own[client] = descend(start, x, y, 1.0, 3)

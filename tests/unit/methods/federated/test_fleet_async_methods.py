@@ -11,7 +11,7 @@ from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated import fedgen
 from knot_runner.methods.federated.fedgen import Head
 from knot_runner.methods.federated.versions import as_begun, version_entries
-from tests.feddf_runs import distil
+from tests.feddf_runs import distill
 from tests.oracles.methods.test_fedgen import by_hand
 from tests.unit.methods.federated.fleets import Played, fleet_of
 from tests.unit.methods.federated.plain import examples, gradient
@@ -21,7 +21,7 @@ from tests.unit.methods.federated.worlds import CLASSES, SIZES, settings
 WHOLE = {"batch": 24, "small_clients": "allow"}
 #: Client and version of each server step, where clients take 1, 2.6 and 10 s and every update makes a step.
 BEGUN = [(0, 0), (0, 1), (1, 0), (0, 2), (0, 4), (0, 5), (1, 3), (0, 6)]
-CONSENSUS = {"distil": distil(ensemble="logits", optimiser="sgd", lr=0.5)}
+CONSENSUS = {"distill": distill(ensemble="logits", optimizer="sgd", lr=0.5)}
 #: name -> (algorithm, settings, hidden layers)
 CASES = {
     "scaffold": ("scaffold", {}, ()),
@@ -168,7 +168,7 @@ def test_async_fedgen_trains_clients_on_sent_generator(spread):
             torch.testing.assert_close(played.states[place][name], tensor, rtol=0, atol=1e-9)
 
 
-def test_async_feddf_distils_from_buffered_clients(spread):
+def test_async_feddf_distills_from_buffered_clients(spread):
     """Its teachers are their models as they arrived, its student is the averaged one, and that is what clients get."""
     played = Played(buffered(2), members=range(5), participants=4, changes=CONSENSUS, rounds=8)
     assert max(played.column("staleness")) > 1

@@ -9,7 +9,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.methods.federation import with_server
-from tests.feddf_runs import TRANSFER, distil
+from tests.feddf_runs import TRANSFER, distill
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.worlds import World, rounds_of, settings
 
@@ -84,13 +84,13 @@ def test_fedper_last_round_trains_all_heads_alone(deep):
 def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
     """The averaged model learns the mean of what they say; the next round begins with its body, and heads stay."""
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
-    hp, head = settings(algorithm, distil=distil(ensemble="logits")), federation.layout.mask("head")
+    hp, head = settings(algorithm, distill=distill(ensemble="logits")), federation.layout.mask("head")
     for one in rounds_of(World(federation, deep.engine), hp, 2):
         _, _, (request,) = one.asked
         asked = [federation.inference(result.client, result.model, TRANSFER, "train") for result in one.trained]
         told = torch.stack(deep.engine.logits(asked)).mean(0)
         torch.testing.assert_close(request.inputs[ENSEMBLE], told, rtol=1e-6, atol=1e-7)
-        assert torch.equal(request.start.weights, one.folded["weights"]) and one.said["distil_steps"] > 0
+        assert torch.equal(request.start.weights, one.folded["weights"]) and one.said["distill_steps"] > 0
         assert not torch.equal(one.after["weights"][~head], one.folded["weights"][~head])
         for result in one.trained:
             model = METHODS[algorithm].deployed(hp, one.after, federation, result.client).weights
@@ -100,7 +100,7 @@ def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
 
 def test_fedper_last_head_round_skips_distillation(deep):
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
-    hp = settings("fedper", distil=distil(ensemble="logits"), final_head_epochs=1)
+    hp = settings("fedper", distill=distill(ensemble="logits"), final_head_epochs=1)
     (one,) = rounds_of(World(federation, deep.engine), hp, first=4)
     assert one.said == {} and torch.equal(one.after["weights"], one.folded["weights"])
 

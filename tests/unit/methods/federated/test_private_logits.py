@@ -11,7 +11,7 @@ from knot_runner.methods.federated.feddistill import others_means, private_label
 from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean_logits
 from knot_runner.methods.federation import with_server
-from tests.feddf_runs import TRANSFER, distil
+from tests.feddf_runs import TRANSFER, distill
 from tests.unit.methods.federated.worlds import CLASSES, World, make_world, rounds_of, settings
 
 BOUND, EXPECTED = 0.4, 4
@@ -51,8 +51,8 @@ def clipped_mean(engine, trained, rows, bound=BOUND):
 
 def test_private_feddf_server_learns_clipped_mean_alone():
     federation, engine = private()
-    spec = distil(ensemble="logits")
-    _, after, row, trained, (request,) = one_round("fedavg", federation, engine, distil=spec)
+    spec = distill(ensemble="logits")
+    _, after, row, trained, (request,) = one_round("fedavg", federation, engine, distill=spec)
     wanted, norms = clipped_mean(engine, trained, TRANSFER)
     limit = BOUND * math.sqrt(len(TRANSFER))
     assert min(norms) < limit < max(norms)  # some were clipped, some were not
@@ -67,8 +67,8 @@ def test_private_feddf_without_clipping_and_noise_equals_feddf():
     for plain in (False, True):
         federation, engine = private(chosen=(0, 1, 2, 4), clip_norm=None, clip_logits=0.01)
         federation = dataclasses.replace(federation, privacy=None) if plain else federation
-        spec = distil(ensemble="logits", steps=9, optimiser="sgd", lr=0.5)
-        _, after, row, _, _ = one_round("fedavg", federation, engine, distil=spec)
+        spec = distill(ensemble="logits", steps=9, optimizer="sgd", lr=0.5)
+        _, after, row, _, _ = one_round("fedavg", federation, engine, distill=spec)
         assert ("logits_clipped" in row) != plain
         found.append(after["weights"])
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)
@@ -108,34 +108,36 @@ def test_private_label_means_noise_differs_from_logits_noise():
 def test_private_feddf_distills_a_round_without_participants():
     """From noise; if it were not, that nobody came could be seen."""
     federation, engine = private(chosen=(), noise_multiplier=1.0)
-    folded, after, row, trained, (request,) = one_round("fedavg", federation, engine, distil=distil(ensemble="logits"))
-    assert trained == [] and "logits_clipped" not in row and row["distil_steps"] > 0
+    folded, after, row, trained, (request,) = one_round(
+        "fedavg", federation, engine, distill=distill(ensemble="logits")
+    )
+    assert trained == [] and "logits_clipped" not in row and row["distill_steps"] > 0
     assert not torch.equal(after["weights"], folded["weights"])
     assert torch.equal(request.inputs[ENSEMBLE], private_mean_logits(federation, 0, len(TRANSFER), []))
 
 
 def test_private_feddf_skips_logits_without_distillation():
     federation, engine = private(noise_multiplier=1.0)
-    folded, after, row, _, seen = one_round("fedavg", federation, engine, distil=distil(ensemble="logits", after=1))
+    folded, after, row, _, seen = one_round("fedavg", federation, engine, distill=distill(ensemble="logits", after=1))
     assert row == {} and seen == [] and torch.equal(after["weights"], folded["weights"])
 
 
 def test_fedmd_clients_fit_the_clipped_mean():
     federation, engine = private()
-    _, after, row, trained, seen = one_round("fedmd", federation, engine, distil=distil(ensemble="logits"))
+    _, after, row, trained, seen = one_round("fedmd", federation, engine, distill=distill(ensemble="logits"))
     wanted, norms = clipped_mean(engine, trained, TRANSFER)
     assert [request.client for request in seen] == [0, 1, 2, 3, 4]
     for request in seen:
         torch.testing.assert_close(request.inputs[ENSEMBLE], wanted, rtol=1e-12, atol=1e-14)
     limit = BOUND * math.sqrt(len(TRANSFER))
     assert row["update_norms"] == pytest.approx(norms, rel=1e-12)
-    assert row["clipped"] == sum(norm > limit for norm in norms) / 5 and row["distil_steps"] > 0
+    assert row["clipped"] == sum(norm > limit for norm in norms) / 5 and row["distill_steps"] > 0
     assert not torch.equal(after["client/0/weights"], trained[0].weights)
 
 
 def test_fedmd_without_participants_changes_nothing():
     federation, engine = private(chosen=(), noise_multiplier=1.0)
-    _, after, row, _, seen = one_round("fedmd", federation, engine, distil=distil(ensemble="logits"))
+    _, after, row, _, seen = one_round("fedmd", federation, engine, distill=distill(ensemble="logits"))
     assert after == {} and seen == [] and row == {"update_norms": []}
 
 
@@ -188,8 +190,8 @@ def test_private_label_means_marks_absent_labels_unknown():
                              "buffers": federation.model.buffers}, federation, 0))  # fmt: skip
     shared, _ = private_label_means(federation, 0, [result], [1e-3 * logits])
     assert shared["label_counts/all"].tolist() == [1.0, 1.0, 0.0]
-    centred = 1e-3 * (logits - logits.mean(1, keepdim=True))
-    torch.testing.assert_close(shared["label_logits/all"][1], centred[:3].mean(0), rtol=1e-12, atol=1e-16)
+    centered = 1e-3 * (logits - logits.mean(1, keepdim=True))
+    torch.testing.assert_close(shared["label_logits/all"][1], centered[:3].mean(0), rtol=1e-12, atol=1e-16)
     assert shared["label_logits/all"][2].abs().max() == 0
 
 

@@ -104,7 +104,7 @@ def test_federation_drawn_follows_privacy_sampling(linear):
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedper", "fedrep", "scaffold"])
 @pytest.mark.parametrize("server", ["none", "momentum", "adam"])
 def test_unclipped_noiseless_private_round_equals_uniform_mean(deep, algorithm, server):
-    changes = {"server": dataclasses.replace(SERVER, optimiser=server, lr=0.5)}
+    changes = {"server": dataclasses.replace(SERVER, optimizer=server, lr=0.5)}
     plain, _, _ = played(deep.with_training(participants=5), algorithm, **changes)
     state, rows, _ = played(private(deep, privacy()), algorithm, **changes)
     assert plain.keys() == state.keys()
@@ -151,11 +151,11 @@ def test_private_empty_round_noises_global_model_alone(deep, algorithm):
     assert row == {"update_norms": []} and after.keys() == state.keys()
 
 
-def test_noise_goes_through_the_server_optimiser(linear):
+def test_noise_goes_through_the_server_optimizer(linear):
     """One round of FedAdam by hand, from the noisy mean."""
     spec = privacy(clip_norm=0.1, noise_multiplier=0.5)
     world = private(linear, spec)
-    adam = dataclasses.replace(SERVER, optimiser="adam", lr=0.1)
+    adam = dataclasses.replace(SERVER, optimizer="adam", lr=0.1)
     state, _, (requests,) = played(world, rounds=1, server=adam)
     mean, _ = private_mean(spec, 3, 0, requests[0].start.weights, world.engine.train(requests))
     delta = mean - requests[0].start.weights

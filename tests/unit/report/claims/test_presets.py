@@ -62,7 +62,7 @@ def test_paper_effects_of_chilling_match_tables(name):
     table = paper_tables.read_printed(name)
     cases = {
         "femnist": "FEMNIST-DNN", "cifar10": "CIFAR10-CNN", "cifar100": "CIFAR100-ResNet18", "iid": "federated iid",
-        "centralised": "centralised iid", "['dirichlet', 'dirichlet_clients']": "federated non-iid",
+        "centralized": "centralized iid", "['dirichlet', 'dirichlet_clients']": "federated non-iid",
     }  # fmt: skip
     for claim in CLAIMED[name]:
         if claim.paper is None:

@@ -166,7 +166,7 @@ def test_foreign_and_damaged_folders_are_named(grid):
     pipe = begun(grid, seed=20)
     os.mkfifo(pipe / "result.json")
     (grid / "tables").mkdir()
-    (grid / "artefacts" / "vectors" / "00").mkdir(parents=True)
+    (grid / "artifacts" / "vectors" / "00").mkdir(parents=True)
     sheet = ask(grid)
     assert column(sheet, 1) == [3, 3, 3]
     assert "folders that are not runs: a/b/c (no config.yaml)" in text(sheet) and "1 more" in text(sheet)

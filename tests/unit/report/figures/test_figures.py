@@ -89,11 +89,11 @@ def test_by_name_shortens_labels_unless_ambiguous(factory, runs, names):
 def test_foot_centers_arcs_of_equal_confidence():
     share = np.array([0.4, 0.1, 0.3, 0.15, 0.05])
     chosen = face(share)
-    centre = foot(share, chosen)
-    assert chosen == [0, 2, 4] and centre.sum() == pytest.approx(1)
+    center = foot(share, chosen)
+    assert chosen == [0, 2, 4] and center.sum() == pytest.approx(1)
     angles = np.linspace(0, 6, 7)
     one, other = np.array([1, -1, 0]) / np.sqrt(2), np.array([1, 1, -2]) / np.sqrt(6)
-    circle = centre + 0.1 * (np.outer(np.cos(angles), one) + np.outer(np.sin(angles), other))
+    circle = center + 0.1 * (np.outer(np.cos(angles), one) + np.outer(np.sin(angles), other))
     whole = np.zeros((7, 5))
     whole[:, chosen] = circle
     distance = np.linalg.norm(whole - share, axis=1)
@@ -158,7 +158,7 @@ def test_support_reports_purity_per_setting(factory, tmp_path):
         for seed in (0, 1)
     ]
     semantic, onehot = FIGURES["support"](jobs, tmp_path / "figure.png")
-    assert semantic.startswith("support=semantic (seeds 0, 1): 10-neighbour purity 1.00±0.00 (chance 0.19)")
+    assert semantic.startswith("support=semantic (seeds 0, 1): 10-neighbor purity 1.00±0.00 (chance 0.19)")
     assert onehot.startswith("support=onehot (seeds 0, 1)")
 
 

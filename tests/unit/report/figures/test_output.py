@@ -107,7 +107,7 @@ def test_invalid_option_of_plot_is_refused(flag, capsys):
 
 @dataclass
 class Result:
-    personalisation: SimpleNamespace
+    personalization: SimpleNamespace
 
 
 @pytest.mark.parametrize("width", [None, 3.35])

@@ -50,9 +50,9 @@ def test_partition_in_numbers(tmp_path):
 def test_larger_share_is_darker(tmp_path):
     """Client 0 has class 0 alone: of the map's four quarters the upper left is the darkest, the upper right white."""
     draw_partition(np.array([[8, 0], [4, 4]]), ["a", "b"], ["x", "y"], tmp_path / "p.png", "t")
-    grey = read(tmp_path / "p.png").mean(2)
-    height, width = grey.shape
-    upper, lower = grey[int(0.3 * height)], grey[int(0.6 * height)]
+    gray = read(tmp_path / "p.png").mean(2)
+    height, width = gray.shape
+    upper, lower = gray[int(0.3 * height)], gray[int(0.6 * height)]
     left, right = int(0.2 * width), int(0.55 * width)
     assert upper[left] < lower[left] < upper[right]
     assert lower[left] == pytest.approx(lower[right], abs=0.01)

@@ -84,7 +84,7 @@ def finished(jobs, factory):
 
 def facts(seed, torch="2.13.0"):
     versions = {"knot_runner": "0.1.0", "torch": torch, "python": "3.11.7"}
-    seconds = {"total": 10.0 + seed, "stages": {"local MELD": 100.0 + seed, "distil student": 7.5}}
+    seconds = {"total": 10.0 + seed, "stages": {"local MELD": 100.0 + seed, "distill student": 7.5}}
     return {"versions": versions, "device": "cpu", "threads": 1, "seconds": seconds}
 
 

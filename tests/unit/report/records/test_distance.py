@@ -36,7 +36,7 @@ def test_distance_summary_of_other_runs():
 def test_matrix_summary_shows_few_sets_as_grid():
     text = summary(matrix_result(notes=["set 9: left out"]))
     assert "set 2" in text and "4.0" in text and "set 9: left out" in text
-    line = "exact optimal transport, centralised; 3 pairs of 3 data sets, 50 samples each; 1.5 s"
+    line = "exact optimal transport, centralized; 3 pairs of 3 data sets, 50 samples each; 1.5 s"
     assert line in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
 

@@ -120,12 +120,12 @@ def test_cases_are_told_by_their_settings(federated):
 def test_table_2_tells_partitions_apart(federated):
     jobs = [
         federated.made(t, [0.5], task="cifar10", model=CNN, partition=kind, label=f"partition={kind}")
-        for kind in ("dirichlet", "iid", "centralised")
+        for kind in ("dirichlet", "iid", "centralized")
         for t in (1.0, 0.5)
     ]
     table = build(jobs, ["accuracy", "loss"], "chill/table2")
     blocks = list(dict.fromkeys(group.block for group in table.groups))
-    assert blocks == ["centralised iid", "federated iid", "federated non-iid"]
+    assert blocks == ["centralized iid", "federated iid", "federated non-iid"]
     assert table.heads == ("T",)  # the partition is the case, not a setting of the row
     assert cell(table, ("0.5",), "loss", "federated iid").paper == 1.32
 

@@ -1,0 +1,139 @@
+"""Images of another data set than the task's, without their labels: the transfer set of a distillation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from knot_runner.config.settings import ImageTaskSettings
+from knot_runner.config.settings.tasks.images import UNLABELED, UNLABELED_FORMAT, transfer_keys
+from knot_runner.data.checksums import DataFolder
+from knot_runner.data.hub import read_hub_images
+from knot_runner.data.images.decoding import decode
+from knot_runner.data.images.digits import read_digits, scale
+from knot_runner.data.images.folders import check_image_file
+from knot_runner.data.images.load import IMAGE_READERS, open_source
+from knot_runner.data.images.views import GRAY_WEIGHTS
+from knot_runner.data.tasks import Images, ImageTask
+from knot_runner.provenance.fingerprints import Opened, is_hidden
+from knot_runner.util.errors import UserError
+
+#: Images that are converted at once, so that their float64 copies are small.
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class UnlabeledImages:
+    """Training images of the data set ``name``, in file order, every label -1; ``files``: what was read of them."""
+
+    name: str
+    images: Images
+    files: list[Opened] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
+    """The training images of ``settings.source``, ``settings.limit`` of them (drawn by ``cut_seed``).
+
+    Labels are hidden before anything is drawn, so none decides what is read. Raises :class:`UserError` naming the key
+    below ``transfer`` or the file.
+    """
+    try:
+        pixels, files, notes = _pixels(settings, data_root)
+    except UserError as problem:  # readers know the keys of a task
+        raise UserError(transfer_keys(str(problem))) from None
+    count = len(pixels)
+    if settings.limit is not None and settings.limit > count:
+        raise UserError(
+            f"{settings.limit} images are asked for, but {settings.name} has {count}; at most {count}, "
+            "or null for all, is right",
+            "transfer.limit",
+        )
+    if settings.limit is not None:
+        chosen = np.random.default_rng(settings.cut_seed).permutation(count)[: settings.limit]
+        pixels = pixels[np.sort(chosen)]
+    labels = np.full(len(pixels), UNLABELED, dtype=np.int64)
+    return UnlabeledImages(settings.name, Images(pixels, labels), files, notes)
+
+
+def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
+    """``task`` with ``other`` as its transfer set, in the shape and type of its own images. Raises
+    :class:`UserError`."""
+    images = fit_images(other.images, task.train.pixels)
+    note = f"transfer={other.name}: {len(images)} images of another data set are the transfer set"
+    shapes = ["x".join(map(str, one.pixels.shape[1:])) for one in (other.images, images)]
+    if shapes[0] != shapes[1]:
+        note += f", scaled from {shapes[0]} to {shapes[1]}"
+    files = {file.path: file for file in (*task.files, *other.files)}
+    notes = [*task.notes, *other.notes, note]
+    return replace(task, transfer=images, notes=notes, files=list(files.values()))
+
+
+def fit_images(images: Images, like: np.ndarray) -> Images:
+    """``images`` in the shape and type of the pixels ``like`` [N, C, H, W] uint8 or float32: gray in all channels, or
+    gray of colors; bilinear, as in a task of several sets; uint8 rounded. Raises :class:`UserError`."""
+    channels, wanted = images.pixels.shape[1], like.shape[1]
+    if channels != wanted and {channels, wanted} != {1, 3}:
+        raise UserError(
+            f"images of {channels} channels, where task.shape has {wanted}; equal, or 1 and 3, is right",
+            "transfer.shape",
+        )
+    if images.pixels.shape[1:] == like.shape[1:] and images.pixels.dtype == like.dtype:
+        return images
+    blocks = [images.pixels[at : at + _BLOCK] for at in range(0, len(images), _BLOCK)]
+    fitted = [_fit(block, like.shape[1:]) for block in blocks]
+    if like.dtype == np.uint8:
+        fitted = [np.rint(block * 255) for block in fitted]
+    return replace(images, pixels=np.concatenate([block.astype(like.dtype) for block in fitted]))
+
+
+def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """float64 [n, *shape] in 0..1 of ``pixels`` [n, C, H, W]."""
+    found = pixels.astype(np.float64) / (255 if pixels.dtype == np.uint8 else 1)
+    if found.shape[1] == 3 and shape[0] == 1:
+        found = np.tensordot(np.array(GRAY_WEIGHTS), found, axes=(0, 1))[:, None]
+    if found.shape[2:] != tuple(shape[1:]):
+        found = scale(found.reshape(-1, *found.shape[2:]), *shape[1:]).reshape(*found.shape[:2], *shape[1:])
+    return np.broadcast_to(found, (len(found), *shape))
+
+
+def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.ndarray, list[Opened], list[str]]:
+    """All training images of the source, the files that they are from, and notes."""
+    if settings.source == "embedded":
+        note = (
+            f"{settings.name}: scikit-learn's handwritten digits, turned by 90 degrees, stand in "
+            f"(transfer.source=embedded); these numbers say nothing of {settings.name}"
+        )
+        return np.ascontiguousarray(np.rot90(read_digits(settings.shape).pixels, axes=(2, 3))), [], [note]
+    if settings.source == "hub":
+        hub = settings.hub
+        own = hub and replace(hub, splits={key: name for key, name in hub.splits.items() if key == "train"})
+        parts = read_hub_images(replace(settings, hub=own))
+        return parts.train.pixels, [], parts.notes
+    if settings.local is not None:
+        settings = replace(settings, local=replace(settings.local, test=[]))
+    if settings.local is not None and settings.local.format == UNLABELED_FORMAT:
+        folder = open_source(settings, data_root, formats=(UNLABELED_FORMAT,))
+        files = (one for entry in settings.local.train for one in _image_files(folder, entry))
+        found = [decode(str(path), data, settings.shape) for path, data in files]
+        return np.stack(found), folder.files, []
+    folder = open_source(settings, data_root)
+    parts = IMAGE_READERS[settings.local.format](folder, settings)
+    return parts.train.pixels, folder.files, parts.notes
+
+
+def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]:
+    """Path and bytes of each PNG or JPEG file in the folder ``entry``, or, where it has none, in its folders."""
+    path = folder.path(entry)
+    if not path.is_dir():
+        raise UserError("is not there, or no folder of images", path)
+    flat = any(file.is_file() and not is_hidden(file.name) for file in path.iterdir())
+    count = 0
+    for found in folder.contents(path, "*" if flat else "*/*", check_image_file):
+        count += 1
+        yield found
+    if not count:
+        raise UserError("there is no image", path)

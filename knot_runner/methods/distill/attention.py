@@ -1,0 +1,81 @@
+"""Attention transfer: the student's maps are active where the teacher's are (Zagoruyko and Komodakis 2017)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings.methods.terms import AttentionTermSettings
+from knot_runner.methods.distill.term import (
+    TERMS,
+    NamedPairs,
+    NetworkOutputs,
+    Term,
+    TermBatch,
+    TermInputs,
+    TermLoss,
+    compared_taps,
+    mean_over_teachers,
+    unit_length,
+)
+from knot_runner.util.errors import UserError
+
+
+def attention_map(maps: Tensor, p: float) -> Tensor:
+    """Normalized mean over channels of |A|^p of ``maps`` [B, channels, H, W]: [B, H W], each of length 1."""
+    return unit_length(maps.abs().pow(p).mean(1).flatten(1))
+
+
+def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
+    """Mean over positions of the squared difference of two networks' attention maps, [B]; the larger one, ``f`` or
+    ``g`` [B, channels, H, W], is pooled down first."""
+    height, width = min(f.shape[2], g.shape[2]), min(f.shape[3], g.shape[3])
+    own, other = (attention_map(pooled_to(maps, height, width), p) for maps in (f, g))
+    return (own - other).square().mean(1)
+
+
+def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
+    """Adaptive average pooling of ``maps`` [B, channels, H, W] to [B, channels, height, width]."""
+    # as products: the gradient of torch's own is not deterministic on CUDA
+    if maps.shape[2] != height:
+        maps = _window_means(maps.shape[2], height).to(maps) @ maps
+    if maps.shape[3] != width:
+        maps = maps @ _window_means(maps.shape[3], width).to(maps).T
+    return maps
+
+
+def _window_means(size: int, smaller: int) -> Tensor:
+    """Rows [smaller, size] that take means over ``smaller`` windows, which together cover ``size`` places."""
+    rows = torch.zeros(smaller, size, dtype=torch.float64)
+    for i in range(smaller):
+        first, end = i * size // smaller, -(-(i + 1) * size // smaller)
+        rows[i, first:end] = 1 / (end - first)
+    return rows
+
+
+def attention_transfer(
+    options: AttentionTermSettings,
+    pairs: NamedPairs,
+    student: NetworkOutputs,
+    teachers: list[NetworkOutputs],
+    batch: TermBatch,
+) -> Tensor:
+    """Sum over pairs of maps of :func:`attention_distance`, [B], mean over teachers."""
+    return mean_over_teachers(pairs, student, teachers, partial(attention_distance, options.p))
+
+
+def _make_at(options: AttentionTermSettings, inputs: TermInputs) -> TermLoss:
+    for own, f, other, g in compared_taps(inputs):
+        _check_map("the student's", own, f)
+        _check_map("the teacher's", other, g)
+    return partial(attention_transfer, options, inputs.pairs)
+
+
+def _check_map(whose: str, tap: str, features: Tensor) -> None:
+    if features.dim() != 4:
+        raise UserError(f"{whose} '{tap}' is a vector and has no map", "method.terms.at.taps")
+
+
+TERMS["at"] = Term(AttentionTermSettings, _make_at, taps="maps")

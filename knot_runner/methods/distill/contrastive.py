@@ -1,0 +1,118 @@
+"""Contrastive distillation: an example's two embeddings belong together, no two examples' do (CRD, Tian et al. 2020).
+
+Negatives are any other examples, not those of other classes alone, so that labels are not needed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from knot_runner.config.settings.methods.terms import CrdTermSettings
+from knot_runner.methods.distill.term import (
+    TERMS,
+    NetworkOutputs,
+    Term,
+    TermBatch,
+    TermInputs,
+    compared_taps,
+    mean_over_teachers,
+    unit_length,
+)
+from knot_runner.util.errors import UserError
+
+#: Added to the denominator of the estimated posterior, as in the authors' code.
+_FLOOR = 1e-7
+
+
+def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Generator) -> Tensor:
+    """``count`` random places of ``examples``, none its own, for each of ``positions`` [B]: [B, count]."""
+    drawn = torch.randint(examples - 1, (len(positions), count), generator=draws).to(positions.device)
+    return drawn + (drawn >= positions[:, None])
+
+
+def noise_contrast(scores: Tensor, examples: int) -> Tensor:
+    """-log h(positive) - sum over negatives of log(1 - h), [B], of ``scores`` [B, 1 + negatives], the positive first.
+
+    h = s / (s + m / n): with m negatives of n ``examples``, whether s is the positive (Gutmann and Hyvarinen 2010).
+    """
+    noise = (scores.shape[1] - 1) / examples
+    positive = scores[:, 0] / (scores[:, 0] + noise + _FLOOR)
+    negative = noise / (scores[:, 1:] + noise + _FLOOR)
+    return -positive.log() - negative.log().sum(1)
+
+
+class ContrastPair(nn.Module):
+    """Embeddings of one pair of taps, and memories [examples, dim] of the student's and the teacher's, of length 1."""
+
+    def __init__(self, options: CrdTermSettings, f: Tensor, g: Tensor, examples: int) -> None:
+        super().__init__()
+        self.options = options
+        self.negatives = min(options.negatives, examples - 1)
+        self.student_embedding = nn.Linear(f[0].numel(), options.dim)
+        self.teacher_embedding = nn.Linear(g[0].numel(), options.dim)
+        for name in ("student", "teacher"):
+            self.register_buffer(f"{name}_memory", unit_length(torch.randn(examples, options.dim)))
+            # mean of a memory's exponentials, times the number of examples, in the first batch; 0 = not seen yet
+            self.register_buffer(f"{name}_constant", torch.zeros(()))
+        self.to(f)
+
+    def forward(self, f: Tensor, g: Tensor, batch: TermBatch) -> Tensor:
+        """Loss [B] of the student's embeddings against the teacher's memory and the other way round; while training,
+        both memories then move."""
+        student = unit_length(self.student_embedding(f.flatten(1)))
+        teacher = unit_length(self.teacher_embedding(g.flatten(1)))
+        positions = batch.positions
+        negatives = draw_negatives(positions, self.negatives, len(self.student_memory), batch.draws)
+        places = torch.cat([positions[:, None], negatives], 1)
+        loss = self._contrast(student, self.teacher_memory, self.teacher_constant, places)
+        loss = loss + self._contrast(teacher, self.student_memory, self.student_constant, places)
+        if self.training:
+            self._move(self.student_memory, student, positions)
+            self._move(self.teacher_memory, teacher, positions)
+        return loss
+
+    def _contrast(self, embedded: Tensor, memory: Tensor, constant: Tensor, places: Tensor) -> Tensor:
+        # all products, then the drawn ones: less work than to collect the drawn rows; a copy, for the memory moves
+        # before the backward pass
+        products = (embedded @ memory.clone().T).gather(1, places)
+        raised = (products / self.options.tau_nce).exp()
+        # without a branch, which would wait for the device in every step
+        scale = constant.where(constant != 0, raised.detach().mean() * len(memory))
+        constant.copy_(scale)
+        return noise_contrast(raised / scale, len(memory))
+
+    @torch.no_grad()
+    def _move(self, memory: Tensor, embedded: Tensor, positions: Tensor) -> None:
+        momentum = self.options.momentum
+        memory[positions] = unit_length(momentum * memory[positions] + (1 - momentum) * embedded)
+
+
+class ContrastLoss(nn.Module):
+    """CRD [B], summed over pairs of taps, mean over teachers; a :class:`ContrastPair` for each pair of each teacher."""
+
+    def __init__(self, options: CrdTermSettings, inputs: TermInputs) -> None:
+        super().__init__()
+        self.pairs = inputs.pairs
+        self.contrasts = nn.ModuleList()
+        for _, f, _, g in compared_taps(inputs):
+            self.contrasts.append(ContrastPair(options, f, g, inputs.examples))
+
+    def forward(self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch) -> Tensor:
+        contrasts = iter(self.contrasts)
+
+        def contrast(f: Tensor, g: Tensor) -> Tensor:
+            return next(contrasts)(f, g, batch)
+
+        return mean_over_teachers(self.pairs, student, teachers, contrast)
+
+
+def _make_crd(options: CrdTermSettings, inputs: TermInputs) -> ContrastLoss:
+    if inputs.examples < 2:
+        raise UserError(
+            "the student trains on one example, there is none to tell it from", "method.terms.crd.negatives"
+        )
+    return ContrastLoss(options, inputs)
+
+
+TERMS["crd"] = Term(CrdTermSettings, _make_crd, taps="features")

@@ -1,0 +1,230 @@
+"""Distillation by loss terms: teachers train first, or students teach each other, or a student its successor.
+
+Rounds: with schedule ``offline`` 0 trains the teachers and 1 the student (without teachers 0 the student), each of
+whose phases has a round before; with ``generations`` one student each; with the others 0 trains the students. Records
+of a teacher and images made from it, if any, have rounds of their own in between. State: ``weights/<party>``,
+``phase/<number>``, ``student``, ``together``, ``records``, ``synthetic``: artifact names; ``terms``: the weight of each
+term and its first ratio to the cross-entropy; ``phases``: these of each phase; ``synthesis``: facts about the images.
+
+Phases of a student's training have a loss of their own each. FitNets' two stages (Romero et al. 2015, algorithm 1) are
+one phase on ``hint`` alone, whose gradient reaches the regressor and the student up to the guided layer, and then the
+training by ``method.terms``. What carries over is the student; its optimizer and the adapters of a phase's terms end
+with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from knot_runner.config.settings import DistillSettings, build
+from knot_runner.config.settings.methods.distill import (
+    SCHEDULE_SETTINGS,
+    GenerationsSchedule,
+    MutualSchedule,
+    OfflineSchedule,
+    PhaseSettings,
+)
+from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
+from knot_runner.engine.store import Artifact
+from knot_runner.methods.contract import Method, scored
+from knot_runner.methods.distill.learner import read_terms
+from knot_runner.methods.distill.students import PickStudent, TrainStudents
+from knot_runner.methods.distill.synthesis.images import batch_norms
+from knot_runner.methods.distill.synthesis.requests import MakeImages, ReleaseRecords
+from knot_runner.methods.distill.term import TERMS
+from knot_runner.methods.federation import Federation
+from knot_runner.models.network import Network, build_network
+from knot_runner.util.errors import UserError
+
+DistillState = dict[str, Any]
+
+
+def init(hp: DistillSettings, federation: Federation) -> DistillState:
+    """Returns the weights of teachers that are already stored, after checking that the terms fit the networks. Raises
+    :class:`UserError`."""
+    student = federation.server.network
+    teachers = [teacher.network for teacher in federation.clients]
+    if hp.schedule["kind"] != "offline":
+        teachers = [student]
+    specs = read_terms(hp.terms, student, teachers)
+    for number, phase in enumerate(phases_of(hp)):
+        read_terms(phase.terms, student, teachers, f"method.schedule.phases[{number}].terms")
+    if hp.synthesis is not None:
+        check_synthesis(hp, teachers[0])
+    if hp.schedule["kind"] == "generations" and all(spec.needs_teacher for spec in specs):
+        raise UserError("the first of schedule.kind=generations has no teacher and needs ce", "method.terms")
+    trained = [teacher for teacher in federation.clients if teacher.trained is not None]
+    return {f"weights/{teacher.name}": "/".join(teacher.trained) for teacher in trained}
+
+
+def plan(hp: DistillSettings, state: DistillState, federation: Federation, round: int) -> list[StageRequest]:
+    """Returns the training requests of this round; [] when the method has finished."""
+    schedule = build(SCHEDULE_SETTINGS[hp.schedule["kind"]], hp.schedule, "method.schedule")
+    if isinstance(schedule, GenerationsSchedule):
+        return plan_generation(hp, state, federation, round, schedule.generations) if "student" not in state else []
+    untrained = [teacher for teacher in federation.clients if f"weights/{teacher.name}" not in state]
+    if untrained:
+        return [federation.supervised(teacher, "local") for teacher in untrained]
+    if isinstance(schedule, MutualSchedule) and "together" in state and "student" not in state:
+        return [
+            PickStudent("picked", student_name(number), ref_of(state["together"]), number)
+            for number in range(schedule.students)
+        ]
+    if "student" in state:
+        return []
+    if hp.synthesis is not None and "synthetic" not in state:
+        return plan_images(hp, state, federation)
+    frozen = [(teacher.network, ref_of(state[f"weights/{teacher.name}"])) for teacher in federation.clients]
+    made = StoredPart(ref_of(state["synthetic"])) if hp.synthesis is not None else None
+    return [in_phase(hp, state, train_students(hp, federation, federation.server.name, hp.terms, frozen, made))]
+
+
+def fold(
+    hp: DistillSettings, state: DistillState, federation: Federation, round: int,
+    requests: list[StageRequest], artifacts: list[Artifact],
+) -> tuple[DistillState, dict[str, Any]]:  # fmt: skip
+    """Returns the next state and the round's log entries."""
+    state, row = dict(state), {}
+    for request, artifact in zip(requests, artifacts, strict=True):
+        name = f"{artifact.stage}/{artifact.key}"
+        if isinstance(request, ReleaseRecords | MakeImages):
+            state[request.stage] = name
+            facts = {fact: artifact.info[fact] for fact in ("images", "loss", "released") if fact in artifact.info}
+            state["synthesis"] = {"kind": hp.synthesis["kind"], **facts}
+            continue
+        if isinstance(request, TrainStudents) and request.stage != "distill":
+            state |= phase_taken(state, request, artifact)
+            continue
+        if isinstance(request, TrainStudents):
+            state["terms"], state["selected_epoch"] = artifact.info["terms"], artifact.info["best_epoch"]
+        if isinstance(request, TrainStudents) and request.schedule["kind"] == "mutual":
+            state["together"] = name
+        elif request.party == federation.server.name:
+            state["student"] = name
+        else:
+            state[f"weights/{request.party}"] = name
+        row[request.party] = artifact.info["best_score"]
+    return state, scored(row)
+
+
+def check_synthesis(hp: DistillSettings, teacher: Network) -> None:
+    """Raises :class:`UserError` where images cannot be made from ``teacher``."""
+    with torch.device("meta"):
+        model = build_network(teacher)
+    if hp.synthesis["kind"] == "statistics" and not batch_norms(model):
+        raise UserError(
+            f"are of batch normalization, and {teacher.spec.name} has none; resnet8, wrn_16_1 and vgg8 have",
+            "method.synthesis.kind=statistics",
+        )
+
+
+def plan_images(hp: DistillSettings, state: DistillState, federation: Federation) -> list[StageRequest]:
+    """Images made from the one teacher, or first the records that they are made from."""
+    (teacher,) = federation.clients
+    network, weights = teacher.network, ref_of(state[f"weights/{teacher.name}"])
+    if hp.synthesis["kind"] == "records" and "records" not in state:
+        kind = hp.synthesis["records"]
+        components = hp.synthesis["components"] if kind == "spectral" else None
+        return [ReleaseRecords("records", teacher.name, network, weights, teacher.train, kind, components)]
+    return [
+        MakeImages(
+            stage="synthetic",
+            party=federation.server.name,
+            network=network,
+            weights=weights,
+            synthesis=hp.synthesis,
+            records=ref_of(state["records"]) if "records" in state else None,
+            mean=federation.mean,
+            std=federation.std,
+            seed=federation.seed,
+        )
+    ]
+
+
+def plan_generation(
+    hp: DistillSettings, state: DistillState, federation: Federation, round: int, generations: int
+) -> list[StageRequest]:
+    """Student ``round`` of a line: the first learns from labels alone, each further one from the one before it; the
+    last is the run's student."""
+    student = federation.server
+    name = generation_name(round) if round < generations else student.name
+    if round == 0:
+        alone = {term: options for term, options in hp.terms.items() if not TERMS[term].needs_teacher}
+        return [train_students(hp, federation, name, alone, [])]
+    previous = (student.network, ref_of(state[f"weights/{generation_name(round - 1)}"]))
+    return [train_students(hp, federation, name, hp.terms, [previous])]
+
+
+def train_students(
+    hp: DistillSettings,
+    federation: Federation,
+    party: str,
+    terms: dict[str, dict[str, Any]],
+    teachers: list[tuple[Network, Ref]],
+    made: StoredPart | None = None,
+) -> TrainStudents:
+    """The request for the student ``party``, or for all that train together; with the generated examples ``made``
+    instead of real ones, these also select the epoch."""
+    student = federation.server
+    return TrainStudents(
+        stage="distill",
+        party=party,
+        network=student.network,
+        train=made or StoredPart(student.train),
+        valid=made or student.stored_valid,
+        terms=terms,
+        schedule={"kind": "offline"} if hp.schedule["kind"] in ("offline", "generations") else hp.schedule,
+        teachers=tuple(teachers),
+        points=federation.label_points,
+        auto_ratio=hp.auto_ratio,
+        training=federation.training.distill,
+        seed=federation.seed,
+        augment=federation.augment,
+        weights=federation.weights,
+        originals=student.originals.get("train") if teachers and hp.schedule["kind"] == "offline" else None,
+    )
+
+
+def student_name(number: int) -> str:
+    """Returns the name of student ``number``, from 0; the first is evaluated as the run's student."""
+    return "student" if number == 0 else f"student {number + 1}"
+
+
+def generation_name(number: int) -> str:
+    """Returns the name of a student that teaches the next one, from 0."""
+    return f"generation {number + 1}"
+
+
+DISTILL = Method(init, plan, fold)
+
+
+def phases_of(hp: DistillSettings) -> list[PhaseSettings]:
+    """Returns the phases before training by ``method.terms``; [] where there are none."""
+    schedule = build(SCHEDULE_SETTINGS[hp.schedule["kind"]], hp.schedule, "method.schedule")
+    return schedule.phases if isinstance(schedule, OfflineSchedule) else []
+
+
+def in_phase(hp: DistillSettings, state: dict[str, Any], last: TrainStudents) -> TrainStudents:
+    """The next training of the student: that of the first phase missing in ``state``, else the ``last`` one, by
+    ``method.terms``; each starts from the weights of the previous phase.
+
+    A phase's batches are in an order of its own, and its last epoch is kept: what it trains need not classify yet.
+    """
+    phases, done = phases_of(hp), len(state.get("phases", []))
+    start = ref_of(state[f"phase/{done}"]) if done else None
+    if done == len(phases):
+        return dataclasses.replace(last, start=start)
+    training = dataclasses.replace(last.training, epochs=phases[done].epochs, select="last", milestones=[])
+    stage = f"phase{done + 1}"
+    return dataclasses.replace(last, stage=stage, terms=phases[done].terms, training=training, start=start)
+
+
+def phase_taken(state: dict[str, Any], request: TrainStudents, artifact: Artifact) -> dict[str, Any]:
+    """Returns the state after a phase: its artifact's name under ``phase/<number>``, from 1, and in ``phases`` its
+    epochs and the weights of its terms."""
+    known = state.get("phases", [])
+    facts = {"epochs": request.training.epochs, "terms": artifact.info["terms"]}
+    return {f"phase/{len(known) + 1}": f"{artifact.stage}/{artifact.key}", "phases": [*known, facts]}

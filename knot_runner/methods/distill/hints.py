@@ -1,0 +1,114 @@
+"""Hints: the student's intermediate features, through a trained adapter, match the teacher's (FitNets, Romero 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from knot_runner.config.settings.methods.terms import HintTermSettings
+from knot_runner.methods.distill.term import (
+    TERMS,
+    NetworkOutputs,
+    Term,
+    TermBatch,
+    TermInputs,
+    compared_taps,
+    mean_over_teachers,
+)
+from knot_runner.util.errors import UserError
+
+
+def make_adapter(own: torch.Size, other: torch.Size, always: bool) -> nn.Module:
+    """A layer from features of shape ``own`` to shape ``other``: [B, channels, H, W] both, or [B, D] both.
+
+    Identity where the shapes are the same (unless ``always``), a linear layer for vectors, a 1x1 convolution where
+    only channels differ, a strided or a transposed one where sizes do. Raises :class:`UserError` where there is none.
+    """
+    if own[1:] == other[1:] and not always:
+        return nn.Identity()
+    if len(own) == len(other) == 2:
+        return nn.Linear(own[1], other[1])
+    sides = list(zip(own[2:], other[2:], strict=False))
+    shrinks = all(side >= wanted for side, wanted in sides)
+    grows = all(side <= wanted for side, wanted in sides)
+    if len(own) != len(other) or not (shrinks or grows):
+        shapes = ["x".join(map(str, shape[1:])) for shape in (own, other)]
+        raise UserError(
+            f"no adapter from features of the student ({shapes[0]}) to the teacher's "
+            f"({shapes[1]}); name taps of similar shapes",
+            "method.terms.hint.taps",
+        )
+    return _resizing(own[1], other[1], sides, shrinks)
+
+
+def _resizing(channels: int, wanted: int, sides: list[tuple[int, int]], shrinks: bool) -> nn.Module:
+    """A convolution to smaller or equal sides, or a transposed one to larger sides.
+
+    It has a stride where one side is a multiple of the other (3x3, stride 2 and padding 1 for a half; 4x4, stride 2 and
+    padding 1 to double), else a kernel as large as the difference requires.
+    """
+    kernels, strides, paddings = [], [], []
+    for side, other in sides:
+        larger, smaller = max(side, other), min(side, other)
+        kernel, stride, padding = larger - smaller + 1, 1, 0
+        if larger % smaller == 0:
+            stride = larger // smaller
+            padding = stride - 1 if shrinks else stride // 2
+            kernel = 2 * padding + (1 if shrinks else stride)
+        kernels.append(kernel)
+        strides.append(stride)
+        paddings.append(padding)
+    layer = nn.Conv2d if shrinks else nn.ConvTranspose2d
+    return layer(channels, wanted, tuple(kernels), tuple(strides), tuple(paddings))
+
+
+def squared_difference(f: Tensor, g: Tensor) -> Tensor:
+    """Mean over an example's elements of (f - g)^2, [B]."""
+    return (f - g).square().flatten(1).mean(1)
+
+
+def absolute_difference(f: Tensor, g: Tensor) -> Tensor:
+    """Mean over an example's elements of |f - g|, [B]."""
+    return (f - g).abs().flatten(1).mean(1)
+
+
+def channel_cross_entropy(f: Tensor, g: Tensor) -> Tensor:
+    """-sum over channels of softmax(g) log softmax(f), mean over positions, [B]; of vectors over their features."""
+    return -(g.softmax(1) * F.log_softmax(f, 1)).sum(1).flatten(1).mean(1)
+
+
+_FORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "l2": squared_difference,
+    "l1": absolute_difference,
+    "ce": channel_cross_entropy,
+}
+
+
+class HintLoss(nn.Module):
+    """Difference [B] of the adapted student's taps and the teachers', summed over pairs, mean over teachers.
+
+    An adapter of its own for each pair of each teacher, with initial weights from torch's current seed.
+    """
+
+    def __init__(self, options: HintTermSettings, inputs: TermInputs) -> None:
+        super().__init__()
+        self.pairs = inputs.pairs
+        self.form = options.form
+        self.adapters = nn.ModuleList()
+        for _, f, _, g in compared_taps(inputs):
+            self.adapters.append(make_adapter(f.shape, g.shape, options.adapter == "always").to(f))
+
+    def forward(self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch) -> Tensor:
+        difference = _FORMS[self.form]
+        adapters = iter(self.adapters)
+
+        def adapted_difference(f: Tensor, g: Tensor) -> Tensor:
+            return difference(next(adapters)(f), g)
+
+        return mean_over_teachers(self.pairs, student, teachers, adapted_difference)
+
+
+TERMS["hint"] = Term(HintTermSettings, HintLoss, taps="middle")

@@ -1,0 +1,240 @@
+"""Students that learn from teachers by loss terms: the networks, their outputs for a batch, and the loss; the outputs
+of frozen teachers, cached from one pass over all examples where possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from knot_runner import metrics
+from knot_runner.config.settings import build
+from knot_runner.engine.examples import ClientExamples, ImageExamples
+from knot_runner.engine.loop import EVALUATION_BATCH, Place, stored_model
+from knot_runner.engine.requests import Ref
+from knot_runner.engine.training import copy_weights, forward_all
+from knot_runner.methods.distill.term import TERMS, NetworkOutputs, TermBatch, TermInputs, TermLoss
+from knot_runner.models.network import Network
+from knot_runner.models.taps import check_taps, default_taps, read_taps
+from knot_runner.util.errors import DivergedError, UserError, nearest
+
+#: Examples whose outputs show the shapes of taps.
+SHOWN = 4
+#: Batches on which the terms' first values are measured.
+FIRST_BATCHES = 8
+#: A term below this share of the cross-entropy is 0 but for rounding.
+ROUNDING_SHARE = 1e-6
+
+
+@dataclass(frozen=True)
+class TermSpec:
+    """One loss term before it is built: its options, and the pairs of taps for each teacher."""
+
+    name: str
+    options: Any
+    pairs: list[list[tuple[str, str]]]
+
+    @property
+    def needs_teacher(self) -> bool:
+        """Whether it is 0 without one."""
+        return TERMS[self.name].needs_teacher
+
+
+def read_terms(
+    terms: dict[str, dict[str, Any]], student: Network, teachers: list[Network], key: str = "method.terms"
+) -> list[TermSpec]:
+    """The terms that the setting ``key`` names, their taps found in the networks. Raises :class:`UserError`."""
+    found = []
+    for name, settings in terms.items():
+        if name not in TERMS:
+            raise UserError(f"no such term{nearest(name, TERMS)}", f"{key}.{name}")
+        term, where = TERMS[name], f"{key}.{name}"
+        options = build(term.options, settings, where)
+        if term.needs_teacher and not teachers:
+            raise UserError("needs a teacher; method.teachers names none", where)
+        pairs = []
+        for teacher in teachers if term.taps != "none" else []:
+            typed = getattr(options, "taps", None)
+            own = [(a, b) for a, b in typed] if typed else default_taps(term.taps, student, teacher)
+            check_taps(student, [a for a, _ in own], f"{where}.taps")
+            check_taps(teacher, [b for _, b in own], f"{where}.taps")
+            if not own:
+                raise UserError(
+                    f"{student.spec.name} and {teacher.spec.name} have no maps to be compared; "
+                    "kd and rkd read what any network has",
+                    f"{where}.taps",
+                )
+            pairs.append(own)
+        found.append(TermSpec(name, options, pairs))
+    return found
+
+
+def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[list[str]]]:
+    """Returns the taps that ``terms`` read from the student and from each teacher, without duplicates."""
+    own = dict.fromkeys(a for term in terms for pairs in term.pairs for a, _ in pairs)
+    others = [
+        dict.fromkeys(b for term in terms if term.pairs for _, b in term.pairs[number]) for number in range(teachers)
+    ]
+    return list(own), [list(names) for names in others]
+
+
+class OutputReader:
+    """Returns a network's outputs for a batch, with the requested taps."""
+
+    def __init__(self, model: nn.Module, network: Network, taps: list[str]) -> None:
+        self.model = model
+        self._read = read_taps(model, network, taps)
+
+    def __call__(self, inputs: dict[str, Tensor]) -> NetworkOutputs:
+        return NetworkOutputs(*self._read(**inputs))
+
+
+class WeightedTerms(nn.Module):
+    """The loss of one student: the weighted sum of its terms, with their adapters and memories."""
+
+    def __init__(self, terms: list[TermSpec], inputs: list[TermInputs]) -> None:
+        super().__init__()
+        self.specs = terms
+        self.losses: dict[str, TermLoss] = {}
+        self.modules_of_terms = nn.ModuleDict()
+        for spec, own in zip(terms, inputs, strict=True):
+            self.losses[spec.name] = loss = TERMS[spec.name].make(spec.options, own)
+            if isinstance(loss, nn.Module):
+                self.modules_of_terms[spec.name] = loss
+        #: name -> weight; those that are "auto" are set by :meth:`weigh`
+        self.weights = {spec.name: spec.options.weight for spec in terms}
+
+    def forward(
+        self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch, share: float = 1.0
+    ) -> Tensor:
+        """The loss [] of a batch; ``share``: of the weights of terms that need a teacher (0 leaves them out)."""
+        total = torch.zeros((), device=student.logits.device)
+        for spec in self.specs:
+            factor = share if spec.needs_teacher else 1.0
+            if factor and self.weights[spec.name]:
+                value = self.losses[spec.name](student, teachers, batch)
+                if not isinstance(value, Tensor) or value.shape not in ((), batch.labels.shape):
+                    found = f"{list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                    raise UserError(f"the loss is {found} instead of [] or [batch]", f"TERMS[{spec.name!r}]")
+                total = total + factor * self.weights[spec.name] * value.mean()
+        return total
+
+    @torch.no_grad()
+    def weigh(
+        self, batches: Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]], auto_ratio: float
+    ) -> dict[str, dict[str, float]]:
+        """Set weights that are "auto" so that the term is ``auto_ratio`` times the cross-entropy on ``batches``, and
+        return of every term its ``weight`` and its ``ratio`` to the cross-entropy there, weight included.
+
+        Without labels the cross-entropy is that of a uniform guess, log C. Raises :class:`UserError` for an automatic
+        weight of a term that is 0.
+        """
+        remembered = copy_weights(self.modules_of_terms)  # state set by a first batch must come from training's own
+        sums, reference = dict.fromkeys(self.losses, 0.0), 0.0
+        for student, teachers, batch in batches:
+            labeled = batch.labels >= 0
+            own = float(torch.log(torch.tensor(float(student.logits.shape[1]))))
+            if labeled.any():
+                own = float(F.cross_entropy(student.logits[labeled], batch.labels[labeled]))
+            reference += own
+            for name, loss in self.losses.items():
+                sums[name] += float(loss(student, teachers, batch).mean())
+        self.modules_of_terms.load_state_dict(remembered)
+        found = {}
+        for name, total in sums.items():
+            if self.weights[name] == "auto":
+                if not total > ROUNDING_SHARE * reference:
+                    raise UserError(
+                        "auto weighs a term by its first values, which are 0 here; a number is right",
+                        f"method.terms.{name}.weight",
+                    )
+                self.weights[name] = auto_ratio * reference / total
+            found[name] = {"weight": float(self.weights[name]), "ratio": self.weights[name] * total / reference}
+        return found
+
+
+def make_losses(
+    terms: list[TermSpec],
+    student: NetworkOutputs,
+    teachers: list[NetworkOutputs],
+    examples: int,
+    points: Tensor,
+) -> WeightedTerms:
+    """Returns the loss, built for the shapes of ``student`` and ``teachers``, their outputs for a few examples."""
+    inputs = [TermInputs(student, teachers, spec.pairs, examples, points) for spec in terms]
+    return WeightedTerms(terms, inputs)
+
+
+#: Bytes of one teacher's outputs that are kept; larger ones are computed again for every batch.
+MOST_BYTES = 2**30
+
+
+class FrozenTeachers:
+    """(positions [B] among ``examples``, inputs of a batch) -> outputs of each teacher.
+
+    ``readers``: of their outputs, of models in evaluation mode without gradients. ``originals``: the teachers' inputs
+    instead of the student's ``examples``, paired by position. ``cached``: inputs do not change (no augmentation), so
+    that outputs of one pass are cached, unless they take more than ``MOST_BYTES``.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[OutputReader],
+        examples: ClientExamples,
+        cached: bool,
+        originals: ImageExamples | None = None,
+    ) -> None:
+        self._originals, self._readers = originals, readers
+        seen = examples if originals is None else originals
+        self._kept = [_outputs_of_all(reader, seen) if cached else None for reader in self._readers]
+
+    def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
+        if self._originals is not None:
+            inputs = {"x": self._originals.images[positions.to(self._originals.rows.device)]}
+        found = []
+        for reader, kept in zip(self._readers, self._kept, strict=True):
+            if kept is None:
+                with torch.no_grad():
+                    found.append(reader(inputs))
+            else:
+                rows = positions.to(kept.logits.device)
+                taps = {name: tap[rows] for name, tap in kept.taps.items()}
+                found.append(NetworkOutputs(kept.logits[rows], taps))
+        return found
+
+
+def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
+    """The network with stored ``weights``, in evaluation mode; none of its parameters has a gradient."""
+    return stored_model(place, network, weights).requires_grad_(False).eval()
+
+
+@torch.no_grad()
+def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
+    """Returns the outputs for all examples, in order; None where they exceed the cache's limit."""
+    places: list[Tensor] = []
+    parts: dict[str, list[Tensor]] = {}
+    for positions, inputs in examples.in_turn(EVALUATION_BATCH):
+        output = reader(inputs)
+        outputs = {"": output.logits, **output.taps}  # no tap has an empty name
+        if sum(part[:1].nbytes for part in outputs.values()) * len(examples) > MOST_BYTES:
+            return None
+        places.append(positions)
+        for name, part in outputs.items():
+            parts.setdefault(name, []).append(part)
+    order = torch.argsort(torch.cat(places))
+    kept = {name: torch.cat(found)[order.to(found[0].device)] for name, found in parts.items()}
+    return NetworkOutputs(kept.pop(""), kept)
+
+
+@torch.no_grad()
+def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int) -> float:
+    """:func:`metrics.measured_score` on the examples ``valid``. Raises
+    :class:`DivergedError` that begins with ``title`` for predictions that are not finite."""
+    logits = forward_all(model, valid, EVALUATION_BATCH).float().cpu()
+    if not torch.isfinite(logits).all():
+        raise DivergedError(f"{title}: predictions are not finite in epoch {epoch}")
+    return metrics.measured_score(logits.numpy(), valid.labels.cpu().numpy())

@@ -1,0 +1,229 @@
+"""Terms that compare examples of a batch with each other, so that the networks' features may differ in size.
+
+f [B, d] is the student's and g [B, D] a teacher's; maps are flattened. A batch of one has no relations: its loss is 0.
+Of triplets (which of two examples is nearer to a third, as most of several teachers see it: You et al. 2017, L_RD)
+sizes and margin are ours: the paper's are not at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from knot_runner.config.settings.methods.terms import (
+    PktTermSettings,
+    RkdTermSettings,
+    SimilarityTermSettings,
+    TripletTermSettings,
+)
+from knot_runner.methods.distill.term import (
+    TERMS,
+    NamedPairs,
+    NetworkOutputs,
+    Term,
+    TermBatch,
+    TermInputs,
+    TermLoss,
+    mean_over_teachers,
+    nothing_to_compare,
+    unit_length,
+)
+from knot_runner.util.errors import UserError
+
+#: Largest batch whose B^3 angles are held at once; of larger ones as many angles at a time.
+ANGLES_AT_ONCE = 128
+#: Squared distances below so much of the squared lengths are rounding: the points are equal.
+_EQUAL = 1e-13
+#: Added to probabilities before their ratio is taken, as in the authors' code of PKT.
+_PKT_FLOOR = 1e-7
+
+
+def similarity(f: Tensor, g: Tensor) -> Tensor:
+    """||G_f - G_g||^2 / B^2, [], G the rows of x x^T at length 1 (SP, Tung and Mori 2019)."""
+    difference = unit_length(f @ f.T) - unit_length(g @ g.T)
+    return difference.square().sum() / len(f) ** 2
+
+
+def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
+    """Mean over the B^2 pairs of p_g log(p_g / p_f), [] (PKT, Passalis and Tefas 2018).
+
+    p: cosines moved into [0, 1], rows at sum 1, an example's nearness to itself among them.
+    """
+    own, other = (_nearness_shares(x) for x in (f, g))
+    return (other * ((other + _PKT_FLOOR) / (own + _PKT_FLOOR)).log()).mean()
+
+
+def _nearness_shares(x: Tensor) -> Tensor:
+    units = unit_length(x)
+    nearness = (units @ units.T + 1) / 2
+    return nearness / nearness.sum(1, keepdim=True)
+
+
+def distances_and_angles(options: RkdTermSettings, f: Tensor, g: Tensor) -> Tensor:
+    """Weighted sum of :func:`distance_relation` and :func:`angle_relation`, [] (RKD, Park et al. 2019)."""
+    loss = nothing_to_compare(f)
+    if options.distance:
+        loss = loss + options.distance * distance_relation(f, g)
+    if options.angle:
+        loss = loss + options.angle * angle_relation(f, g)
+    return loss
+
+
+def distance_relation(f: Tensor, g: Tensor) -> Tensor:
+    """Mean over the B^2 pairs of the smooth L1 difference of distances, each over its network's mean, []."""
+    return F.smooth_l1_loss(_relative_distances(f), _relative_distances(g))
+
+
+def _relative_distances(x: Tensor) -> Tensor:
+    squares = _squared_distances(_products(x))
+    distinct = squares > 0
+    distances = squares.where(distinct, 1).sqrt() * distinct
+    mean = distances.sum() / distinct.sum().clamp_min(1)
+    return (distances / mean.where(mean > 0, 1)).to(x.dtype)
+
+
+def _products(x: Tensor) -> Tensor:
+    """Inner products [B, B] of the rows of ``x`` around their mean, in float64.
+
+    All angles follow from them in B^3 operations, where products of differences take B^3 D. In float64 the small
+    differences of these products still have the digits of float32 features.
+    """
+    x = x.double()
+    x = x - x.mean(0)
+    return x @ x.T
+
+
+def _squared_distances(products: Tensor) -> Tensor:
+    """[B, B], exactly 0 for points that are equal up to rounding."""
+    own = products.diagonal()
+    lengths = own[:, None] + own
+    squares = lengths - 2 * products
+    return squares.where(squares > _EQUAL * lengths, 0)
+
+
+def angle_relation(f: Tensor, g: Tensor) -> Tensor:
+    """Mean over the B^3 triples of the smooth L1 difference of cosines, []; those at an example itself are 0.
+
+    Above ``ANGLES_AT_ONCE`` examples the angles are taken in parts, and again in the backward pass.
+    """
+    n = len(f)
+    at_once = max(1, ANGLES_AT_ONCE**3 // n**2)
+    parts = []
+    for first in range(0, n, at_once):
+        corners = slice(first, first + at_once)
+        if at_once < n:
+            part = checkpoint(_angle_part, f, g, corners, use_reentrant=False, preserve_rng_state=False)
+        else:
+            part = _angle_part(f, g, corners)
+        parts.append(part)
+    return torch.stack(parts).sum() / n**3
+
+
+def _angle_part(f: Tensor, g: Tensor, corners: slice) -> Tensor:
+    return F.smooth_l1_loss(_cosines(f, corners), _cosines(g, corners), reduction="sum")
+
+
+def _cosines(x: Tensor, corners: slice) -> Tensor:
+    """Cosines [corners, B, B] of the angles at examples ``corners`` between the ways to any two examples.
+
+    (x_j - x_i) . (x_k - x_i) = p_jk - p_ij - p_ik + p_ii of the inner products p.
+    """
+    products = _products(x)
+    squares = _squared_distances(products)[corners]
+    distinct = squares > 0
+    scale = (squares.where(distinct, 1).rsqrt() * distinct).to(x.dtype)
+    first = products[corners]
+    second = first - products.diagonal()[corners, None]
+    numerators = (products - first[:, :, None] - second[:, None, :]).to(x.dtype)
+    return numerators * scale[:, :, None] * scale[:, None, :]
+
+
+def relations(
+    pairs: NamedPairs,
+    compare: Callable[[Tensor, Tensor], Tensor],
+    student: NetworkOutputs,
+    teachers: list[NetworkOutputs],
+    batch: TermBatch,
+) -> Tensor:
+    """``compare(f, g)`` summed over pairs of taps, [], mean over teachers; 0 for a batch of one."""
+
+    def compare_two(f: Tensor, g: Tensor) -> Tensor:
+        if len(f) < 2:
+            return nothing_to_compare(f)
+        return compare(f.flatten(1), g.flatten(1))
+
+    return mean_over_teachers(pairs, student, teachers, compare_two)
+
+
+def _make_sp(options: SimilarityTermSettings, inputs: TermInputs) -> TermLoss:
+    return partial(relations, inputs.pairs, similarity)
+
+
+def _make_rkd(options: RkdTermSettings, inputs: TermInputs) -> TermLoss:
+    return partial(relations, inputs.pairs, partial(distances_and_angles, options))
+
+
+def _make_pkt(options: PktTermSettings, inputs: TermInputs) -> TermLoss:
+    return partial(relations, inputs.pairs, probability_transfer)
+
+
+TERMS["sp"] = Term(SimilarityTermSettings, _make_sp, taps="last")
+TERMS["rkd"] = Term(RkdTermSettings, _make_rkd, taps="features")
+TERMS["pkt"] = Term(PktTermSettings, _make_pkt, taps="features")
+
+
+def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
+    """``count`` random triples of three different places of a batch, [count, 3]."""
+    return torch.rand(count, examples, generator=draws).argsort(dim=1, stable=True)[:, :3]
+
+
+def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: float) -> Tensor:
+    """Mean over triples of max(0, d(i, near) - d(i, far) + margin), [], d of the student's ``f`` [B, d].
+
+    Of a triple (i, j, k) each of ``teachers`` ([B, D] each) votes for j or k as the nearer to i; where votes are equal
+    on both sides the triple does not count. Distances are between features of length 1.
+    """
+    votes = torch.stack([_lead(g, triples).sign() for g in teachers]).sum(0)
+    decided = votes != 0
+    hinge = (margin + votes.sign() * -_lead(f, triples)).clamp_min(0)
+    return (hinge * decided).sum() / decided.sum().clamp_min(1)
+
+
+def _lead(x: Tensor, triples: Tensor) -> Tensor:
+    """d(i, k) - d(i, j): above 0 where j is the nearer to i."""
+    units = unit_length(x)
+    corner, first, second = (units[triples[:, place]] for place in range(3))
+    return torch.linalg.vector_norm(corner - second, dim=-1) - torch.linalg.vector_norm(corner - first, dim=-1)
+
+
+def voted_triples(
+    options: TripletTermSettings,
+    pairs: NamedPairs,
+    student: NetworkOutputs,
+    teachers: list[NetworkOutputs],
+    batch: TermBatch,
+) -> Tensor:
+    """Sum over pairs of taps of :func:`triplet_hinge`, [], on triples drawn of the batch; 0 below 3 examples."""
+    if len(batch.labels) < 3:
+        return nothing_to_compare(student.logits)
+    triples = draw_triples(options.triples, len(batch.labels), batch.draws).to(student.logits.device)
+    losses = []
+    for place, (own, _) in enumerate(pairs[0]):
+        voters = [teacher.taps[named[place][1]].flatten(1) for named, teacher in zip(pairs, teachers, strict=True)]
+        losses.append(triplet_hinge(student.taps[own].flatten(1), voters, triples, options.margin))
+    return torch.stack(losses).sum(0)
+
+
+def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
+    own = [[student for student, _ in named] for named in inputs.pairs]
+    if any(taps != own[0] for taps in own):
+        raise UserError("teachers vote on the same taps of the student, these differ", "method.terms.triplet.taps")
+    return partial(voted_triples, options, inputs.pairs)
+
+
+TERMS["triplet"] = Term(TripletTermSettings, _make_triplet, taps="features")

@@ -1,0 +1,107 @@
+"""Terms that read outputs alone: true labels, softened teachers, decoupled distillation, transport.
+
+Each is a function (options, ..., student, teachers, batch) -> loss; ``TERMS`` has them by name.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from knot_runner.config.settings.methods.terms import (
+    CeTermSettings,
+    DkdTermSettings,
+    KdTermSettings,
+    SinkhornTermSettings,
+)
+from knot_runner.config.settings.tasks.images import UNLABELED
+from knot_runner.methods.distill.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
+from knot_runner.transport import Solver, transport_loss
+
+
+def true_labels(
+    options: CeTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
+) -> Tensor:
+    """Cross-entropy with the true labels, []: mean over the labeled examples of the batch, 0 where there are none."""
+    total = F.cross_entropy(
+        student.logits, batch.labels, ignore_index=UNLABELED, reduction="sum", label_smoothing=options.label_smoothing
+    )
+    return total / (batch.labels >= 0).sum().clamp_min(1)
+
+
+def softened_outputs(
+    options: KdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
+) -> Tensor:
+    """KL(p || q) or -sum p log q of each example, [B] (Hinton et al. 2015).
+
+    q = softmax(z / tau) of the student; p = softmax(v / tau) of the teacher, of several the mean.
+    """
+    log_q = F.log_softmax(student.logits / options.tau, dim=-1)
+    logits = torch.stack([teacher.logits for teacher in teachers])
+    if options.mean == "logits":
+        p = F.softmax(logits.mean(0) / options.tau, dim=-1)
+    else:
+        p = F.softmax(logits / options.tau, dim=-1).mean(0)
+    terms = F.kl_div(log_q, p, reduction="none") if options.form == "kl" else -p * log_q
+    loss = terms.sum(-1)
+    return loss * options.tau**2 if options.tau_squared else loss
+
+
+def decoupled(
+    options: DkdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
+) -> Tensor:
+    """tau^2 (alpha TCKD + beta NCKD) of each example, [B], mean over teachers; 0 where unlabeled (Zhao et al. 2022).
+
+    TCKD: KL between (label, all others); NCKD: KL between the other classes, as if there were no label.
+    """
+    labels = batch.labels.clamp_min(0)
+    own = _split(student.logits / options.tau, labels)
+    losses = []
+    for teacher in teachers:
+        target, rest = (
+            F.kl_div(mine, theirs, reduction="none", log_target=True).sum(-1)
+            for mine, theirs in zip(own, _split(teacher.logits / options.tau, labels), strict=True)
+        )
+        losses.append(options.alpha * target + options.beta * rest)
+    grown = min(batch.epoch / options.warmup, 1.0) if options.warmup else 1.0
+    loss = grown * options.tau**2 * torch.stack(losses).mean(0)
+    return loss.where(batch.labels >= 0, 0)
+
+
+def _split(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities (of the label and of all others together [B, 2], of the others among themselves [B, C - 1])."""
+    log_p = F.log_softmax(logits, dim=-1)
+    others = torch.arange(logits.shape[-1] - 1, device=logits.device).expand(len(logits), -1)
+    others = others + (others >= labels[:, None])
+    rest = log_p.gather(1, others)
+    both = torch.cat([log_p.gather(1, labels[:, None]), rest.logsumexp(-1, keepdim=True)], dim=1)
+    return both, F.log_softmax(rest, dim=-1)
+
+
+def transported(
+    options: SinkhornTermSettings,
+    points: Tensor,
+    student: NetworkOutputs,
+    teachers: list[NetworkOutputs],
+    batch: TermBatch,
+) -> Tensor:
+    """Cost T_eps of moving softmax(z / tau) to softmax(v / tau) on ``points``, [B], mean over teachers (KNOT eq. 1)."""
+    solver = Solver(options.solver, options.epsilon, options.tolerance, options.scaling)
+    p = F.softmax(student.logits / options.tau, dim=-1)[:, None]
+    q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.tau, dim=-1)
+    return transport_loss(p, q, points.to(p.device), solver).mean(1).to(p.dtype)
+
+
+def _make_sinkhorn(options: SinkhornTermSettings, inputs: TermInputs) -> TermLoss:
+    return partial(transported, options, inputs.points)
+
+
+TERMS["ce"] = Term(
+    CeTermSettings, lambda options, _: partial(true_labels, options), needs_teacher=False, reads_labels=True
+)
+TERMS["kd"] = Term(KdTermSettings, lambda options, _: partial(softened_outputs, options))
+TERMS["dkd"] = Term(DkdTermSettings, lambda options, _: partial(decoupled, options), reads_labels=True)
+TERMS["sinkhorn"] = Term(SinkhornTermSettings, _make_sinkhorn)

@@ -1,0 +1,214 @@
+"""Images synthesized from a trained teacher: found by Adam on their pixels, so that they match the teacher's statistics
+or records of its activations; or of a generator that is trained against the teacher alone (Chen et al. 2019, DAFL)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from knot_runner.config.settings.methods.distill import GeneratorSynthesis, RecordsSynthesis, StatisticsSynthesis
+from knot_runner.engine.loop import Report
+from knot_runner.engine.seeds import generator, keyed
+from knot_runner.methods.distill.learner import OutputReader
+from knot_runner.methods.distill.synthesis.records import LOGITS, sampled_activations, scales_of, tap_names_of
+from knot_runner.methods.distill.term import NetworkOutputs
+from knot_runner.models.images import Shape
+from knot_runner.util.errors import DivergedError
+
+if TYPE_CHECKING:
+    from knot_runner.methods.distill.synthesis.requests import MakeImages
+
+#: Steps of a generator's training from one commit to the next.
+STEPS_AT_ONCE = 100
+
+
+def total_variation(x: Tensor) -> Tensor:
+    """Mean squared difference of neighboring pixels of ``x`` [B, C, H, W], below and beside each other, []."""
+    return (x[:, :, 1:] - x[:, :, :-1]).square().mean() + (x[..., 1:] - x[..., :-1]).square().mean()
+
+
+def image_prior(x: Tensor, tv: float, l2: float) -> Tensor:
+    """``tv`` times the total variation and ``l2`` times the mean square of normalized images ``x`` [B, C, H, W], []."""
+    return tv * total_variation(x) + l2 * x.square().mean()
+
+
+def batch_norms(model: nn.Module) -> list[nn.Module]:
+    """The model's modules with running statistics, in forward order of their definition."""
+    return [module for module in model.modules() if getattr(module, "running_mean", None) is not None]
+
+
+@contextmanager
+def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Within the block, each forward pass appends to the list, for every batch normalization, the squared differences
+    of its input's mean and (biased) variance per channel from the running ones, summed over channels, []."""
+    found: list[Tensor] = []
+
+    def compare(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        values = inputs[0].transpose(0, 1).flatten(1)
+        mean = (values.mean(1) - module.running_mean).square().sum()
+        found.append(mean + (values.var(1, correction=0) - module.running_var).square().sum())
+
+    hooks = [module.register_forward_pre_hook(compare) for module in batch_norms(model)]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def activation_difference(taps: dict[str, Tensor], wanted: dict[str, Tensor], scales: dict[str, float]) -> Tensor:
+    """Mean squared difference of activations [B, ...] from the ``wanted`` ones [B, D], each tap's over its scale (the
+    mean variance of its elements), summed over taps, []."""
+    parts = [(taps[name].flatten(1) - wanted[name]).square().mean() / scales[name] for name in wanted]
+    return torch.stack(parts).sum()
+
+
+def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSynthesis) -> Tensor:
+    """DAFL's loss of a batch of generated images, []: cross-entropy of the teacher's logits with their own argmax, less
+    the mean size of its ``features``, less the entropy (in nats) of its mean probabilities."""
+    certain = F.cross_entropy(outputs.logits, outputs.logits.argmax(1))
+    active = outputs.taps[features].abs().mean()
+    mean = outputs.logits.softmax(1).mean(0)
+    mean = mean.clamp_min(torch.finfo(mean.dtype).tiny)  # the slope of p log p at 0 is infinite
+    entropy = -(mean * mean.log()).sum()
+    return weights.one_hot * certain - weights.activation * active - weights.entropy * entropy
+
+
+class OptimizedImages:
+    """Batches of images, one after the other, each by ``hp.steps`` steps of Adam from noise; the target of image i is
+    class i modulo the number of classes. ``model``: the teacher, frozen, in evaluation mode.
+
+    An epoch is a batch. ``module`` holds the finished images, normalized: ``finished`` [N, C, H, W].
+    """
+
+    def __init__(
+        self,
+        request: MakeImages,
+        hp: StatisticsSynthesis | RecordsSynthesis,
+        model: nn.Module,
+        records: dict[str, Tensor],
+        device: torch.device,
+    ) -> None:
+        self.request, self.hp, self.model, self.records, self.device = request, hp, model, records, device
+        self.taps = [name for name in tap_names_of(records) if name != LOGITS]
+        self.read, self.scales = OutputReader(model, request.network, self.taps), scales_of(records)
+        mean, std = (torch.tensor(v, device=device)[:, None, None] for v in (request.mean, request.std))
+        self.lowest, self.highest = (0 - mean) / std, (1 - mean) / std
+        self.module = nn.Module()
+        self.module.register_buffer("finished", torch.zeros((hp.images, *request.network.inputs), device=device))
+        self.x = torch.zeros((hp.batch, *request.network.inputs), device=device, requires_grad=True)
+        self.optimizer = torch.optim.Adam([self.x], lr=hp.lr)
+        self.epochs = -(-hp.images // hp.batch)
+
+    def epoch(self, number: int, report: Report) -> float:
+        """Make batch ``number``, from 1; the loss of its last step."""
+        first = (number - 1) * self.hp.batch
+        count = min(self.hp.batch, self.hp.images - first)
+        labels = (torch.arange(count) + first) % self.request.network.classes
+        names = (self.request.seed, "synthetic", self.request.party, number - 1)
+        activations = sampled_activations(self.records, labels, generator(*names, "activations"))
+        wanted = {name: values.to(self.device) for name, values in activations.items()}
+        self.optimizer.state.clear()
+        with torch.no_grad():
+            self.x[:count] = torch.randn((count, *self.request.network.inputs), generator=generator(*names))
+        for step in range(self.hp.steps):
+            done = (number - 1) * self.hp.steps + step + 1
+            loss = take_step(self.optimizer, self._loss(self.x[:count], labels.to(self.device), wanted), done)
+            with torch.no_grad():  # no pixel is darker than black or lighter than white
+                self.x.copy_(torch.minimum(torch.maximum(self.x, self.lowest), self.highest))
+            report(done, self.epochs * self.hp.steps, f"step {done}")
+        self.module.finished[first : first + count] = self.x[:count].detach()
+        return loss
+
+    def _loss(self, x: Tensor, labels: Tensor, wanted: dict[str, Tensor]) -> Tensor:
+        prior = image_prior(x, self.hp.tv, self.hp.l2)
+        if isinstance(self.hp, RecordsSynthesis):
+            output = self.read({"x": x})
+            return activation_difference({LOGITS: output.logits, **output.taps}, wanted, self.scales) + prior
+        with statistics_losses(self.model) as differences:
+            logits = self.model(x=x)
+        label = F.cross_entropy(logits, labels)
+        return self.hp.label * label + self.hp.statistics * torch.stack(differences).sum() + prior
+
+    def images(self) -> Tensor:
+        """All images, as pixels in 0..1, float32 [N, C, H, W]."""
+        mean, std = (torch.tensor(v)[:, None, None] for v in (self.request.mean, self.request.std))
+        return (self.module.finished.cpu() * std + mean).clamp(0, 1)
+
+
+def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, number: int) -> float:
+    """Take step ``number`` on ``loss`` [], and return it. Raises :class:`DivergedError` where it is not finite."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+    if not torch.isfinite(loss):
+        raise DivergedError(f"synthetic images: loss is not finite in step {number}")
+    return float(loss.detach())
+
+
+#: The tap whose size DAFL's loss has: what the last layer reads.
+FEATURES = "features"
+
+
+class ImageGenerator(nn.Module):
+    """z [B, latent] -> pixels in 0..1 [B, C, H, W]: a linear layer to maps of a quarter of the sides, and two times
+    upsampling and a 3x3 convolution (DAFL's generator). Ours: a sigmoid at the end, since pixels have bounds."""
+
+    def __init__(self, latent: int, width: int, shape: Shape) -> None:
+        super().__init__()
+        channels, height, width_of_image = shape
+        self.sides = [tuple(-(-side // part) for side in (height, width_of_image)) for part in (4, 2, 1)]
+        self.width = width
+        self.linear = nn.Linear(latent, width * self.sides[0][0] * self.sides[0][1])
+        self.convs = nn.ModuleList(
+            nn.Conv2d(before, after, 3, 1, 1) for before, after in ((width, width), (width, max(1, width // 2)))
+        )
+        self.last = nn.Conv2d(max(1, width // 2), channels, 3, 1, 1)
+        # of the batch alone, so that images are made as they were in training
+        self.norms = nn.ModuleList(
+            nn.BatchNorm2d(size, track_running_stats=False) for size in (width, width, max(1, width // 2))
+        )
+
+    def forward(self, z: Tensor) -> Tensor:
+        x = self.norms[0](self.linear(z).view(len(z), self.width, *self.sides[0]))
+        for conv, norm, sides in zip(self.convs, list(self.norms)[1:], self.sides[1:], strict=True):
+            x = F.leaky_relu(norm(conv(F.interpolate(x, size=sides))), 0.2)
+        return torch.sigmoid(self.last(x))
+
+
+class GeneratedImages:
+    """A generator, trained step by step; ``model``: the teacher, frozen, in evaluation mode. An epoch is up to
+    ``STEPS_AT_ONCE`` steps; ``module`` is the generator."""
+
+    def __init__(self, request: MakeImages, hp: GeneratorSynthesis, model: nn.Module, device: torch.device) -> None:
+        self.request, self.hp, self.device = request, hp, device
+        self.read = OutputReader(model, request.network, [FEATURES])
+        torch.manual_seed(keyed(request.seed, "generator", request.party))
+        self.module = ImageGenerator(hp.latent, hp.width, request.network.inputs).to(device)
+        self.optimizer = torch.optim.Adam(self.module.parameters(), lr=hp.lr)
+        self.mean, self.std = (torch.tensor(v, device=device)[:, None, None] for v in (request.mean, request.std))
+        self.epochs = -(-hp.steps // STEPS_AT_ONCE)
+
+    def epoch(self, number: int, report: Report) -> float:
+        """The steps of epoch ``number``, from 1; the loss of the last."""
+        for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, self.hp.steps)):
+            pixels = self.module(self._latent(step, self.hp.batch))
+            outputs = self.read({"x": (pixels - self.mean) / self.std})
+            loss = take_step(self.optimizer, generator_loss(outputs, FEATURES, self.hp), step + 1)
+            report(step + 1, self.hp.steps, f"step {step + 1}")
+        return loss
+
+    def _latent(self, number: int | str, count: int) -> Tensor:
+        names = (self.request.seed, "synthetic", self.request.party, number)
+        return torch.randn((count, self.hp.latent), generator=generator(*names)).to(self.device)
+
+    @torch.no_grad()
+    def images(self) -> Tensor:
+        """Returns images of the trained generator, pixels in 0..1, float32 [N, C, H, W]."""
+        latent = self._latent("images", self.hp.images)
+        return torch.cat([self.module(z) for z in latent.split(self.hp.batch)]).float().cpu()

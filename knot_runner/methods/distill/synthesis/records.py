@@ -1,0 +1,127 @@
+"""Records of a teacher's activations: statistics to be released, and activations sampled from them (Lopes 2017).
+
+Of each class and tap: ``covariance`` with the mean (the logits); ``variance`` of every element; or ``axes``, the first
+principal ones scaled by their standard deviations. Ours: means by class, and principal axes in the place of the graph
+Fourier basis of the paper's spectral records.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.examples import ImageExamples
+from knot_runner.engine.loop import EVALUATION_BATCH
+from knot_runner.methods.distill.learner import OutputReader
+
+#: The name of the logits among taps.
+LOGITS = "logits"
+#: Recorded at most, of all classes together: their activations are in memory.
+MOST_IMAGES = 5000
+RecordsKind = Literal["top", "all", "spectral"]
+
+
+def released_records(
+    reader: OutputReader, examples: ImageExamples, classes: int, kind: RecordsKind, components: int
+) -> dict[str, Tensor]:
+    """float32 tensors named ``tap.mean`` [C, D] and ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D] or
+    ``tap.axes`` [C, k, D], of the logits and of all taps that ``reader`` reads. A class without examples has zeros."""
+    examples = first_of_each(examples, max(1, MOST_IMAGES // classes), classes)
+    labels, found = examples.labels.cpu(), {}
+    for name, values in activations_of(reader, examples).items():
+        by_class = [values[labels == label] for label in range(classes)]
+        found[f"{name}.mean"] = torch.stack([_mean(own) for own in by_class])
+        if kind == "spectral":
+            found[f"{name}.axes"] = torch.stack([principal_axes(own, components) for own in by_class])
+        elif name == LOGITS:
+            found[f"{name}.covariance"] = torch.stack([_covariance(own) for own in by_class])
+        else:
+            found[f"{name}.variance"] = torch.stack([_mean(_centered(own).square()) for own in by_class])
+    return {name: tensor.float() for name, tensor in found.items()}
+
+
+def first_of_each(examples: ImageExamples, count: int, classes: int) -> ImageExamples:
+    """The first ``count`` images of every class."""
+    rows = [torch.nonzero(examples.labels == label)[:count, 0] for label in range(classes)]
+    return ImageExamples(examples.data, examples.rows[torch.cat(rows)], examples.dtype)
+
+
+@torch.no_grad()
+def activations_of(reader: OutputReader, examples: ImageExamples) -> dict[str, Tensor]:
+    """Logits and taps of every image, by name, each [N, D] on the CPU, in the images' order."""
+    parts: dict[str, list[Tensor]] = {}
+    for _, inputs in examples.in_turn(EVALUATION_BATCH):
+        output = reader(inputs)
+        for name, values in {LOGITS: output.logits, **output.taps}.items():
+            parts.setdefault(name, []).append(values.flatten(1).cpu())
+    return {name: torch.cat(found) for name, found in parts.items()}
+
+
+def principal_axes(values: Tensor, components: int) -> Tensor:
+    """The first ``components`` principal axes [k, D] of ``values`` [n, D], longest first, each as long as the standard
+    deviation along it, its largest element positive; zeros beyond the number of dimensions."""
+    axes = torch.zeros(components, values.shape[1], dtype=torch.float64)
+    if len(values):
+        _, spread, directions = torch.linalg.svd(_centered(values) / len(values) ** 0.5, full_matrices=False)
+        count = min(components, len(spread))
+        signs = directions.gather(1, directions.abs().argmax(1, keepdim=True)).sign()
+        axes[:count] = (spread[:, None] * directions * signs)[:count]
+    return axes
+
+
+def sampled_activations(records: dict[str, Tensor], labels: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
+    """Normal activations [B, D] of every recorded tap, for images of the classes ``labels`` [B]: with the recorded
+    means, and the recorded (co)variances or those of the recorded axes."""
+    found = {}
+    for name in tap_names_of(records):
+        mean = records[f"{name}.mean"][labels].double()
+        found[name] = (mean + _deviations(records, name, labels, draws)).float()
+    return found
+
+
+def tap_names_of(records: dict[str, Tensor]) -> list[str]:
+    """The recorded taps, the logits among them."""
+    return sorted(name.removesuffix(".mean") for name in records if name.endswith(".mean"))
+
+
+def scales_of(records: dict[str, Tensor]) -> dict[str, float]:
+    """Tap -> mean variance of its elements within a class; 1 where they do not vary."""
+    found = {}
+    for name in tap_names_of(records):
+        if f"{name}.variance" in records:
+            variances = records[f"{name}.variance"]
+        elif f"{name}.covariance" in records:
+            variances = records[f"{name}.covariance"].diagonal(dim1=1, dim2=2)
+        else:
+            variances = records[f"{name}.axes"].square().sum(1)
+        found[name] = float(variances.double().mean()) or 1.0
+    return found
+
+
+def _deviations(records: dict[str, Tensor], name: str, labels: Tensor, draws: torch.Generator) -> Tensor:
+    """float64 [B, D], what a sample adds to its mean."""
+    if f"{name}.variance" in records:
+        spread = records[f"{name}.variance"].double().sqrt()[labels]
+        return spread * torch.randn(spread.shape, dtype=torch.float64, generator=draws)
+    if f"{name}.covariance" in records:
+        values, vectors = torch.linalg.eigh(records[f"{name}.covariance"].double())
+        axes = (vectors * values.clamp_min(0).sqrt()[:, None]).transpose(1, 2)  # rounding makes a 0 negative
+    else:
+        axes = records[f"{name}.axes"].double()
+    coefficients = torch.randn(len(labels), axes.shape[1], dtype=torch.float64, generator=draws)
+    return torch.einsum("bk,bkd->bd", coefficients, axes[labels])
+
+
+def _mean(values: Tensor) -> Tensor:
+    return values.double().mean(0) if len(values) else torch.zeros(values.shape[1], dtype=torch.float64)
+
+
+def _covariance(values: Tensor) -> Tensor:
+    centered = _centered(values)
+    return centered.T @ centered / max(1, len(values))
+
+
+def _centered(values: Tensor) -> Tensor:
+    return values.double() - _mean(values)

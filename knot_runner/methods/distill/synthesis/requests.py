@@ -1,0 +1,111 @@
+"""Requests of data-free distillation: records of a teacher, and images synthesized from it, committed in parts."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import StageSettings, build
+from knot_runner.config.settings.methods.distill import SYNTHESIS_SETTINGS, GeneratorSynthesis, StatisticsSynthesis
+from knot_runner.config.settings.tasks.images import UNLABELED
+from knot_runner.engine.examples import stored_data
+from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples
+from knot_runner.engine.requests import OwnRequest, Ref
+from knot_runner.engine.training import Trainee, train_epochs
+from knot_runner.methods.distill.learner import OutputReader, frozen_network
+from knot_runner.methods.distill.synthesis.images import GeneratedImages, OptimizedImages, batch_norms
+from knot_runner.methods.distill.synthesis.records import released_records
+from knot_runner.models.network import Network
+from knot_runner.models.taps import tap_names
+
+
+@dataclass(frozen=True)
+class ReleaseRecords(OwnRequest):
+    """Compute records of a teacher's activations on its training images, as released together with it."""
+
+    stage: Literal["records"]
+    party: str
+    network: Network
+    weights: Ref
+    examples: Ref
+    kind: Literal["top", "all", "spectral"]
+    #: of kind spectral
+    components: int | None
+
+    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The records, and facts: ``kind``, ``floats`` and ``bytes``, what was released."""
+        began = time.monotonic()
+        examples = stored_examples(place, self.examples)
+        taps = [] if self.kind == "top" else tap_names(self.network)
+        reader = OutputReader(frozen_network(self.network, self.weights, place), self.network, taps)
+        records = released_records(reader, examples, self.network.classes, self.kind, self.components or 0)
+        return records, {"released": released(self.kind, records.values()), "seconds": time.monotonic() - began}
+
+
+@dataclass(frozen=True)
+class MakeImages(OwnRequest):
+    """Synthesize images from a teacher, using real images only through its weights and records. The artifact holds
+    stored examples with the teacher's argmax as labels."""
+
+    stage: Literal["synthetic"]
+    party: str
+    #: the teacher's, and its weights
+    network: Network
+    weights: Ref
+    #: ``method.synthesis``
+    synthesis: dict[str, Any]
+    records: Ref | None
+    #: of the teacher's images, per channel, in 0..1: public, as its architecture is
+    mean: list[float]
+    std: list[float]
+    seed: int
+
+    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The images, and facts: their number, ``loss`` of the last step, ``released``. Raises
+        :class:`DivergedError`."""
+        hp = build(SYNTHESIS_SETTINGS[self.synthesis["kind"]], self.synthesis, "method.synthesis")
+        model = frozen_network(self.network, self.weights, place)
+        found = place.store.get(*self.records) if self.records else None
+        if isinstance(hp, GeneratorSynthesis):
+            made = GeneratedImages(self, hp, model, place.device)
+        else:
+            made = OptimizedImages(self, hp, model, found.tensors() if found else {}, place.device)
+        trainee = Trainee(
+            made.module,
+            made.optimizer,
+            epoch=lambda number: made.epoch(number, report),
+            score=lambda number: 0.0,
+            weights=lambda: {},
+        )
+        training = StageSettings(epochs=made.epochs, batch=hp.batch, lr=hp.lr, weight_decay=0.0, select="last")
+        _, facts = train_epochs(trainee, work, training, "score")
+        statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances
+        record = found.info["released"] if found else released("nothing", [])
+        if isinstance(hp, StatisticsSynthesis):
+            record = released("statistics in the weights", statistics)
+        images = _stored(made.images(), self, model, place.device)
+        loss, seconds = facts["epochs"][-1]["loss"], facts["seconds"]
+        return images, {"images": hp.images, "loss": loss, "seconds": seconds, "released": record}
+
+
+def released(kind: str, tensors: Any) -> dict[str, Any]:
+    """Returns what a teacher's owner releases beside its weights: ``kind`` and size."""
+    tensors = list(tensors)
+    return {"kind": kind, "floats": sum(t.numel() for t in tensors), "bytes": sum(t.nbytes for t in tensors)}
+
+
+@torch.no_grad()
+def _stored(pixels: Tensor, request: MakeImages, model: torch.nn.Module, device: torch.device) -> dict[str, Tensor]:
+    """Images [N, C, H, W] in 0..1 as examples, labeled by the teacher."""
+    mean, std = (torch.tensor(values, dtype=torch.float64) for values in (request.mean, request.std))
+    unknown = torch.full((len(pixels),), UNLABELED)
+    made = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
+    data = stored_data(made).to(device)
+    examples = data.select(torch.arange(len(pixels)), torch.float32)
+    predicted = [model(**inputs).argmax(1).cpu() for _, inputs in examples.in_turn(EVALUATION_BATCH)]
+    return {**made, "labels": torch.cat(predicted)}

@@ -1,0 +1,136 @@
+"""The interface of a distillation's loss terms, and the table of all terms.
+
+A term compares the outputs of the student and its teachers for one batch. To add one, from anywhere: a dataclass of its
+options, a function ``make(options, inputs)`` that returns its loss, and ``TERMS["mine"] = Term(Mine, make)`` in a
+module named in ``plugins``; then ``+method.terms.mine.weight=1``. Terms that compare taps share the sums over pairs
+and the means over teachers below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.plugins import Table, checked, expect
+
+#: Which of the student's and a teacher's taps a term reads unless it names some: none (the logits are enough), the
+#: features that the last layer reads, the middle map or the last one of each network, or all of their maps.
+DefaultTaps = Literal["none", "features", "middle", "last", "maps"]
+
+
+@dataclass(frozen=True)
+class NetworkOutputs:
+    """Outputs of one network for a batch: ``logits`` [B, C], and the requested ``taps`` by name, maps [B, channels, H,
+    W] or features [B, D]. A teacher's carry no gradient."""
+
+    logits: Tensor
+    taps: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TermBatch:
+    """Inputs of a term for a batch beside the networks' outputs."""
+
+    #: [B]; ``UNLABELED`` where there is none
+    labels: Tensor
+    #: [B], places of the examples among all that the student trains on
+    positions: Tensor
+    #: of this step, on the CPU: random triples, negatives
+    draws: torch.Generator
+    #: from 1
+    epoch: int = 1
+
+
+#: (student, teachers, batch) -> loss of each sample [B], or of the batch []
+TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
+
+
+@dataclass(frozen=True)
+class TermInputs:
+    """Inputs for building a term. ``student`` and ``teachers``: outputs for a few examples, for the shapes of their
+    taps; ``pairs``: for each teacher, the (student's tap, teacher's tap) to be compared; ``examples``: number of the
+    student's training examples; ``points`` [C, d]: coordinates of the classes, for transport costs."""
+
+    student: NetworkOutputs
+    teachers: list[NetworkOutputs]
+    pairs: list[list[tuple[str, str]]]
+    examples: int
+    points: Tensor
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of the loss.
+
+    ``make(options, inputs)`` returns the loss, unweighted. A loss that is a ``torch.nn.Module`` has its parameters
+    trained with the student's (adapters) and its buffers committed with them (memories). Memories move in training mode
+    only; a loss is called once for each step, for it takes from the batch's draws.
+    """
+
+    #: dataclass of its settings; ``weight`` is one of them, and ``taps`` where it reads any
+    options: type
+    make: Callable[[Any, TermInputs], TermLoss]
+    taps: DefaultTaps = "none"
+    #: whether it reads what teachers say
+    needs_teacher: bool = True
+    #: whether it is 0 for examples without labels
+    reads_labels: bool = False
+
+
+def _accepted(where: str, term: Term) -> Term:
+    expect(where, term, Term)
+    return replace(term, make=checked(where, term.make, _problem))
+
+
+def _problem(loss: object, options: Any, inputs: TermInputs) -> str:
+    return "" if callable(loss) else f"{type(loss).__name__} instead of a loss function"
+
+
+#: Name of a term, as in ``method.terms`` -> what it is.
+TERMS: Table[Term] = Table("TERMS", {}, _accepted)
+
+
+#: Of each teacher, the (student's tap, teacher's tap) to be compared.
+NamedPairs = list[list[tuple[str, str]]]
+
+
+def mean_over_teachers(
+    pairs: NamedPairs,
+    student: NetworkOutputs,
+    teachers: list[NetworkOutputs],
+    loss: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Mean over teachers of the sum over a teacher's pairs of ``loss(student's tap, teacher's tap)``, [B] or [].
+
+    ``loss`` is called in the order of :func:`compared_taps`.
+    """
+    sums = []
+    for named, teacher in zip(pairs, teachers, strict=True):
+        values = [loss(student.taps[own], teacher.taps[other]) for own, other in named]
+        sums.append(torch.stack(values).sum(0))
+    return torch.stack(sums).mean(0)
+
+
+def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
+    """(student's tap, its features, teacher's tap, its features) of each pair, teacher by teacher."""
+    found = []
+    for named, teacher in zip(inputs.pairs, inputs.teachers, strict=True):
+        for own, other in named:
+            found.append((own, inputs.student.taps[own], other, teacher.taps[other]))
+    return found
+
+
+def unit_length(x: Tensor) -> Tensor:
+    """``x`` [..., D] over its length; a zero vector stays zero and has a gradient of ordinary size."""
+    # F.normalize divides by 1e-12 there: a dead feature would have a gradient 1e12 times too long
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / length.where(length > 0, 1)
+
+
+def nothing_to_compare(f: Tensor) -> Tensor:
+    """A loss [] of 0 with a gradient of 0 by ``f``, of a batch with too few examples."""
+    return (f * 0).sum()

@@ -1,0 +1,117 @@
+"""Linear combinations of clients' models, computed as products with the matrix of all models, and what the signs of
+such a matrix say of groups of clients: whose updates help whom (personalization.md 3.5).
+
+Products are taken in float64, a block of parameters at a time, so that no second copy of all models is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated.cohort import ClientModel
+
+#: Values of all models that are held in float64 at a time: 2 MB, which stay in a core's cache and need no fresh pages
+#: (with 64 MB a product takes four times as long).
+VALUES_AT_ONCE = 2**18
+
+
+def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
+    """``matrix`` [M, K] times ``models`` [K, P], in the models' dtype: row m is sum_i matrix_mi models_i."""
+    found = models.new_empty(len(matrix), models.shape[1])
+    for block in _blocks(models):
+        found[:, block] = (matrix.double() @ models[:, block].double()).to(models.dtype)
+    return found
+
+
+def stacked_models(models: Sequence[ClientModel]) -> tuple[Tensor, Tensor]:
+    """Weights [K, P] and buffers [K, Q], a row a client."""
+    return torch.stack([one.weights for one in models]), torch.stack([one.buffers for one in models])
+
+
+@dataclass(frozen=True)
+class Updates:
+    """Clients' updates: dW_i = ``trained`` [K, P] - the model it began from, which several clients share: row
+    ``begins[i]`` of ``starts`` [U, P]."""
+
+    starts: Tensor
+    begins: Tensor
+    trained: Tensor
+
+    @staticmethod
+    def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
+        """``starts``: of each client, the same tensor where it is the same model."""
+        numbers: dict[int, int] = {}
+        begins = [numbers.setdefault(id(one), len(numbers)) for one in starts]
+        distinct = [starts[begins.index(number)] for number in range(len(numbers))]
+        return Updates(torch.stack(distinct), torch.tensor(begins), trained)
+
+    def applied(self, matrix: Tensor) -> Tensor:
+        """W_k = W_0 + sum_i matrix_ki dW_i, [K, P]. Exactly the trained models under the identity, and the starts under
+        zero, which W_0 + (W_k - W_0) need not be: the starts have the weight that is left to them."""
+        chosen = torch.nn.functional.one_hot(self.begins, len(self.starts)).double()
+        left = chosen - matrix.double() @ chosen
+        return weighted_sums(torch.cat([left, matrix.double()], 1), torch.cat([self.starts, self.trained]))
+
+    def products(self, moved: Sequence[tuple[Tensor, Tensor]] | None = None) -> Tensor:
+        """<a - b, dW_i> of every pair (a, b) of models in ``moved`` ([P] each; without: of the updates themselves),
+        float64 [M, K]."""
+        count = len(self.trained) if moved is None else len(moved)
+        found = torch.zeros(count, len(self.trained), dtype=torch.float64)
+        for block in _blocks(self.trained):
+            changes = self.trained[:, block].double() - self.starts[self.begins, block].double()
+            found += (changes if moved is None else _differences(moved, block)) @ changes.T
+        return found
+
+
+def _differences(moved: Sequence[tuple[Tensor, Tensor]], block: slice) -> Tensor:
+    """a - b of every pair, float64 [M, n]."""
+    first, second = (torch.stack([pair[place][block] for pair in moved]) for place in (0, 1))
+    return first.double() - second.double()
+
+
+def _blocks(models: Tensor) -> Iterator[slice]:
+    """Ranges of parameters."""
+    size = max(1, VALUES_AT_ONCE // max(len(models), 1))
+    for first in range(0, models.shape[1], size):
+        yield slice(first, first + size)
+
+
+def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
+    """Area under the ROC curve of "i is in k's group" by lambda_ki over all pairs of two clients, ties counting half;
+    None where all pairs are alike."""
+    same, others = _pairs(groups)
+    within, across = matrix[same], matrix[others].sort().values
+    if not len(within) or not len(across):
+        return None
+    below = torch.searchsorted(across, within) + torch.searchsorted(across, within, right=True)
+    return float(below.double().mean() / (2 * len(across)))
+
+
+def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]:
+    """Means of lambda [K, K] over clients' ``own`` updates and those of ``others``; where there are groups, over others
+    ``within`` and ``across`` them, with the ``auc`` of telling these apart; the share of others that are ``negative``.
+    """
+    off = ~torch.eye(len(matrix), dtype=torch.bool)
+    found = {
+        "own": float(matrix.diagonal().mean()),
+        "others": float(matrix[off].mean()),
+        "negative": float((matrix[off] < 0).double().mean()),
+    }
+    if groups is None:
+        return found
+    for name, pairs in zip(("within", "across"), _pairs(groups), strict=True):
+        if pairs.any():
+            found[name] = float(matrix[pairs].mean())
+    return found | {"auc": same_group_auc(matrix, groups)}
+
+
+def _pairs(groups: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """bool [K, K]: pairs of two clients in one group, and in two."""
+    numbers = torch.tensor(list(groups))
+    same = numbers[:, None] == numbers
+    return same & ~torch.eye(len(numbers), dtype=torch.bool), ~same

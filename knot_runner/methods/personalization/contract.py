@@ -1,0 +1,121 @@
+"""The interface of a personalization: a method over the clients, the points at which their models are measured, and
+clients' training after the rounds: as in the rounds, with its own learning rate, optimizer and number of epochs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from knot_runner.config.settings import FederatedSettings, LocalSettings
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
+from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federated import chilling
+from knot_runner.methods.federation import FederatedState, Federation
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonalFederation(Federation):
+    """All clients after the last round. ``hp``: the settings of the rounds; ``start(client)``: the model that the
+    client used after the last one, theta_0 (FedAvg: the global model); ``groups``: of each client, where the partition
+    has planted some."""
+
+    hp: FederatedSettings
+    start: Callable[[int], ClientModel]
+    groups: Sequence[int] | None = None
+
+    @staticmethod
+    def after(
+        federation: Federation,
+        hp: FederatedSettings,
+        start: Callable[[int], ClientModel],
+        groups: Sequence[int] | None = None,
+    ) -> PersonalFederation:
+        """``federation`` after its rounds."""
+        fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
+        return PersonalFederation(**fields, hp=hp, start=start, groups=groups)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One model of every client. ``step``: saves of its training since the last round, 0 before any; ``epochs``: so
+    many of local training; ``alpha``: its weight against theta_0, 1 for the trained model itself; ``phase``: whether a
+    client ``trained`` it or it was ``combined`` from those of several, where a kind has both."""
+
+    step: int
+    epochs: int
+    alpha: float = 1.0
+    phase: Literal["trained", "combined"] | None = None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its weights lie between models, so that running statistics are to be estimated anew."""
+        return self.alpha not in (0.0, 1.0) or self.phase == "combined"
+
+
+#: (settings, federation, state, round) -> (number of a point, client, its model) of all that are measured after it
+Measured = Callable[[Any, PersonalFederation, FederatedState, int], Iterable[tuple[int, int, ClientModel]]]
+
+
+@dataclass(frozen=True)
+class Personalization:
+    """``method``: ``init``, ``plan`` and ``fold`` over a :class:`PersonalFederation`; ``rounds(settings, federation)``:
+    number of its rounds; ``points(settings)``: all measured points, in order; ``measured``: the models due after a
+    round, point by point. Over all rounds every client's model of every point is measured once.
+
+    ``check(settings, federation)``: notes for the user before the rounds; raises ``UserError`` where it cannot
+    personalize these clients.
+    """
+
+    method: Method
+    rounds: Callable[[Any, PersonalFederation], int]
+    points: Callable[[Any], list[Point]]
+    measured: Measured
+    #: (settings, federation, state, losses) -> arrays for the record and facts for the result, once all rounds are
+    #: through; ``losses(client, models)`` [models, K]: mean loss of models of a client on every client's test examples
+    finish: Callable[..., tuple[dict[str, Tensor], dict[str, Any]]] | None = None
+    check: Callable[[Any, Federation], list[str]] = lambda hp, federation: []
+
+
+#: ``method.personalization.kind`` -> its functions; a plug-in may add its own.
+PERSONALIZATIONS: dict[str, Personalization] = {}
+
+
+def personal_recipe(hp: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
+    """SGD without momentum and weight decay (or AdamW) at its ``rate``; temperature, batches and augmentation are those
+    of the last round."""
+    training = federation.training
+    whole = chilling.recipe(federation.hp, federation, training.rounds, client)
+    return dataclasses.replace(
+        whole,
+        phases=(Phase(epochs),),
+        batch=hp.batch or whole.batch,
+        lr=hp.rate * (whole.lr / training.lr),  # with lr_control the temperature is in the rate
+        momentum=0.0,
+        weight_decay=0.0,
+        proximal=0.0,
+        optimizer=hp.optimizer,
+    )
+
+
+def personal_training(
+    federation: PersonalFederation, client: int, step: int, start: ClientModel, recipe: Recipe
+) -> LocalTraining:
+    """One client's training from ``start``; its draws are those of ``step``, apart from those of the rounds."""
+    round = federation.training.rounds + 1 + step
+    objective = chilling.objective(federation.hp, federation, federation.training.rounds, client)
+    return federation.local_training(client, round, start, recipe, objective, measured=False)
+
+
+def start_requests(hp: Any, federation: PersonalFederation) -> list[LocalTraining]:
+    """Every client's ``epochs`` from its model of the last round."""
+    return [
+        personal_training(
+            federation, client, 0, federation.start(client), personal_recipe(hp, federation, client, hp.epochs)
+        )
+        for client in federation.everyone
+    ]

@@ -1,0 +1,128 @@
+"""Repeated aggregation by the similarity of clients' label shares (soup.md 3.4, personalization.md 3.4).
+
+S_ki is the cosine of the label histograms of clients k and i. Every client trains its model of the last round for one
+epoch; then, for a number of rounds, theta_k <- sum_i A_ki theta_i and another epoch. State: ``theta/weights`` [K, P]
+and ``theta/buffers`` [K, Q] of all clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import CossimSettings
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.personalization.combine import stacked_models, weighted_sums
+from knot_runner.methods.personalization.contract import (
+    PersonalFederation,
+    Personalization,
+    Point,
+    personal_recipe,
+    personal_training,
+    start_requests,
+)
+
+
+def label_similarities(federation: Federation) -> Tensor:
+    """S [K, K], float64: cosines of the histograms of all clients' training labels, 1 on the diagonal."""
+    classes = int(federation.train_labels.max()) + 1
+    counts = [federation.train_labels[rows].bincount(minlength=classes) for rows in federation.rows("train")]
+    shares = torch.nn.functional.normalize(torch.stack(counts).double(), dim=1)
+    return (shares @ shares.T).fill_diagonal_(1)
+
+
+def aggregation_weights(similarities: Tensor, hp: CossimSettings) -> Tensor:
+    """A [K, K]: S where it is above the cut-off, else 0; a client's own 1 always is, and stays.
+
+    ``weighted``: rows sum to 1; ``indicator``: the same of 1 where S is above the cut-off; ``unnormalized``: as the
+    formula is printed, so that rows sum to as many as K.
+    """
+    kept = similarities > hp.cutoff
+    weights = kept.double() if hp.form == "indicator" else similarities * kept
+    return weights if hp.form == "unnormalized" else weights / weights.sum(1, keepdim=True)
+
+
+def _check(hp: CossimSettings, federation: Federation) -> list[str]:
+    return ["method.personalization: the label histogram of every client leaves it, beside its model"]
+
+
+def _init(hp: CossimSettings, federation: PersonalFederation) -> FederatedState:
+    return {}
+
+
+def _plan(hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int) -> list[LocalTraining]:
+    """Requests an epoch of every client: from theta_0 first, then from the aggregated models."""
+    if round > hp.rounds:
+        return []
+    if round == 0:
+        return start_requests(hp, federation)
+    return [
+        personal_training(federation, client, round, model, personal_recipe(hp, federation, client, hp.epochs))
+        for client, model in enumerate(aggregated_models(hp, state, federation))
+    ]
+
+
+def _fold(
+    hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+    weights, buffers = stacked_models([one.model for one in trained])
+    kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
+    found = kept | {"theta/weights": weights, "theta/buffers": buffers}
+    return found, {"train_loss": sum(one.loss for one in trained) / len(trained)}
+
+
+def aggregated_models(hp: CossimSettings, state: FederatedState, federation: PersonalFederation) -> list[ClientModel]:
+    """sum_i A_ki theta_i of every client, running statistics alike."""
+    matrix = aggregation_weights(label_similarities(federation), hp)
+    weights, buffers = (weighted_sums(matrix, state[f"theta/{name}"]) for name in ("weights", "buffers"))
+    return [ClientModel(*pair) for pair in zip(weights, buffers, strict=True)]
+
+
+def _rounds(hp: CossimSettings, federation: PersonalFederation) -> int:
+    return hp.rounds + 1
+
+
+def _points(hp: CossimSettings) -> list[Point]:
+    """The models after the first epoch; then, of every aggregation, those aggregated and those trained from them."""
+    points = [Point(0, hp.epochs, phase="trained")]
+    for number in range(1, hp.rounds + 1):
+        points += [Point(number, number * hp.epochs, phase="combined")]
+        points += [Point(number, (number + 1) * hp.epochs, phase="trained")]
+    return points
+
+
+def _measured(
+    hp: CossimSettings, federation: PersonalFederation, state: FederatedState, round: int
+) -> Iterator[tuple[int, int, ClientModel]]:
+    pairs = zip(state["theta/weights"], state["theta/buffers"], strict=True)
+    yield from ((2 * round, client, ClientModel(*pair)) for client, pair in enumerate(pairs))
+    if round < hp.rounds:
+        models = aggregated_models(hp, state, federation)
+        yield from ((2 * round + 1, client, model) for client, model in enumerate(models))
+
+
+def _finish(
+    hp: CossimSettings, federation: PersonalFederation, state: FederatedState, losses: Any
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    similarities = label_similarities(federation)
+    matrix = aggregation_weights(similarities, hp)
+    others = ~torch.eye(len(matrix), dtype=torch.bool)
+    facts = {
+        "least": float(similarities[others].min()),
+        "mean": float(similarities[others].mean()),
+        "kept": float((matrix > 0).double().sum(1).mean()),
+        "sums": float(matrix.sum(1).mean()),
+        "leaves": ["model", "label histogram"],
+    }
+    return {"similarity": similarities, "aggregation": matrix}, {"similarity": facts}
+
+
+COSSIM = Personalization(
+    Method(_init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
+)

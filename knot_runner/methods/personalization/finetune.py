@@ -1,0 +1,102 @@
+"""Fine-tuning: every client trains theta_0, its model of the last round, further on its own training examples.
+
+Minimizes f_k(theta) + wd ||theta - theta_0||^2 from theta_0 (soup.md 3.3), f_k being the client's objective in the
+rounds, chilled or not. State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients under way: a few at a time
+go through all their epochs, so that memory does not grow with the clients.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from knot_runner.config.settings import FinetuneSettings
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federation import FederatedState
+from knot_runner.methods.personalization.contract import PersonalFederation, Point, personal_recipe, personal_training
+
+#: Parameters of the clients that are under way together, at most; but never fewer than ``FEWEST`` clients.
+PARAMETERS_AT_ONCE = 2**22
+FEWEST = 8
+
+
+def init(hp: FinetuneSettings, federation: PersonalFederation) -> FederatedState:
+    """Returns an empty state: no client is training."""
+    return {}
+
+
+def plan(
+    hp: FinetuneSettings, state: FederatedState, federation: PersonalFederation, round: int
+) -> list[LocalTraining]:
+    """Requests the next part of the training clients' epochs; once they have finished, the next few clients start."""
+    step = round % hp.saves
+    return [finetune_request(hp, federation, state, client, step) for client in under_way(hp, federation, round)]
+
+
+def fold(
+    hp: FinetuneSettings, state: FederatedState, federation: PersonalFederation, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+    """Returns the current models of the training clients."""
+    kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
+    for result in trained:
+        kept |= {f"theta/{result.client}/weights": result.weights, f"theta/{result.client}/buffers": result.buffers}
+    return kept, {"train_loss": sum(result.loss for result in trained) / len(trained)}
+
+
+def finetune_request(
+    hp: FinetuneSettings, federation: PersonalFederation, state: FederatedState, client: int, step: int
+) -> LocalTraining:
+    """One client's epochs from save ``step`` to the next.
+
+    The pull towards theta_0 is the proximal term's with mu = 2 wd, which pulls towards the model that the request
+    starts from; a constant gradient of 2 wd (start - theta_0) makes up the difference.
+    """
+    origin = federation.start(client)
+    start = current(state, client) if step else origin
+    recipe = personal_recipe(hp, federation, client, hp.part)
+    found = personal_training(federation, client, step, start, dataclasses.replace(recipe, proximal=2 * hp.wd))
+    if not hp.wd or not step:
+        return found
+    return dataclasses.replace(found, control=2 * hp.wd * (start.weights - origin.weights))
+
+
+def current(state: FederatedState, client: int) -> ClientModel:
+    """Returns the current model of a training client."""
+    return ClientModel(state[f"theta/{client}/weights"], state[f"theta/{client}/buffers"])
+
+
+def under_way(hp: FinetuneSettings, federation: PersonalFederation, round: int) -> list[int]:
+    """Returns the clients that train in ``round``; [] when all have finished."""
+    size = _at_once(federation)
+    first = round // hp.saves * size
+    return list(federation.everyone[first : first + size])
+
+
+def finetune_rounds(hp: FinetuneSettings, federation: PersonalFederation) -> int:
+    """All of them."""
+    return math.ceil(len(federation.clients) / _at_once(federation)) * hp.saves
+
+
+def _at_once(federation: PersonalFederation) -> int:
+    return max(FEWEST, PARAMETERS_AT_ONCE // federation.layout.size)
+
+
+def finetune_points(hp: FinetuneSettings) -> list[Point]:
+    """theta_0, and the model after each part of the epochs."""
+    return [Point(step, step * hp.part, alpha=float(step > 0)) for step in range(hp.saves + 1)]
+
+
+def finetune_models(
+    hp: FinetuneSettings, federation: PersonalFederation, state: FederatedState, round: int
+) -> Iterator[tuple[int, int, ClientModel]]:
+    """See :class:`Personalization`."""
+    step, clients = round % hp.saves, under_way(hp, federation, round)
+    if step == 0:
+        yield from ((0, client, federation.start(client)) for client in clients)
+    yield from ((step + 1, client, current(state, client)) for client in clients)
+
+
+FINETUNING = Method(init, plan, fold, one_model=False)

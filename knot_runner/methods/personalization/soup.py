@@ -1,0 +1,44 @@
+"""Soup: models between theta_0, a client's model of the last round, and its fine-tuned model (soup.md 3.3).
+
+theta(alpha) = (1 - alpha) theta_0 + alpha theta_k, the interpolation of WiSE-FT (Wortsman et al. 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from knot_runner.config.settings import SoupSettings
+from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.methods.federation import FederatedState
+from knot_runner.methods.personalization.contract import PersonalFederation, Point
+from knot_runner.methods.personalization.finetune import current, under_way
+
+
+def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> ClientModel:
+    """Weights and running statistics, in float64; exactly ``origin`` at 0 and ``trained`` at 1."""
+    pairs = zip((origin.weights, origin.buffers), (trained.weights, trained.buffers), strict=True)
+    return ClientModel(*(((1 - alpha) * a.double() + alpha * b.double()).to(b.dtype) for a, b in pairs))
+
+
+def soup_points(hp: SoupSettings) -> list[Point]:
+    """Every alpha, after every save (``at=all``) or the last."""
+    epochs = hp.part
+    return [Point(step, step * epochs, alpha) for step in _steps(hp) for alpha in hp.alphas]
+
+
+def soup_models(
+    hp: SoupSettings, federation: PersonalFederation, state: FederatedState, round: int
+) -> Iterator[tuple[int, int, ClientModel]]:
+    """See :class:`Personalization`."""
+    step = round % hp.saves + 1
+    if step not in _steps(hp):
+        return
+    before = _steps(hp).index(step) * len(hp.alphas)
+    for number, alpha in enumerate(hp.alphas):
+        for client in under_way(hp, federation, round):
+            model = interpolated(federation.start(client), current(state, client), alpha)
+            yield before + number, client, model
+
+
+def _steps(hp: SoupSettings) -> list[int]:
+    return list(range(1, hp.saves + 1)) if hp.at == "all" else [hp.saves]

@@ -1,4 +1,0 @@
-"""Clients' own models after the rounds, measured on everybody's test examples.
-
-Open ``personalised.py`` first.
-"""

@@ -1,0 +1,68 @@
+"""Facts on clients' own models: metrics of every point, and the trade-offs of points in the plane of OOD and ID
+accuracy, higher is better in both (personalization.md 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.personalization.contract import Point
+from knot_runner.pipelines.personalization.client_matrix import ClientMatrix, matrix_measures
+
+#: (OOD accuracy, ID accuracy)
+Pair = tuple[float, float]
+#: Points of OOD accuracy that may be given up for ID accuracy.
+MATCHED = (1, 2, 5)
+
+
+def id_at_matched_ood(points: Sequence[Pair], start_ood: float, given_up: float) -> float | None:
+    """The best ID among ``points`` whose OOD is at least ``start_ood`` - ``given_up``; None where none has that."""
+    return max((own for other, own in points if other >= start_ood - given_up - 1e-12), default=None)
+
+
+def area(points: Sequence[Pair], reference: Pair) -> float:
+    """The area between ``reference`` and the upper right envelope of ``points`` (the hypervolume); those that are not
+    better than it in both add none."""
+    low_ood, low_id = reference
+    total, reached = 0.0, low_id
+    for other, own in sorted(points, reverse=True):  # from the highest OOD down, each adds what lies above the last
+        if other > low_ood and own > reached:
+            total += (other - low_ood) * (own - reached)
+            reached = own
+    return total
+
+
+def point_facts(
+    federation: Federation, points: Sequence[Point], steps: Sequence[float], start: ClientMatrix, correct: Tensor,
+    loss: Tensor, valid: Tensor,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Returns for every point its position, its metrics, and its validation accuracy, unweighted over clients.
+    ``steps``: optimizer steps, mean over clients; ``start``: the record of theta_0; ``correct``, ``loss`` [points, K,
+    K]; ``valid`` [points, K]."""
+    sizes = [len(rows) for rows in federation.rows("valid")]
+    having = [client for client in federation.numbers if sizes[client]]
+    found = []
+    for number, point in enumerate(points):
+        reference = start.correct.diagonal()
+        measures = matrix_measures(start.examples, correct[number], loss[number], federation.numbers, reference)
+        shares = [int(valid[number, client]) / sizes[client] for client in having]
+        about = {"step": point.step, "epochs": point.epochs, "sgd_steps": steps[number], "alpha": point.alpha}
+        if point.phase is not None:
+            about["phase"] = point.phase
+        found.append({**about, **measures, "valid_accuracy": sum(shares) / len(shares) if shares else None})
+    return found
+
+
+def trade_offs(points: Sequence[dict[str, Any]], start: dict[str, float], chance: float) -> dict[str, Any]:
+    """Returns facts of the curve of ``points`` with theta_0 (``start``): the best ID accuracy whose OOD accuracy is at
+    most 1, 2 or 5 points below that of theta_0; the gain over theta_0 at 1 point; and the area above the ID accuracy of
+    theta_0 and the OOD accuracy of guessing (``chance``), where all variants of one federated run have the same
+    corner."""
+    pairs = [(point["ood_accuracy"], point["id_accuracy"]) for point in [start, *points]]
+    matched = {str(lost): id_at_matched_ood(pairs, start["ood_accuracy"], lost / 100) for lost in MATCHED}
+    gain = matched["1"] - start["id_accuracy"]
+    corner = chance, start["id_accuracy"]
+    return {"id_at_matched_ood": matched, "gain_at_matched_ood": gain, "area": area(pairs, corner)}

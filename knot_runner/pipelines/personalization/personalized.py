@@ -1,0 +1,266 @@
+"""Personalization after the rounds of a federated method: clients' own models, measured on all clients' test examples.
+
+The rounds are trained once for all variants (an artifact, as clusters are). Models of each point are measured at once
+and only counts stay in memory; the models that may be deployed wait in files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from knot_runner.engine.federated import local
+from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
+from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.costs import training_flops
+from knot_runner.methods.federation import FederatedState
+from knot_runner.methods.personalization import PERSONALIZATIONS
+from knot_runner.methods.personalization.contract import (
+    PersonalFederation,
+    Personalization,
+    personal_recipe,
+    personal_training,
+)
+from knot_runner.pipelines.clients.setup import Setup
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.personalization.client_matrix import (
+    ClientMatrix,
+    TestRows,
+    count,
+    deployed_matrix,
+    logits_of,
+)
+from knot_runner.pipelines.personalization.facts import point_facts, trade_offs
+from knot_runner.pipelines.rounds.client_rounds import check_outcomes
+from knot_runner.pipelines.rounds.loop import RoundLoop, TrainingResult, run_rounds, scalars
+from knot_runner.pipelines.rounds.scores import TestPredictions
+from knot_runner.pipelines.runs.commits import Commits, LogRow
+from knot_runner.records import CLIENTS_FILE
+from knot_runner.util.errors import DivergedError
+from knot_runner.util.files import removal, write_atomic
+
+#: Below the run's folder: commits of what follows the rounds.
+PERSONAL_COMMITS = "personalization"
+#: Below the run's folder: models that may be deployed, until it is known which ones are; of more bytes none are kept.
+MODELS_FOLDER = "personal_models"
+MODELS_BYTES = 1 << 31
+
+
+@dataclass(frozen=True)
+class PersonalModels:
+    """The ``models`` that clients deploy, by client (none where their files would be too large).
+
+    ``found``: their predictions; ``measures``: theirs, of the K x K record; ``flops`` of training them, None where
+    unknown.
+    """
+
+    models: dict[int, ClientModel]
+    found: TestPredictions
+    measures: dict[str, float]
+    flops: int | None = None
+
+
+def personalize(context: RunContext, setup: Setup, engine: Engine, before: TrainingResult) -> TrainingResult:
+    """Carries out each client's personalization after the rounds; returns their outcome with the deployed models."""
+    work = _Work(context, setup, engine, before.method, before.state)
+    state, rows = run_rounds(work.loop())
+    personal, facts = work.result(state)
+    for point in facts["points"]:
+        context.log({"personalization": {"epoch": point["epochs"], **scalars(point)}})
+    for folder in (PERSONAL_COMMITS, MODELS_FOLDER):
+        with removal(), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(context.folder / folder)
+    flops = [row["client_flops"] for row in rows]
+    if None not in flops:
+        personal = dataclasses.replace(personal, flops=sum(flops))
+    seconds = before.seconds | {"personalization": round(sum(row["seconds"] for row in rows), 2)}
+    facts = before.facts | {"personalization": facts}
+    return dataclasses.replace(before, facts=facts, seconds=seconds, personal=personal)
+
+
+class _Work:
+    """One run's personalization. State, beside the kind's own: the record of every point, ``record/correct``
+    [points, K, K], ``record/loss`` [points, K, K], ``record/valid`` [points, K] and ``record/logits`` [points, M, C] of
+    clients' models on their own test examples, one client after another."""
+
+    def __init__(
+        self, context: RunContext, setup: Setup, engine: Engine, method: Method, state: FederatedState
+    ) -> None:
+        self.context, self.setup, self.engine = context, setup, engine
+        self.spec = context.hp.personalization
+        self.kind: Personalization = PERSONALIZATIONS[self.spec.kind]
+        start = functools.partial(method.deployed, context.hp, state, setup.federation)
+        self.federation = PersonalFederation.after(setup.federation, context.hp, start, setup.partition.groups)
+        self.points = self.kind.points(self.spec)
+        self.tests = TestRows.of(self.federation.rows("test"))
+        self.labels, self.classes = setup.test.labels[self.tests.rows], len(setup.task.classes)
+        self.start = deployed_matrix(
+            method, context.hp, state, self.federation, setup.test.labels, self.classes, engine
+        )
+        self.steps = self._steps()
+        self.kept = self._kept_points()
+
+    def _kept_points(self) -> range:
+        """Returns the points whose models may be deployed; none, and says so, where their files would be too large."""
+        points = range(len(self.points))[0 if self.spec.select == "valid" else -1 :]
+        size = len(points) * len(self.federation.clients) * self.federation.model.weights.nbytes
+        if size <= MODELS_BYTES:
+            return points
+        hint = "; method.personalization.select=last keeps the last ones" if len(points) > 1 else ""
+        self.context.note(f"The clients' own models are measured and not kept: {size / 2**30:.1f} GiB{hint}.")
+        return range(0)
+
+    def _model_file(self, point: int, client: int) -> Path:
+        return self.context.folder / MODELS_FOLDER / f"{point}-{client}.safetensors"
+
+    def loop(self) -> RoundLoop:
+        """The loop over the personalization's rounds, committed below the run's folder."""
+        context = self.context
+        commits = Commits(
+            context.folder / PERSONAL_COMMITS,
+            self.setup.task.digest,
+            context.note,
+            context.code,
+            context.settings.plugins,
+        )
+        method = dataclasses.replace(self.kind.method, init=self._init)
+        return RoundLoop(method, self.spec, self.federation, commits, self._execute, self._observe, self._measure)
+
+    def _init(self, hp: Any, federation: PersonalFederation) -> FederatedState:
+        points, clients = len(self.points), len(self.federation.clients)
+        return self.kind.method.init(hp, federation) | {
+            "record/correct": torch.zeros(points, clients, clients, dtype=torch.int32),
+            "record/loss": torch.zeros(points, clients, clients, dtype=torch.float64),
+            "record/valid": torch.zeros(points, clients, dtype=torch.int32),
+            "record/logits": torch.zeros(points, len(self.tests.places), self.classes),
+        }
+
+    def _execute(self, round: int, requests: list[LocalTraining]) -> list[Trained]:
+        trained = self.engine.train(requests)
+        check_outcomes(round, trained, self.federation, "a smaller method.personalization.lr")
+        return trained
+
+    def _observe(
+        self, round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
+    ) -> LogRow:
+        """Returns the costs of the clients' training; nothing is sent."""
+        flops = self.setup.example_flops
+        return {"client_flops": None if flops is None else sum(training_flops(one, flops) for one in requests)}
+
+    def _measure(self, round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
+        """Measures the models due after ``round`` into the record, in place."""
+        shown = self.kind.measured(self.spec, self.federation, state, round)
+        for number, group in itertools.groupby(shown, key=lambda one: one[0]):
+            self._record(state, number, [(client, model) for _, client, model in group])
+        self.context.progress("personalization", round + 1, self.kind.rounds(self.spec, self.federation), "")
+        return state, {}
+
+    def _record(self, state: FederatedState, number: int, models: list[tuple[int, ClientModel]]) -> None:
+        """Records the counts of the ``models`` of point ``number``."""
+        federation = self.federation
+        if self.points[number].mixed and any(federation.layout_of(client).buffer_size for client, _ in models):
+            models = self._estimated(number, models)
+        if number in self.kept:
+            for client, model in models:
+                tensors = {"weights": model.weights, "buffers": model.buffers}
+                write_atomic(self._model_file(number, client), tensor_parts(tensors))
+        for client, logits in logits_of(self.engine, self.tests, models, self.classes, self.federation):
+            self._check_finite(number, client, logits)
+            counts = count(self.tests, logits, self.labels, client)
+            state["record/correct"][number, client] = counts.correct
+            state["record/loss"][number, client] = counts.loss
+            state["record/logits"][number, self.tests.owners == client] = logits[self.tests.own(client)].float()
+        validated = [(c, m) for c, m in models if len(self.federation.clients[c].valid)]
+        requests = []
+        for client, model in validated:
+            requests.append(federation.inference(client, model, federation.clients[client].valid, "train"))
+        for (client, _), logits in zip(validated, self.engine.logits(requests), strict=True):
+            right = logits.argmax(1) == self.setup.data.labels[self.federation.clients[client].valid]
+            state["record/valid"][number, client] = int(right.sum())
+
+    def _check_finite(self, number: int, client: int, logits: Tensor) -> None:
+        """Raises :class:`DivergedError`."""
+        if not logits.isfinite().all():
+            point, name = self.points[number], self.federation.clients[client].name
+            raise DivergedError(
+                f"diverged after the rounds at {name}, step {point.step}: the predictions of its model are not finite",
+                step=point.step,
+                client=name,
+            )
+
+    def _estimated(self, number: int, models: list[tuple[int, ClientModel]]) -> list[tuple[int, ClientModel]]:
+        """Returns ``models`` with running statistics re-estimated on their clients' training examples: one epoch at
+        rate 0."""
+        federation, step = self.federation, self.points[number].step
+        requests = []
+        for client, model in models:
+            recipe = personal_recipe(self.spec, federation, client, epochs=1)
+            still = dataclasses.replace(recipe, lr=0.0, optimizer="sgd")
+            requests.append(personal_training(federation, client, step, model, still))
+        pairs = zip(models, self.engine.train(requests), strict=True)
+        return [(client, ClientModel(model.weights, one.buffers)) for (client, model), one in pairs]
+
+    def _steps(self) -> list[float]:
+        """Returns optimizer steps since the rounds at every point, mean over clients."""
+        sizes = [len(rows) for rows in self.federation.rows("train")]
+        found = []
+        for point in self.points:
+            own = personal_recipe(self.spec, self.federation, 0, point.epochs)
+            found.append(sum(local.steps(own, size) for size in sizes) / len(sizes))
+        return found
+
+    def result(self, state: FederatedState) -> tuple[PersonalModels, dict[str, Any]]:
+        """Summarizes the record and writes it into the run's folder; returns the deployed models and the facts."""
+        correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
+        facts = point_facts(self.federation, self.points, self.steps, self.start, correct, loss, valid)
+        scores = [point["valid_accuracy"] or 0.0 for point in facts]
+        chosen = scores.index(max(scores)) if self.spec.select == "valid" else len(facts) - 1
+        start = self.start.measures(self.federation)
+        arrays = {"examples": self.start.examples, "start": self.start.correct, "correct": correct, "loss": loss}
+        more = {}
+        if self.kind.finish is not None:
+            found, more = self.kind.finish(self.spec, self.federation, state, self._losses)
+            arrays |= found
+        write_atomic(self.context.folder / CLIENTS_FILE, tensor_parts(arrays | {"valid": valid}))
+        curve = trade_offs(facts, start, 1 / self.classes)
+        facts = {"kind": self.spec.kind, "start": start, "points": facts, "chosen": chosen, **curve, **more}
+        matrix = ClientMatrix(self.start.examples, correct[chosen], loss[chosen], self.start.correct.diagonal())
+        models = {}
+        if chosen in self.kept:
+            for client in self.federation.everyone:
+                models[client] = ClientModel(**load_file(self._model_file(chosen, client)))
+        found = self._predictions(state["record/logits"][chosen])
+        return PersonalModels(models, found, matrix.measures(self.federation)), facts
+
+    def _losses(self, client: int, models: Sequence[ClientModel]) -> Tensor:
+        """Returns the mean loss [models, K] on every client's test examples; NaN for a client without examples that
+        count."""
+        examples = self.start.examples[client].double()
+        own_models = [(client, model) for model in models]
+        shown = logits_of(self.engine, self.tests, own_models, self.classes, self.federation)
+        return torch.stack([count(self.tests, logits, self.labels, client).loss / examples for _, logits in shown])
+
+    def _predictions(self, logits: Tensor) -> TestPredictions:
+        parts = logits.split([len(rows) for rows in self.federation.rows("test")])
+        labels = self.labels[self.tests.places].split([len(rows) for rows in self.federation.rows("test")])
+        hits = [(own.argmax(1) == truth).double() for own, truth in zip(parts, labels, strict=True)]
+        accuracies = [float(own.mean()) if len(own) else None for own in hits]
+        seen, unseen = list(self.federation.numbers), self.federation.unseen
+        return TestPredictions(
+            torch.cat([parts[client] for client in seen]),
+            torch.cat([labels[client] for client in seen]),
+            [accuracies[client] for client in seen],
+            [accuracies[client] for client in unseen],
+        )

@@ -1,0 +1,37 @@
+"""What tests of whole distillations by loss terms share: a tiny run of images, and what its method is given."""
+
+from pathlib import Path
+
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.parties.setup import make_federation, read_parties
+from tests.tiny import TINY, TINY_TAUGHT, replaced
+
+#: Real digits in color; a teacher and a student of two convolutions.
+TINY_DISTILL = [
+    "task=cifar10", "task.limit=120", "task.shape=[3,8,8]", "model=cnn_8",
+    "model.convs=[{channels: 4, kernel: 3, padding: 1}, {channels: 6, kernel: 3, padding: 1}]",
+    "training=image_stages", "training.local.epochs=2", "training.distill.epochs=2", "training.local.lr=0.01",
+    "training.distill.lr=0.01", "hardware.workers=1",
+]  # fmt: skip
+#: A student of digits that first follows a hint.
+TWO_STAGE = replaced(TINY_TAUGHT, "+method.schedule.phases=[{epochs: 3, terms: {hint: {weight: 1.0}}}]")
+#: Generated reviews, a narrow teacher.
+SMALL_TEXTS = [
+    *(override for override in replaced(TINY, "task=sa") if not override.startswith("method.bias")),
+    "method.teachers=[{kind: bert, name: narrow, head: plain, weights: scratch, vocab: train, vocab_size: 600, "
+    "hub_id: '', revision: main, hidden: 8, layers: 2, heads: 2, intermediate: 16, dropout: 0.1}]",
+]  # fmt: skip
+
+
+def distill_job(out: Path, *overrides: str):
+    """The composed tiny run with ``overrides``."""
+    (job,) = compose_jobs([*replaced(TINY_DISTILL, *overrides), f"paths.out={out}"], None)
+    return job
+
+
+def distill_federation(out: Path, *overrides: str):
+    """(The job, its store, what its method sees); examples are in the store, and nothing is trained."""
+    job = distill_job(out, *overrides)
+    context = RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
+    return job, context.store, make_federation(context, read_parties(context), context.store, None)

@@ -1,0 +1,168 @@
+"""Fine-tuning and soup, against a plain loop over batches typed here."""
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from knot_runner.config.settings import FinetuneSettings, SoupSettings
+from knot_runner.engine.federated import flat, local
+from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.methods.personalization import finetune, soup
+from knot_runner.methods.personalization.contract import PersonalFederation, Point, personal_recipe
+from knot_runner.models.network import build_network
+from tests.unit.engine.federated.cases import MODELS
+from tests.unit.methods.federated.worlds import make_world, settings
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_world([])
+
+
+def federation_of(world, **changes) -> PersonalFederation:
+    """Its clients after the rounds, client 2 with a model of its own."""
+    start = world.federation.model
+    own = ClientModel(start.weights + 0.25, start.buffers)
+    return PersonalFederation.after(world.federation, settings(**changes), lambda client: own if client == 2 else start)
+
+
+def run(world, hp, federation):
+    """All rounds; the models that are measured, by (point, client)."""
+    state, round, found = finetune.init(hp, federation), 0, {}
+    kind = soup.soup_models if isinstance(hp, SoupSettings) else finetune.finetune_models
+    while requests := finetune.plan(hp, state, federation, round):
+        state, _ = finetune.fold(hp, state, federation, round, requests, world.engine.train(requests))
+        shown = finetune.under_way(hp, federation, round)
+        assert {name for name in state if name.endswith("/weights")} == {f"theta/{client}/weights" for client in shown}
+        for point, client, model in kind(hp, federation, state, round):
+            assert (point, client) not in found
+            found[point, client] = model.weights.clone()
+        round += 1
+    assert round == finetune.finetune_rounds(hp, federation)
+    return found
+
+
+def plain(world, federation, hp, client, temperature):
+    """Weights after every save: softmax regression by hand, the pull towards theta_0 added to the gradient."""
+    weight, bias = federation.layout.parameters
+    origin = federation.start(client).weights.double()
+    theta, rows, saved = origin.clone(), federation.clients[client].train, []
+    x, y = world.engine.data.pixels[rows].flatten(1).double(), world.engine.data.labels[rows]
+    for step in range(hp.saves):
+        request = finetune.finetune_request(
+            hp, federation, {f"theta/{client}/weights": theta, f"theta/{client}/buffers": theta[:0]}, client, step
+        )
+        for epoch in local.epochs(request, "none"):
+            for batch in epoch.order.split(request.recipe.batch):
+                w = theta[weight.start : weight.stop].view(weight.shape)
+                b = theta[bias.start : bias.stop]
+                q = torch.softmax((x[batch] @ w.T + b) / temperature, 1) - F.one_hot(y[batch], 3)
+                q = q / len(batch) / temperature
+                gradient = torch.cat([(q.T @ x[batch]).flatten(), q.sum(0)])
+                theta = theta - hp.lr * (gradient + 2 * hp.wd * (theta - origin))
+        saved.append(theta)
+    return saved
+
+
+@pytest.mark.parametrize(("wd", "temperature", "batch"), [(0.0, 1.0, None), (0.7, 1.0, None), (0.0, 0.5, 5)])
+def test_finetune_saves_match_plain_loop(world, wd, temperature, batch):
+    federation = federation_of(world, temperature=temperature)
+    hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=6, saves=3, wd=wd, batch=batch)
+    found = run(world, hp, federation)
+    assert finetune.finetune_request(hp, federation, {}, 1, 0).recipe.batch == (batch or 4)
+    assert len(found) == 4 * 5
+    for client in range(5):
+        torch.testing.assert_close(found[0, client], federation.start(client).weights, rtol=0, atol=0)
+        for step, theta in enumerate(plain(world, federation, hp, client, temperature)):
+            torch.testing.assert_close(found[step + 1, client], theta, rtol=0, atol=1e-12)
+
+
+def test_finetune_request_scales_rate_for_lr_control(world):
+    federation = federation_of(world, temperature=0.5, lr_control=True)
+    hp = FinetuneSettings(kind="finetune", lr=0.1, epochs=1, saves=1)
+    request = finetune.finetune_request(hp, federation, {}, 1, 0)
+    assert request.recipe.lr == pytest.approx(0.2) and request.objective.settings["temperature"] == 1.0
+
+
+def test_finetune_wd_pulls_to_start_unless_zero(world):
+    federation = federation_of(world)
+    plainly, near = (
+        run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, saves=2, wd=wd), federation) for wd in (0.0, 2.4)
+    )
+    gone = {key: float((theta - federation.start(key[1]).weights).norm()) for key, theta in plainly.items()}
+    held = {key: float((theta - federation.start(key[1]).weights).norm()) for key, theta in near.items()}
+    assert all(held[2, client] < gone[2, client] for client in range(5))
+    request = finetune.finetune_request(
+        FinetuneSettings(kind="finetune", wd=0.0),
+        federation,
+        {"theta/0/weights": plainly[1, 0], "theta/0/buffers": plainly[1, 0][:0]},
+        0,
+        1,
+    )
+    assert request.control is None and request.recipe.proximal == 0
+    least = run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, saves=2, wd=1e-30), federation)
+    assert all(torch.equal(least[key], theta) for key, theta in plainly.items())  # wd -> 0, bit for bit
+
+
+def test_finetune_request_ignores_optimizer_settings_of_rounds(world):
+    other = dataclasses.replace(world.federation.training, momentum=0.9, weight_decay=0.1)
+    federation = dataclasses.replace(federation_of(world, algorithm="fedprox", mu=3.0), training=other)
+    recipe = finetune.finetune_request(FinetuneSettings(kind="finetune"), federation, {}, 0, 0).recipe
+    assert (recipe.momentum, recipe.weight_decay, recipe.proximal, recipe.lr) == (0.0, 0.0, 0.0, 0.0025)
+    assert personal_recipe(FinetuneSettings(kind="finetune"), federation, 0, 1).proximal == 0.0
+
+
+def test_finetune_slower_divides_rate_and_multiplies_epochs(world):
+    federation = federation_of(world)
+    slow = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, saves=2, slower=4)
+    found = run(world, slow, federation)
+    as_long = run(world, FinetuneSettings(kind="finetune", lr=0.05, epochs=8, saves=2), federation)
+    assert all(torch.equal(found[key], as_long[key]) for key in as_long)
+    assert [point.epochs for point in finetune.finetune_points(slow)] == [0, 4, 8]
+
+
+def test_finetune_in_parts_gives_same_models(world, monkeypatch):
+    hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, saves=2)
+    whole = run(world, hp, federation_of(world))
+    monkeypatch.setattr(finetune, "FEWEST", 2)
+    monkeypatch.setattr(finetune, "PARAMETERS_AT_ONCE", 0)
+    federation = federation_of(world)
+    assert finetune.finetune_rounds(hp, federation) == 6
+    parts = run(world, hp, federation)
+    assert parts.keys() == whole.keys() and all(torch.equal(parts[key], whole[key]) for key in whole)
+
+
+@pytest.mark.parametrize("at", ["last", "all"])
+def test_soup_lies_between_and_has_both_ends(world, at):
+    federation = federation_of(world)
+    hp = SoupSettings(kind="soup", lr=0.2, epochs=4, saves=2, alphas=[0.0, 0.3, 1.0], at=at)
+    tuned = run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, saves=2), federation)
+    found, points = run(world, hp, federation), soup.soup_points(hp)
+    steps = [1, 2] if at == "all" else [2]
+    assert points == [Point(step, 2 * step, alpha) for step in steps for alpha in (0.0, 0.3, 1.0)]
+    assert len(found) == len(points) * 5
+    for (point, client), theta in found.items():
+        start, end = federation.start(client).weights, tuned[points[point].step, client]
+        torch.testing.assert_close(theta, start + points[point].alpha * (end - start), rtol=0, atol=1e-12)
+        if points[point].alpha in (0.0, 1.0):
+            assert torch.equal(theta, end if points[point].alpha else start)
+
+
+def test_mixing_flat_models_is_mixing_their_parameters():
+    """Module by module, with running statistics."""
+    network = MODELS["resnet_batch"]
+    modules, models = [], []
+    for seed in (1, 2):
+        weights, buffers = (vector.double() for vector in flat.initial(network, seed))
+        module = build_network(network).double()
+        flat.load_flat(module, flat.layout_of(network), weights, buffers + seed)
+        modules.append(module.state_dict()), models.append(ClientModel(weights, buffers + seed))
+    mixed = build_network(network).double()
+    found = soup.interpolated(*models, 0.3)
+    flat.load_flat(mixed, flat.layout_of(network), found.weights, found.buffers)
+    for name, value in mixed.state_dict().items():
+        if value.is_floating_point():
+            wanted = 0.7 * modules[0][name].numpy() + 0.3 * modules[1][name].numpy()
+            assert float(abs(value.numpy() - wanted).max()) < 1e-12, name
