@@ -134,7 +134,9 @@ def find_run(word: str, out: Path) -> Path:
         return path
     found = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
     if len(found) != 1:
-        raise UserError(f"is no folder of a run, nor the id of one below {out} (paths.out=DIR names another)", word)
+        raise UserError(
+            f"is no folder of a run, nor the id of one below {out} (paths.output_dir=DIR names another)", word
+        )
     return found[0]
 
 

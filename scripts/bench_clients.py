@@ -30,7 +30,7 @@ PARTICIPANTS = 50
 FEW = 60
 #: Seconds between looks at the memory, which the kernel counts page by page: often would take a core's time.
 LOOK_EVERY = 2.0
-METHODS = {"fedavg": [], "scaffold": ["training.momentum=0"], "fedper": [], "fedrep": ["training.epochs=2"]}
+METHODS = {"fedavg": [], "scaffold": ["training.momentum=0"], "fedper": [], "fedrep": ["training.local_epochs=2"]}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,10 +87,10 @@ def _measure(method: str, clients: int, options: argparse.Namespace) -> Measured
             shutil.rmtree(folder)
     command = [
         sys.executable, "-m", "knot_runner", "task=femnist", "task.source=local", "task.local.train=[train]",
-        "task.local.test=[test]", f"paths.data={options.folder / str(clients)}", f"paths.out={out}", f"method={method}",
-        f"training.participants={options.participants}", f"training.rounds={options.rounds}", "training.epochs=1",
-        f"training.evaluate_every={options.rounds}", "hardware=cpu", f"hardware.workers={options.cores}",
-        *METHODS[method],
+        "task.local.test=[test]", f"paths.data_dir={options.folder / str(clients)}", f"paths.output_dir={out}",
+        f"method={method}", f"training.clients_per_round={options.participants}", f"training.rounds={options.rounds}",
+        "training.local_epochs=1", f"training.evaluate_every={options.rounds}", "hardware=cpu",
+        f"hardware.num_workers={options.cores}", *METHODS[method],
     ]  # fmt: skip
     began = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -124,7 +124,7 @@ def _workload(name: str, options: argparse.Namespace) -> Workload:
 def _hardware(device: torch.device, engine: str, precision: str = "float32") -> HardwareSettings:
     workers = 1 if device.type == "cuda" else 0
     return HardwareSettings(
-        device.type, str(device), threads=1, workers=workers, engine=engine, precision=precision, stack=0
+        device.type, str(device), threads=1, num_workers=workers, engine=engine, precision=precision, stack=0
     )
 
 
@@ -158,11 +158,17 @@ def _rounds(device: torch.device, name: str, engine: str, precision: str, option
 
 def _knot(device: torch.device, options: argparse.Namespace) -> str:
     """A whole command on generated text, start-up and commits included."""
-    small = ["task.limit=60", "model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600"]
+    small = [
+        "task.max_examples=60",
+        "model.hidden=16",
+        "model.layers=1",
+        "model.intermediate=32",
+        "model.vocab_size=600",
+    ]
     epochs = [f"training.{stage}.epochs={1 if options.quick else 3}" for stage in ("local", "pretrain", "distill")]
     hardware = ["hardware=cuda", f"hardware.device={device}"] if device.type == "cuda" else ["hardware=cpu"]
     with tempfile.TemporaryDirectory() as out:
-        words = ["task=erc", "method=sinkhorn_e", *epochs, *hardware, f"paths.out={out}"]
+        words = ["task=erc", "method=sinkhorn_e", *epochs, *hardware, f"paths.output_dir={out}"]
         command = [sys.executable, "-m", "knot_runner", *words, *(small if options.quick else [])]
         began = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -32,7 +32,7 @@ from knot_runner.pipelines.federations.texts import text_federation
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("overrides", nargs="*", help="as for knot-runner, e.g. task.source=local paths.data=DIR")
+    parser.add_argument("overrides", nargs="*", help="as for knot-runner, e.g. task.source=local paths.data_dir=DIR")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> None:
 
 def _request(store: Store, overrides: list[str]) -> Train:
     (job,) = compose_jobs(["task=erc", "training.local.epochs=1", *overrides], None)
-    root = Path(job.settings.paths.data) if job.settings.paths.data else None
+    root = Path(job.settings.paths.data_dir) if job.settings.paths.data_dir else None
     task = load_task(job.settings.task, root)
     request = plan_teachers(job.method, {}, text_federation(job.settings, task, store, root, None))[0]
     assert isinstance(request, Train)
@@ -82,7 +82,7 @@ class _Published(TextClassifier):
 
 
 def _plain(request: Train, place: loop.Place, sorted_batches: bool) -> float:
-    network, size = request.network, request.training.batch
+    network, size = request.network, request.training.batch_size
     spec = dataclasses.replace(network.spec)
     model: nn.Module = _Published(spec, network.inputs, network.classes)
     optimizer = torch.optim.AdamW(model.parameters(), lr=request.training.lr)

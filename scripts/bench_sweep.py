@@ -51,7 +51,7 @@ def main(options: argparse.Namespace) -> None:
 
 def _ways(name: str, options: argparse.Namespace, folder: Path) -> dict[str, list[list[str]]]:
     """Way -> its commands."""
-    jobs = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={os.cpu_count()}", "hardware.workers=1"]
+    jobs = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={os.cpu_count()}", "hardware.num_workers=1"]
     return {
         "joblib": [GRIDS[name](options.quick, jobs, options, folder / "joblib")],
         "one after another": _apart(name, options, folder),
@@ -72,7 +72,7 @@ def _federated(quick: bool, more: list[str], options: argparse.Namespace, out: P
 def _knot(quick: bool, more: list[str], options: argparse.Namespace, out: Path) -> list[str]:
     epochs = 1 if quick else 2
     size = [f"training.{stage}.epochs={epochs}" for stage in ("local", "pretrain", "distill")]
-    size += ["task.limit=60", "model.hidden=16", "model.layers=1"] if quick else ["task.limit=1200"]
+    size += ["task.max_examples=60", "model.hidden=16", "model.layers=1"] if quick else ["task.max_examples=1200"]
     method = [] if any(word.startswith("method=") for word in more) else [f"method={','.join(METHODS)}"]
     return _command(["task=erc", "method.bias.texts=500", *size, *method, *more], options, out)
 
@@ -81,13 +81,13 @@ GRIDS: dict[str, Any] = {"federated": _federated, "knot": _knot}
 
 
 def _command(grid: list[str], options: argparse.Namespace, out: Path) -> list[str]:
-    return [sys.executable, "-m", "knot_runner", "-m", *grid, *options.overrides, f"paths.out={out}"]
+    return [sys.executable, "-m", "knot_runner", "-m", *grid, *options.overrides, f"paths.output_dir={out}"]
 
 
 def _apart(name: str, options: argparse.Namespace, folder: Path) -> list[list[str]]:
     """The commands of the same runs, one after another: with one worker, or cold."""
     if name == "federated":
-        return [_federated(options.quick, ["hardware.workers=1"], options, folder / "apart")]
+        return [_federated(options.quick, ["hardware.num_workers=1"], options, folder / "apart")]
     return [_knot(options.quick, [f"method={method}"], options, folder / "apart" / method) for method in METHODS]
 
 

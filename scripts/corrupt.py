@@ -31,14 +31,20 @@ from knot_runner.report.run_folders import Run, cls_vectors, predictions, rounds
 from knot_runner.util.errors import UserError
 
 IMAGES = [
-    "task=femnist", "task.limit=300", "task.shape=[1,8,8]", "partition.count=6", "partition.alpha=5.0",
-    "model.hidden=[16]", "hardware.workers=1",
+    "task=femnist", "task.max_examples=300", "task.shape=[1,8,8]", "partition.embedded_clients=6",
+    "partition.alpha=5.0", "model.hidden=[16]", "hardware.num_workers=1",
 ]  # fmt: skip
-TRAINING = ["training.rounds=3", "training.epochs=1", "training.participants=3", "training.batch=8", "training.lr=.01"]
+TRAINING = [
+    "training.rounds=3",
+    "training.local_epochs=1",
+    "training.clients_per_round=3",
+    "training.batch_size=8",
+    "training.lr=.01",
+]
 TEXTS = [
-    "task.limit=60", "model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600",
-    "training.local.epochs=2", "training.pretrain.epochs=2", "training.distill.epochs=2", "training.distill.batch=16",
-    "method.bias.texts=20", "method.bias.tokens=20", "hardware.workers=1",
+    "task.max_examples=60", "model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600",
+    "training.local.epochs=2", "training.pretrain.epochs=2", "training.distill.epochs=2",
+    "training.distill.batch_size=16", "method.bias.texts=20", "method.bias.tokens=20", "hardware.num_workers=1",
 ]  # fmt: skip
 #: Kind -> overrides of its smallest run.
 KINDS = {
@@ -59,7 +65,7 @@ def run(overrides: list[str], out: Path) -> tuple[int, str]:
     """(Exit code, what was said) of one command, in this process."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = command([*overrides, f"paths.out={out}"])
+        code = command([*overrides, f"paths.output_dir={out}"])
     return code, said.getvalue()
 
 

@@ -30,7 +30,7 @@ from tests.cli.sweep.grids import LAUNCHERS, begun, command, results
 from tests.disk import WAYS, Disk
 
 #: Rounds of a job, so that kills fall into jobs and not only between them.
-LENGTH = ["training.rounds=20", "training.epochs=5"]
+LENGTH = ["training.rounds=20", "training.local_epochs=5"]
 
 
 def main() -> None:

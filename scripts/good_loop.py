@@ -32,7 +32,7 @@ class Training:
     network: Network
     sizes: list[int]
     epochs: int
-    batch: int
+    batch_size: int
     lr: float
     momentum: float
     compiled: bool = False
@@ -116,10 +116,10 @@ def train_client(
     """A client's epochs; ``whole`` is the model for batches of full size."""
     optimizer = torch.optim.SGD(model.parameters(), lr=training.lr, momentum=training.momentum, fused=True)
     for _ in range(training.epochs):
-        for part in torch.randperm(len(labels), generator=draws).split(training.batch):
+        for part in torch.randperm(len(labels), generator=draws).split(training.batch_size):
             x = images.index_select(0, part).permute(0, 3, 1, 2)  # channels last in memory
             with torch.autocast("cpu", torch.bfloat16, training.bf16):
-                logits = (whole if len(part) == training.batch else model)(x)
+                logits = (whole if len(part) == training.batch_size else model)(x)
             optimizer.zero_grad()
             F.cross_entropy(logits.float(), labels[part]).backward()
             optimizer.step()

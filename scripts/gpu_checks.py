@@ -34,7 +34,7 @@ NETWORKS = {
                    (3, 8, 8), CLASSES),
     "ResNet": Network(ResnetSettings("resnet", "resnet", [1, 1], 8, "cifar", "group", 4), (3, 8, 8), CLASSES),
 }  # fmt: skip
-PLAIN = Recipe(phases=(Phase(2),), batch=8, drop_last=False, lr=0.05)
+PLAIN = Recipe(phases=(Phase(2),), batch_size=8, drop_last=False, lr=0.05)
 #: How far apart two engines' weights may be, relative to the largest: float64, and float32 after these few steps.
 FLOAT64_BAND, FLOAT32_BAND = 1e-10, 1e-5
 #: bfloat16 rounds products: how far updates deviate from float32, relative to how far the loop's do under autocast, is

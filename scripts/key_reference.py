@@ -29,7 +29,7 @@ NOT_KEYS = ("shares", "held_out")
 #: Letters of a usual value, and how many there may be; with more, ``by file`` stands for them.
 MAX_VALUE, MAX_VALUES = 36, 3
 #: Places whose content is told by the table of another place, too.
-ALSO = {"method.loss": "`method.distill.loss`"}
+ALSO = {"method.loss": "`method.server_distillation.loss`"}
 
 HEAD = """# Every key
 

@@ -18,7 +18,7 @@ from tests.contents import seal_content
 from tests.run_folders import run
 from tests.tiny import TINY_IMAGES, replaced
 
-SMALL = [*replaced(TINY_IMAGES, "training.lr=0.05"), "task.source=embedded", "hardware=cpu", "paths.data=null"]
+SMALL = [*replaced(TINY_IMAGES, "training.lr=0.05"), "task.source=embedded", "hardware=cpu", "paths.data_dir=null"]
 
 
 def small_run(out: Path, *overrides: str) -> Path:

@@ -198,7 +198,7 @@ def sweep_runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
     from tests.runs import RunRecord
 
     words = [*TINY_IMAGES, "method=fedavg,fedprox", "seed=0,1", "training.lr=0.1"]
-    return [RunRecord(one.folder) for one in kr.sweep([*words, f"paths.out={tmp_path_factory.mktemp('sweep')}"])]
+    return [RunRecord(one.folder) for one in kr.sweep([*words, f"paths.output_dir={tmp_path_factory.mktemp('sweep')}"])]
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from tests.tiny import TINY, TINY_TAUGHT, replaced
 
 #: Real digits in color; a teacher and a student of two convolutions.
 TINY_DISTILL = [
-    "task=cifar10", "task.limit=120", "task.shape=[3,8,8]", "model=cnn_8",
+    "task=cifar10", "task.max_examples=120", "task.shape=[3,8,8]", "model=cnn_8",
     "model.convs=[{channels: 4, kernel: 3, padding: 1}, {channels: 6, kernel: 3, padding: 1}]",
     "training=image_stages", "training.local.epochs=2", "training.distill.epochs=2", "training.local.lr=0.01",
-    "training.distill.lr=0.01", "hardware.workers=1",
+    "training.distill.lr=0.01", "hardware.num_workers=1",
 ]  # fmt: skip
 #: A student of digits that first follows a hint.
 TWO_STAGE = replaced(TINY_TAUGHT, "+method.schedule.phases=[{epochs: 3, terms: {hint: {weight: 1.0}}}]")
@@ -26,7 +26,7 @@ SMALL_TEXTS = [
 
 def distill_job(out: Path, *overrides: str):
     """The composed tiny run with ``overrides``."""
-    (job,) = compose_jobs([*replaced(TINY_DISTILL, *overrides), f"paths.out={out}"], None)
+    (job,) = compose_jobs([*replaced(TINY_DISTILL, *overrides), f"paths.output_dir={out}"], None)
     return job
 
 

@@ -17,22 +17,23 @@ ENTROPY = {"name": "entropy", "form": "kl"}
 POINTS = [[0.0], [1.0], [3.0]]
 TRANSFER, RANDOM = torch.arange(30, 62), torch.arange(5, 25)
 TINY_FEDDF = replaced(
-    TINY_IMAGES, *FEDDF_SINKHORN_E, "training.lr=0.1", "method.distill.bias.images=30", "method.distill.batch=16",
-    "method.distill.lr=0.01", "method.distill.loss.solver=newton", "method.distill.loss.epsilon=0.5",
+    TINY_IMAGES, *FEDDF_SINKHORN_E, "training.lr=0.1", "method.server_distillation.bias.images=30",
+    "method.server_distillation.batch_size=16", "method.server_distillation.lr=0.01",
+    "method.server_distillation.loss.solver=newton", "method.server_distillation.loss.epsilon=0.5",
     "task.geometry=onehot",
 )  # fmt: skip
 
 
 def run(out: Path, *words: str):
     """(result, rows, weights) of one run by the command line, without times."""
-    assert main([*words, f"paths.out={out}"]) == 0
+    assert main([*words, f"paths.output_dir={out}"]) == 0
     (path,) = out.glob("*/*/*/result.json")
     record = RunRecord(path.parent)
     return record.result, record.rows, record.tensors()
 
 
 def setup_of(tmp_path, words):
-    (job,) = compose_jobs([*words, f"paths.out={tmp_path}"], None)
+    (job,) = compose_jobs([*words, f"paths.output_dir={tmp_path}"], None)
     context = RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
     return make_setup(context)
 
@@ -40,7 +41,7 @@ def setup_of(tmp_path, words):
 def distill(**changes) -> ServerDistillation:
     """The server's settings with ``changes``."""
     plain = {"loss": ENTROPY, "weighting": "A", "ensemble": "each", "normalize": False, "student_temperature": 1.0,
-             "teacher_temperature": 1.0, "epochs": 2, "steps": None, "batch": 5, "lr": 0.05, "optimizer": "adamw",
+             "teacher_temperature": 1.0, "epochs": 2, "steps": None, "batch_size": 5, "lr": 0.05, "optimizer": "adamw",
              "momentum": 0.0, "weight_decay": 0.0, "after": 0, "every": 1, "bias": BiasSettings(20, 20)}  # fmt: skip
     return ServerDistillation(**{**plain, **changes})
 

@@ -132,7 +132,7 @@ def _chained(draw: random.Random, keys: list[str]) -> list[str]:
     length, key = draw.choice([2, 5, 8]), draw.choice(["task.a", "method.a", "a", "paths.a"])
     links = [f"+{key}{at + 1}=" + f"${{{key}{at}}}" * draw.choice([2, 2, 3]) for at in range(length)]
     first = draw.choice([f"+{key}0=abcdefgh", f"+{key}0=${{{key}{length}}}"])
-    return draw.choice([[first, *links], [*links, first], [first, *links, f"paths.out=${{{key}{length}}}"]])
+    return draw.choice([[first, *links], [*links, first], [first, *links, f"paths.output_dir=${{{key}{length}}}"]])
 
 
 def _verbs(draw: random.Random, keys: list[str]) -> list[str]:
@@ -150,10 +150,10 @@ def _flags(draw: random.Random, keys: list[str]) -> list[str]:
 
 def _several(draw: random.Random, keys: list[str]) -> list[str]:
     """Keys given more than once, several presets, wide grids."""
-    key = draw.choice(["seed", "task.limit", "method", "training", "paths.out", draw.choice(keys)])
+    key = draw.choice(["seed", "task.max_examples", "method", "training", "paths.output_dir", draw.choice(keys)])
     twice = [f"{key}={draw.choice(VALUES)}", f"{draw.choice(['', '+', '~'])}{key}={draw.choice(VALUES)}"]
     presets = [f"experiment={draw.choice(PRESETS)},{draw.choice(PRESETS)}", "seed=0"]
-    wide = [f"seed=range(0,{draw.choice([200, 10**5])})", f"task.limit=range(10,{draw.choice([10**3, 10**6])})"]
+    wide = [f"seed=range(0,{draw.choice([200, 10**5])})", f"task.max_examples=range(10,{draw.choice([10**3, 10**6])})"]
     return draw.choice([twice, twice, presets, wide])
 
 
@@ -182,10 +182,10 @@ def _wrong(code: int | None, said: str) -> str:
 
 
 def within(folder: Path, arguments: list[str]) -> list[str]:
-    """``arguments`` with ``paths.out`` in ``folder``, unless they set it."""
+    """``arguments`` with ``paths.output_dir`` in ``folder``, unless they set it."""
     if any("paths" in a for a in arguments) or arguments[:1] in (["ls"], ["compare"], ["help"]):
         return arguments
-    return [*arguments, f"paths.out={folder}"]
+    return [*arguments, f"paths.output_dir={folder}"]
 
 
 def main() -> int:

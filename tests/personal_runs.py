@@ -8,7 +8,7 @@ from knot_runner.pipelines.context import Services
 from tests import runs
 from tests.tiny import TINY_IMAGES, replaced
 
-PERSONAL = ["method.personalization.lr=0.05", "method.personalization.epochs=4", "method.personalization.saves=2"]
+PERSONAL = ["method.personalization.lr=0.05", "method.personalization.epochs=4", "method.personalization.checkpoints=2"]
 ALPHAS = "method.personalization.alphas=[0,0.5,1]"
 
 

@@ -11,7 +11,7 @@ from knot_runner.cli.main import main
 def run(out: Path, *overrides: str) -> Path:
     """The folder of the run with ``overrides``, which is the newest below ``out``."""
     before = set(out.glob("*/*/*/result.json"))
-    assert main([*overrides, f"paths.out={out}"]) == 0
+    assert main([*overrides, f"paths.output_dir={out}"]) == 0
     (found,) = set(out.glob("*/*/*/result.json")) - before
     return found.parent
 

@@ -42,4 +42,4 @@ class RunRecord:
 
 def run(out: Path, *words: str) -> RunRecord:
     """The run with ``words`` below ``out``. Raises ``UserError`` where the command would say so."""
-    return RunRecord(kr.run([*words, f"paths.out={out}"]).folder)
+    return RunRecord(kr.run([*words, f"paths.output_dir={out}"]).folder)

@@ -17,7 +17,7 @@ from tests.contents import result_with
 
 
 def settings(root: Path | None) -> Any:
-    return SimpleNamespace(paths=PathSettings(out="o", data=None if root is None else str(root)))
+    return SimpleNamespace(paths=PathSettings(output_dir="o", data_dir=None if root is None else str(root)))
 
 
 def result(*files: fingerprints.Opened, plugins: tuple[str, ...] = (), **changes: Any) -> RunResult:

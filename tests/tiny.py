@@ -1,56 +1,56 @@
 """The smallest real run: generated text, a narrow model, one epoch per stage. Seconds on one core."""
 
 TINY = [
-    "task.limit=60", "model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600",
-    "training.local.epochs=1", "training.pretrain.epochs=1", "training.distill.epochs=2", "training.distill.batch=16",
-    "method.bias.texts=20", "method.bias.tokens=20", "hardware.workers=1",
+    "task.max_examples=60", "model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600",
+    "training.local.epochs=1", "training.pretrain.epochs=1", "training.distill.epochs=2",
+    "training.distill.batch_size=16", "method.bias.texts=20", "method.bias.tokens=20", "hardware.num_workers=1",
 ]  # fmt: skip
 
 #: The smallest federated run: real digits, six clients, a narrow model. Under a second.
 TINY_IMAGES = [
-    "task=femnist", "task.limit=300", "task.shape=[1,8,8]", "partition.count=6", "partition.alpha=5.0",
-    "model.hidden=[16]", "training.rounds=3", "training.epochs=2", "training.participants=3", "training.batch=8",
-    "training.lr=0.01", "hardware.workers=1",
+    "task=femnist", "task.max_examples=300", "task.shape=[1,8,8]", "partition.embedded_clients=6",
+    "partition.alpha=5.0", "model.hidden=[16]", "training.rounds=3", "training.local_epochs=2",
+    "training.clients_per_round=3", "training.batch_size=8", "training.lr=0.01", "hardware.num_workers=1",
 ]  # fmt: skip
 
 #: The smallest federated run of a text model: five data sets are five clients.
 TINY_TEXTS = [
-    "task=erc", "task.context=0", "training=texts", "partition=natural", "task.limit=60", "model.hidden=16",
-    "model.layers=1", "model.intermediate=32", "model.vocab_size=600", "training.rounds=2", "hardware.workers=1",
+    "task=erc", "task.context=0", "training=texts", "partition=natural", "task.max_examples=60", "model.hidden=16",
+    "model.layers=1", "model.intermediate=32", "model.vocab_size=600", "training.rounds=2", "hardware.num_workers=1",
 ]  # fmt: skip
 
 #: The smallest distillation of images: real digits, three clients, a server and a transfer set.
 TINY_PARTIES = [
-    "task=femnist", "method=sinkhorn_e", "training=image_stages", "partition=dirichlet", "task.limit=400",
-    "task.shape=[1,8,8]", "model.hidden=[16]", "partition.clients=3", "partition.alpha=1.0", "partition.floor=0",
+    "task=femnist", "method=sinkhorn_e", "training=image_stages", "partition=dirichlet", "task.max_examples=400",
+    "task.shape=[1,8,8]", "model.hidden=[16]", "partition.num_clients=3", "partition.alpha=1.0", "partition.floor=0",
     "method.bias.images=60", "training.local.epochs=2", "training.pretrain.epochs=2", "training.distill.epochs=3",
-    "training.distill.batch=8", "training.local.lr=0.02", "training.pretrain.lr=0.02", "training.distill.lr=0.01",
-    "hardware.workers=1",
+    "training.distill.batch_size=8", "training.local.lr=0.02", "training.pretrain.lr=0.02", "training.distill.lr=0.01",
+    "hardware.num_workers=1",
 ]  # fmt: skip
 
 #: The smallest distillation of a teacher: real digits, a teacher of three small convolutions.
 TINY_TAUGHT = [
-    "task=mnist", "method=kd", "model=cnn_4", "method.teacher=cnn_8", "task.limit=150", "task.shape=[1,8,8]",
-    "training=kd", "training.local.epochs=1", "training.distill.epochs=2", "training.distill.batch=16",
-    "hardware.workers=1",
+    "task=mnist", "method=kd", "model=cnn_4", "method.teacher=cnn_8", "task.max_examples=150", "task.shape=[1,8,8]",
+    "training=kd", "training.local.epochs=1", "training.distill.epochs=2", "training.distill.batch_size=16",
+    "hardware.num_workers=1",
 ]  # fmt: skip
 
 #: FedDF by KNOT's Sinkhorn-E: every client is a teacher.
 FEDDF_SINKHORN_E = [
-    "method=feddf", "method.distill.ensemble=each", "method.distill.weighting=E",
-    "base/loss@method.distill.loss=sinkhorn",
+    "method=feddf", "method.server_distillation.ensemble=each", "method.server_distillation.weighting=E",
+    "base/loss@method.server_distillation.loss=sinkhorn",
 ]  # fmt: skip
 
 #: FedDF by softened outputs and by relations between examples.
 FEDDF_RKD = [
-    "method=feddf", "+base/term@method.distill.terms.kd=kd", "method.distill.terms.kd.weight=1.0",
-    "+base/term@method.distill.terms.rkd=rkd",
+    "method=feddf", "+base/term@method.server_distillation.terms.kd=kd",
+    "method.server_distillation.terms.kd.weight=1.0", "+base/term@method.server_distillation.terms.rkd=rkd",
 ]  # fmt: skip
 
 #: Ten clients in five planted groups of real digits, which clustered FedAvg finds.
 CLUSTERED_IMAGES = [
-    "task=mnist_fedwad", "task.shape=[1,8,8]", "task.limit=400", "partition.clients=10", "model.hidden=[12]",
-    "model.output=logits", "training.rounds=3", "training.epochs=2", "training.lr=0.05", "hardware.workers=1",
+    "task=mnist_fedwad", "task.shape=[1,8,8]", "task.max_examples=400", "partition.num_clients=10", "model.hidden=[12]",
+    "model.output=logits", "training.rounds=3", "training.local_epochs=2", "training.lr=0.05", "hardware.num_workers=1",
     "training.small_clients=allow",
 ]  # fmt: skip
 

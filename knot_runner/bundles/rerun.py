@@ -1,8 +1,8 @@
 """Reruns a bundled run here with its settings, except for paths, hardware and settings that are unsafe from strangers.
 
 A foreign config may name code (``plugins``), any files, a download of any size, an account and any amount of work:
-plug-ins and files outside ``paths.data`` are refused, the hub is used only if allowed, trackers are disabled, and the
-place of the rerun sets the engine, the processes and the most steps and memory.
+plug-ins and files outside ``paths.data_dir`` are refused, the hub is used only if allowed, trackers are disabled, and
+the place of the rerun sets the engine, the processes and the most steps and memory.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _STEPS = re.compile(r"(rounds|epochs|steps|iterations|generations)$")
 
 @dataclass(frozen=True)
 class RerunPlace:
-    """Environment for reruns: ``data`` (``paths.data``, None: none) and the folder ``out``; ``network``: whether the
-    hub may be used; ``max_steps``: of a setting that repeats work; ``memory``: GB of a process on the CPU."""
+    """Environment for reruns: ``data`` (``paths.data_dir``, None: none) and the folder ``out``; ``network``: whether
+    the hub may be used; ``max_steps``: of a setting that repeats work; ``memory``: GB of a process on the CPU."""
 
     data: str | None
     out: Path
@@ -66,7 +66,7 @@ def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = Non
         raise UserError("names code that is not in the bundle, and verify runs nobody's; [] is right", "plugins")
     for key, value in dotted_leaves(without(config, "paths")):
         if _leads_out(value):
-            raise UserError(f"{value!r:.80} lies outside paths.data; verify reads files below it alone", key)
+            raise UserError(f"{value!r:.80} lies outside paths.data_dir; verify reads files below it alone", key)
         if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not place.network:
             raise UserError("asks for a download from the Hugging Face hub; --network allows it", key)
     hardware = config.get("hardware")
@@ -74,7 +74,7 @@ def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = Non
         raise UserError("is not set", "hardware")
     own = {
         **without(config, "sweep", "report"),
-        "paths": {"data": place.data, "out": str(place.out)},
+        "paths": {"data_dir": place.data, "output_dir": str(place.out)},
         "tracker": {"name": "none"},
         "hardware": {**hardware, **_hardware_here(hardware)},
     }
@@ -135,7 +135,7 @@ def _hardware_here(hardware: dict[str, Any]) -> dict[str, Any]:
     on this machine alone; no more processes and threads than cores."""
     on_gpu = str(hardware.get("device")).startswith("cuda") and torch.cuda.is_available()
     is_local = hardware.get("engine") in ("loop", "lean", "stacked")
-    here = {key: min(value, cores()) for key, value in hardware.items() if key in ("workers", "threads")}
+    here = {key: min(value, cores()) for key, value in hardware.items() if key in ("num_workers", "threads")}
     return here | {"device": "cuda" if on_gpu else "cpu", "devices": []} | ({} if is_local else {"engine": "auto"})
 
 

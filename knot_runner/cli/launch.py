@@ -111,7 +111,7 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
     if read_result(job.folder) is None:
         if problem := no_data([job.settings]):
             raise UserError(problem)
-        require_writable(Path(job.settings.paths.out), "paths.out")
+        require_writable(Path(job.settings.paths.output_dir), "paths.output_dir")
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
         if _has_workers(job):
             begin_server(list(family_of(job.method).preload))
@@ -144,7 +144,7 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
 def _has_workers(job: ComposedJob) -> bool:
     """Whether the run trains in worker processes."""
     hardware = job.settings.hardware
-    several = (hardware.workers or cores()) > 1
+    several = (hardware.num_workers or cores()) > 1
     return family_of(job.method).trains and hardware.device == "cpu" and several
 
 
@@ -162,10 +162,10 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
     outcomes: list[Outcome] = []
     if problem := no_data(job.settings for job in to_do):
         raise UserError(problem)  # once, in place of each of them failing on it
-    for out in dict.fromkeys(job.settings.paths.out for job in unlike if states[job.run_id] is None):
-        require_writable(Path(out), "paths.out")
+    for out in dict.fromkeys(job.settings.paths.output_dir for job in unlike if states[job.run_id] is None):
+        require_writable(Path(out), "paths.output_dir")
     if to_do:
-        plan = new_plan(Path(jobs[0].settings.paths.out), jobs[0].settings.fail_fast, code)
+        plan = new_plan(Path(jobs[0].settings.paths.output_dir), jobs[0].settings.fail_fast, code)
         write_plan(plan, {job.run_id: job.own_config for job in to_do})
         with Board(to_do, len(there), console) as board, messages_to(board.note):
             outcomes = _launched(plan, to_do, command.hydra)
@@ -206,7 +206,7 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
         raise UserError(provenance.refusal(changed, len(results)))
     rerun = stale == "rerun"
     for job, _ in found if rerun else []:
-        with locked(lock_of(job.settings.paths.out, job.run_id)):
+        with locked(lock_of(job.settings.paths.output_dir, job.run_id)):
             if _reasons(job, now):  # no other command has rerun it meanwhile
                 provenance.set_aside(job.folder)
     lines = [f"{len(found)} finished runs are set aside (.stale) and made anew"] if rerun and found else []

@@ -51,9 +51,9 @@ def _ls() -> Parser:
 
 
 def _data() -> Parser:
-    text = "List data sets, their state and where to get them. KNOT_DATA=DIR stands for paths.data=DIR."
-    examples = ["data", "data mnist cifar10 --fetch paths.data=DIR"]
-    parser = Parser("data [TASK or DATA SET ...] [paths.data=DIR] [options]", text, examples, False)
+    text = "List data sets, their state and where to get them. KNOT_DATA=DIR stands for paths.data_dir=DIR."
+    examples = ["data", "data mnist cifar10 --fetch paths.data_dir=DIR"]
+    parser = Parser("data [TASK or DATA SET ...] [paths.data_dir=DIR] [options]", text, examples, False)
     parser.add_argument("-cd", "--config-dir", metavar="DIR", help="DIR/data/NAME.yaml is a data set of your own")
     fetch = "download what needs no agreement; sizes and checksums are compared with the published ones"
     parser.add_argument("--fetch", action="store_true", help=fetch)
@@ -100,9 +100,9 @@ def _report() -> Parser:
 
 def _compare() -> Parser:
     parser = Parser(
-        "compare [KEY=VALUE ...] [paths.out=DIR] [options]",
-        "Compare the runs below paths.out (default: outputs). Filters select runs: key=value, key!=value, key<value, "
-        "and so on.",
+        "compare [KEY=VALUE ...] [paths.output_dir=DIR] [options]",
+        "Compare the runs below paths.output_dir (default: outputs). Filters select runs: key=value, key!=value, "
+        "key<value, and so on.",
         ["compare task=femnist --by=method.name --export=runs.csv"],
         composes=False,
     )
@@ -120,9 +120,9 @@ def _reproduce() -> Parser:
     parser = Parser(
         "reproduce [PRESET ...] [KEY=VALUE ...] [options]",
         "Run presets one after another, those with most claims per minute first, and write a table of their claims to "
-        "paths.out/reproduced.md. Without names: the presets of conf/reproduce.yaml whose data are present and that "
-        "fit into the time. The overrides apply to each preset.",
-        ["reproduce --hours=2 paths.data=DIR hardware=cpu"],
+        "paths.output_dir/reproduced.md. Without names: the presets of conf/reproduce.yaml whose data are present and "
+        "that fit into the time. The overrides apply to each preset.",
+        ["reproduce --hours=2 paths.data_dir=DIR hardware=cpu"],
     )
     hours = "the time limit; the same command resumes. 0 only writes the table (default: 2)"
     parser.add_argument("--hours", type=float, default=2.0, help=hours)
@@ -131,7 +131,7 @@ def _reproduce() -> Parser:
 
 def _bound() -> Parser:
     return Parser(
-        "bound RUN ... [paths.out=DIR] [paths.data=DIR]",
+        "bound RUN ... [paths.output_dir=DIR] [paths.data_dir=DIR]",
         "Compute the generalization bound of KNOT's Theorem 5.2 for finished runs, named by folder or run id.",
         ["bound outputs/sa/sinkhorn_e/0123456789ab"],
         composes=False,
@@ -140,24 +140,24 @@ def _bound() -> Parser:
 
 def _bundle() -> Parser:
     parser = Parser(
-        "bundle RUN ... [paths.out=DIR] [options]",
+        "bundle RUN ... [paths.output_dir=DIR] [options]",
         "Pack the records of finished runs into an archive that others can verify. RUN is a run's folder, a folder "
         "above several, or a run id. The same runs give the same bytes.",
         ["bundle outputs/femnist --to=femnist.tar.gz"],
         composes=False,
     )
-    parser.add_argument("--to", metavar="FILE", help="the archive, FILE.tar.gz (default: in paths.out/bundles)")
+    parser.add_argument("--to", metavar="FILE", help="the archive, FILE.tar.gz (default: in paths.output_dir/bundles)")
     parser.add_argument("--weights", action="store_true", help="include files above 4 MB")
     return parser
 
 
 def _verify() -> Parser:
     parser = Parser(
-        "verify BUNDLE [paths.data=DIR] [paths.out=DIR] [options]",
+        "verify BUNDLE [KEY=VALUE ...] [options]",
         "Rerun the runs of a bundle and compare the results: the same bits, within rounding (numbers differ by at most "
         "0.001 of their size, or 0.0001), within the 95% interval of the accuracy, or not the same. Code of plug-ins "
         "is not run. The exit code is 1 if a result is not the same, and 2 if a run could not be rerun.",
-        ["verify femnist.tar.gz --rounds=5 paths.data=DIR"],
+        ["verify femnist.tar.gz --rounds=5 paths.data_dir=DIR"],
         composes=False,
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="rerun only the first N rounds of federated runs")

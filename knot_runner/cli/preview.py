@@ -71,8 +71,8 @@ def _in_child(pipe: Connection, folder: Path, configs: list[dict[str, Any]]) -> 
 
 
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
-    """Prepare ``jobs`` with ``folder`` as ``paths.out``; those that share what is prepared, and data sets, once. Of
-    several seeds the first shows the examples of all."""
+    """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``; those that share what is prepared, and data sets, once.
+    Of several seeds the first shows the examples of all."""
     from knot_runner.data.shared import SharedTasks
     from knot_runner.pipelines.context import Services
 
@@ -103,7 +103,7 @@ def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str]
     from knot_runner.pipelines.runs.single_run import pipeline_function
 
     load_plugins(job.settings.plugins)
-    paths = dataclasses.replace(job.settings.paths, out=str(folder))
+    paths = dataclasses.replace(job.settings.paths, output_dir=str(folder))
     settings = dataclasses.replace(job.settings, paths=paths, tracker=TrackerSettings("none"))
     run = RunContext(settings, job.method, folder / "run", "", "check", _silent, _silent, services)
     seen = pipeline_function("inspect", job.method)(run)
@@ -121,7 +121,7 @@ def _prepared_key(job: ComposedJob) -> str:
     method = without(config["method"], "name", "temperature", "loss")
     drawn = config.get("partition") or family_of(job.method).training != "stages"
     seed = job.settings.seed if drawn else None
-    read = [config["task"], config.get("partition"), config.get("transfer"), config["paths"]["data"]]
+    read = [config["task"], config.get("partition"), config.get("transfer"), config["paths"]["data_dir"]]
     return digest([*read, config.get("model"), training, seed, method])
 
 
@@ -130,9 +130,11 @@ def _prepared_key(job: ComposedJob) -> str:
 
 def time_left(jobs: list[ComposedJob]) -> list[str]:
     """Return lines on how long ``jobs`` take one after another: each as long as the median of the finished runs of its
-    method, task and training below ``paths.out``."""
+    method, task and training below ``paths.output_dir``."""
     seconds, runs, known = 0.0, 0, 0
-    for root, own in by_key((Path(job.settings.paths.out) / job.settings.task.name, job) for job in jobs).items():
+    for root, own in by_key(
+        (Path(job.settings.paths.output_dir) / job.settings.task.name, job) for job in jobs
+    ).items():
         times = _times_of(root)
         for key, alike in by_key((_time_key(job.config), job) for job in own).items():
             if found := times.get(key):

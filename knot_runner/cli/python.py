@@ -83,7 +83,7 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
     if len(jobs) != 1:
         raise UserError(f"{len(jobs)} runs are asked for; kr.sweep runs a grid, kr.run one of kr.compose(...)")
     job = jobs[0]
-    require_writable(Path(job.settings.paths.out), "paths.out")
+    require_writable(Path(job.settings.paths.output_dir), "paths.output_dir")
 
     def progress(title: str, done: int, total: int, text: str) -> None:
         LOGGER.debug("%s %d/%d %s", title, done, total, text)
@@ -150,7 +150,7 @@ def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **fl
     from knot_runner.report.compare.files import exact_frame
 
     given = [f"--{name}={value}" for name, value in flags.items()]
-    options = parser_of("compare").parse([*_words(filters), *given, f"paths.out={out}"])
+    options = parser_of("compare").parse([*_words(filters), *given, f"paths.output_dir={out}"])
     if options.export:
         raise UserError("kr.compare returns a pandas frame, which writes itself (frame.to_csv and others)", "export")
     return exact_frame(answer_of(options))

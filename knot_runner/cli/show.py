@@ -34,7 +34,7 @@ def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = Fa
         raise UserError(f"table {name}: is a figure. Run: {_verb(command, name, 'plot')}")
     table = preset_table(references(jobs, keep), spec, command)
     output().print(TerminalTable(table))
-    for path in write_table(table, folder_for(Path(jobs[0].settings.paths.out), "tables"), name):
+    for path in write_table(table, folder_for(Path(jobs[0].settings.paths.output_dir), "tables"), name):
         print(path)
 
 
@@ -47,7 +47,7 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
         raise UserError(f"plot {name}: is a table. Run: {_verb(command, name, 'table')}")
     for drawn in requested:
         file = f"{name}.png" if len(requested) == 1 else f"{name}_{drawn}.png"
-        path = folder_for(Path(jobs[0].settings.paths.out), "figures") / file
+        path = folder_for(Path(jobs[0].settings.paths.output_dir), "figures") / file
         for line in figures.FIGURES[drawn](references(jobs, keep), path, notes=spec.get("notes", []), command=command):
             print(line)
         _print_files(path)
@@ -72,7 +72,7 @@ def show_partition(job: ComposedJob) -> None:
     if settings.partition is None:
         name, method = settings.task.name, settings.method.name
         raise UserError(f"plot partition: task={name} method={method} deals nothing to clients; task=femnist would fit")
-    root = Path(settings.paths.data) if settings.paths.data else None
+    root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
     if settings.on_images:
         task = load_images(settings.task, root)
     else:
@@ -85,7 +85,7 @@ def show_partition(job: ComposedJob) -> None:
     partition = make_partition(settings.partition, task, settings.seed)
     counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])
     name = f"partition_{settings.task.name}_{settings.partition.kind}_seed{settings.seed}"
-    path = folder_for(Path(settings.paths.out), "figures") / f"{name}.png"
+    path = folder_for(Path(settings.paths.output_dir), "figures") / f"{name}.png"
     title = f"{settings.task.name}: {settings.partition.kind} partition, seed {settings.seed}"
     for line in draw_partition(counts, partition.names, task.classes, path, title, [*task.notes, *partition.notes]):
         print(line)
@@ -116,10 +116,10 @@ def folder_for(out: Path, name: str) -> Path:
     """Create and return ``<out>/<name>``; if ``out`` is read-only, a folder below the system's temporary one, with a
     note.
 
-    Raises :class:`UserError` naming paths.out if neither is writable.
+    Raises :class:`UserError` naming paths.output_dir if neither is writable.
     """
     try:
-        require_writable(out / name, "paths.out")
+        require_writable(out / name, "paths.output_dir")
         return out / name
     except ReadOnlyError:
         instead = Path(tempfile.mkdtemp(prefix="knot-runner-")) / name
@@ -136,9 +136,9 @@ def verdicts_of(preset: Preset) -> list[Verdict]:
 
 
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
-    """``jobs`` in the form reports read. Runs whose data differ from the current ``paths.data`` are left out and
+    """``jobs`` in the form reports read. Runs whose data differ from the current ``paths.data_dir`` are left out and
     reported; with ``keep`` they are included."""
-    data = None if keep else provenance.CurrentData(jobs[0].settings.paths.data)
+    data = None if keep else provenance.CurrentData(jobs[0].settings.paths.data_dir)
     return [_reference(job, data) for job in jobs]
 
 

@@ -30,7 +30,7 @@ DECISIVE_KEYS = (
     "teachers",
     "terms",
     "sinkhorn",
-    "distill",
+    "server_distillation",
 )
 
 

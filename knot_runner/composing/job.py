@@ -65,7 +65,7 @@ class ComposedJob:
     def folder(self) -> Path:
         """``<out>/<task>/<method>/<run id>``."""
         settings = self.settings
-        return Path(settings.paths.out) / settings.task.name / settings.method.name / self.run_id
+        return Path(settings.paths.output_dir) / settings.task.name / settings.method.name / self.run_id
 
     @property
     def own_config(self) -> dict[str, Any]:

@@ -60,10 +60,10 @@ def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
     """Settings of a finished run as a teacher: its id, the digest of its model's weights, its folder and the model's
     settings.
 
-    ``word``: the run's folder, or its id below ``paths.out`` of ``config``. Reads only text and digests;
+    ``word``: the run's folder, or its id below ``paths.output_dir`` of ``config``. Reads only text and digests;
     all must match the seals in the run's result. Raises :class:`UserError`.
     """
-    out = Path(str((config.get("paths") or {}).get("out", "outputs"))).expanduser()
+    out = Path(str((config.get("paths") or {}).get("output_dir", "outputs"))).expanduser()
     folder = find_run(word, out)
     result = require_result(folder)
     family = FAMILIES.get(result.kind)

@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from knot_runner.composing.hydra_keys import LAUNCHERS
 from knot_runner.config.settings.families import other_owners
 from knot_runner.util.config_yaml import choices
-from knot_runner.util.errors import UserError, nearest, not_installed, unknown
+from knot_runner.util.errors import OTHER_NAMES, UserError, nearest, not_installed, unknown
 
 #: Groups of the config, each with a folder of choices in ``conf/``.
 GROUPS = (
@@ -90,7 +90,8 @@ def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
 def _hint(config: Any, node: Any, prefix: str, part: str) -> str:
     """The settings that ``part`` may mean: of that name in a group (``lr``: ``training.lr``), or spelled alike."""
     groups = {key: own for key, own in config.items() if OmegaConf.is_dict(own) and key not in ("report", "sweep")}
-    places = [f"{group}.{part}" for group, own in groups.items() if part in own]
+    names = (part, OTHER_NAMES.get(part))
+    places = [f"{group}.{name}" for group, own in groups.items() for name in names if name in own]
     if places and not prefix:
         return f" (did you mean {' or '.join(map(repr, places))}?)"
     return nearest(part, node) + (f" in {prefix}" if prefix else "")

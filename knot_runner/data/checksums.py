@@ -1,4 +1,4 @@
-"""The data folder ``paths.data``: all its files are opened through it, compared with their checksums and recorded."""
+"""The data folder ``paths.data_dir``: all its files are opened through it, compared with their checksums, recorded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECKSUMS = "SHA256SUMS"
 
 @dataclass(frozen=True)
 class DataFolder:
-    """``paths.data`` while one task is loaded. ``checksums``: path below the folder -> sha256 (hex).
+    """``paths.data_dir`` while one task is loaded. ``checksums``: path below the folder -> sha256 (hex).
 
     ``noted``: path -> each file that was read, or looked for and absent.
     """
@@ -92,9 +92,11 @@ class DataFolder:
 def open_folder(root: Path | None) -> DataFolder:
     """Returns the folder of ``task.source=local``. Raises :class:`UserError` where it is not set or does not exist."""
     if root is None:
-        raise UserError("is not set; task.source=local needs paths.data=DIR or the variable KNOT_DATA", "paths.data")
+        raise UserError(
+            "is not set; task.source=local needs paths.data_dir=DIR or the variable KNOT_DATA", "paths.data_dir"
+        )
     if not root.is_dir():
-        raise UserError(f"{root} is not a folder", "paths.data")
+        raise UserError(f"{root} is not a folder", "paths.data_dir")
     return DataFolder(root, _read_checksums(root / CHECKSUMS))
 
 

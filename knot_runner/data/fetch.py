@@ -24,7 +24,7 @@ TIMEOUT = 30.0
 CHUNK = 1 << 18
 LOCKS = ".locks"
 PART = ".part"
-#: how a file below ``paths.data`` compares with the published one; unknown: it is there, and nothing to compare with
+#: how a file below ``paths.data_dir`` compares with the published one; unknown: present, with nothing to compare with
 FileState = Literal["absent", "same", "unknown", "other"]
 #: of these, what is not downloaded
 THERE = ("same", "unknown")
@@ -65,7 +65,7 @@ def place_of(root: Path, file: DataFile) -> Path:
     """The path of ``file`` below ``root``. Raises :class:`UserError` where a link leads out of it."""
     path = root / file.path
     if not path.parent.resolve().is_relative_to(root.resolve()):
-        raise UserError("a link leads it out of paths.data, where nothing is written", path)
+        raise UserError("a link leads it out of paths.data_dir, where nothing is written", path)
     return path
 
 

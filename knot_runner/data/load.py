@@ -165,7 +165,7 @@ def _finish(
     for key, examples in parts.items():
         if data.chunk is not None and settings.source != "embedded":  # generated parties do not share a corpus
             examples = splits.chunk(name, examples, data.chunk)
-        if settings.limit is not None:
-            examples = splits.limit(examples, settings.limit, settings.split.seed)
+        if settings.max_examples is not None:
+            examples = splits.limit(examples, settings.max_examples, settings.split.seed)
         finished[key] = examples.unlabeled() if data.role == "transfer" else examples
     return finished

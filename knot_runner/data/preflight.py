@@ -21,7 +21,7 @@ def missing_data(settings: Settings) -> str | None:
     Contents of files, the hub and entries for a plug-in's reader are not checked.
     """
     try:
-        root = Path(settings.paths.data) if settings.paths.data else None
+        root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
         _check(settings.task, root)
         if settings.transfer is not None:
             _check_transfer(settings.transfer, root)
@@ -71,7 +71,7 @@ def no_data(jobs: Iterable[Settings]) -> str | None:
     total = 0
     for settings in jobs:
         total += 1
-        key = repr((settings.task, settings.transfer, settings.paths.data))
+        key = repr((settings.task, settings.transfer, settings.paths.data_dir))
         if key not in seen:
             seen[key] = missing_data(settings)
         problem = seen[key]

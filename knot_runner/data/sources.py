@@ -16,7 +16,7 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a data set, or a folder made from others. ``path``: below ``paths.data``.
+    """One file of a data set, or a folder made from others. ``path``: below ``paths.data_dir``.
 
     Its size in bytes and its sha256 (hex) as published; None where they are not known.
     """
@@ -28,7 +28,7 @@ class DataFile:
     def __post_init__(self) -> None:
         parts = PurePosixPath(self.path).parts
         inside = bool(parts) and parts[0] != "/" and ".." not in parts and "\\" not in self.path
-        require(inside, "path", f"{self.path!r} is not a path below paths.data")
+        require(inside, "path", f"{self.path!r} is not a path below paths.data_dir")
         right = self.sha256 is None or re.fullmatch("[0-9a-f]{64}", self.sha256) is not None
         require(right, "sha256", f"{self.sha256!r} is not 64 hexadecimal digits")
 

@@ -74,9 +74,9 @@ class PartyTask:
     datasets: dict[str, Dataset]
     source: str
     notes: list[str] = field(default_factory=list)
-    #: files read below ``paths.data``; empty for other sources
+    #: files read below ``paths.data_dir``; empty for other sources
     files: list[Opened] = field(default_factory=list)
-    #: rows of each file (relative to ``paths.data``) or hub split, so that a shortened file shows in the record
+    #: rows of each file (relative to ``paths.data_dir``) or hub split, so that a shortened file shows in the record
     rows: dict[str, int] = field(default_factory=dict)
     #: digest of what was read, where the parties are dealt from it by the run's seed; "" where they are what was read
     read: str = ""
@@ -158,7 +158,7 @@ class ImageTask:
     user_names: list[str] | None = None
     file_names: list[str] | None = None
     notes: list[str] = field(default_factory=list)
-    #: files read below ``paths.data``; empty for other sources
+    #: files read below ``paths.data_dir``; empty for other sources
     files: list[Opened] = field(default_factory=list)
     #: ``partition.by`` -> what a client is called, singular and plural
     called: dict[str, tuple[str, str]] = field(

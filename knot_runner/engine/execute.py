@@ -16,8 +16,8 @@ from knot_runner.engine.worker_pool import WorkerPool
 class Executor:
     """Executes requests on one machine. A context manager, since it may hold worker processes.
 
-    Independent trainings run in ``hardware.workers`` processes with ``hardware.threads`` threads each; the numbers are
-    the same for any number of workers, because every request has its own random generators. Requests that another
+    Independent trainings run in ``hardware.num_workers`` processes with ``hardware.threads`` threads each; the numbers
+    are the same for any number of workers, because every request has its own random generators. Requests that another
     process is computing (a second sweep, another job of this one) come last and are waited for.
     """
 

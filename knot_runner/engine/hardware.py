@@ -65,8 +65,8 @@ def all_machines(records: Iterable[dict]) -> list[str]:
 
 
 def worker_count(hardware: HardwareSettings) -> int:
-    """``hardware.workers``, or one per core."""
-    return hardware.workers or cores()
+    """``hardware.num_workers``, or one per core."""
+    return hardware.num_workers or cores()
 
 
 def prepare_cpu_device(hardware: HardwareSettings, note: Callable[[str], None]) -> torch.device:

@@ -132,7 +132,7 @@ def _epoch(
     request: Train, model: nn.Module, optimizer: torch.optim.Optimizer, part: _Part, epoch: int, report: Report
 ) -> float:
     """One epoch; mean loss. Dropout and batch order are keyed by (seed, stage, party, epoch)."""
-    names, size = (request.stage, request.party, epoch), request.training.batch
+    names, size = (request.stage, request.party, epoch), request.training.batch_size
     torch.manual_seed(keyed(request.seed, "dropout", *names))
     steps = batch_count(len(part.examples), size, False)
     draws = generator(request.seed, "order", *names)

@@ -112,7 +112,7 @@ def _plain(value: Any) -> Any:
         inputs = {"vocabulary" if value.reads_texts else "shape": value.inputs}
         return {"spec": _architecture(value.spec), **inputs, "classes": value.classes}
     if isinstance(value, StageSettings):  # length and number of its texts are in the texts' own key
-        return {**dataclasses.asdict(value), "max_length": None, "limit": None}
+        return {**dataclasses.asdict(value), "max_length": None, "max_examples": None}
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
     return value

@@ -36,7 +36,7 @@ class Event:
 
 
 class WorkerPool:
-    """Up to ``hardware.workers`` processes with ``hardware.threads`` threads each, started when they are needed."""
+    """Up to ``hardware.num_workers`` processes with ``hardware.threads`` threads each, started when they are needed."""
 
     def __init__(self, place: Place, hardware: HardwareSettings, plugins: list[str]) -> None:
         self._count, self._arguments = worker_count(hardware), (place, hardware, plugins)

@@ -130,9 +130,9 @@ class Federation:
 
     def cluster(self, members: Sequence[int]) -> Federation:
         """Returns the federation of ``members`` alone, none of them unseen; a round samples at most all of them."""
-        wanted = self.training.participants
+        wanted = self.training.clients_per_round
         capped = wanted if isinstance(wanted, float) else min(wanted, len(members))
-        training = dataclasses.replace(self.training, participants=capped)
+        training = dataclasses.replace(self.training, clients_per_round=capped)
         server = self.server
         if server is not None:
             tests = torch.cat([self.clients[client].test for client in sorted(members)])
@@ -166,7 +166,7 @@ class Federation:
     @property
     def participants(self) -> int:
         """Clients a round, m = max(C K, 1) (McMahan et al. 2017, Algorithm 1)."""
-        wanted = self.training.participants
+        wanted = self.training.clients_per_round
         return max(int(wanted * len(self)), 1) if isinstance(wanted, float) else wanted
 
     def drawn(self, round: int) -> list[int]:

@@ -185,7 +185,7 @@ class _Together:
 
     def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
         """One epoch; mean loss over parties. Dropout and orders are keyed by (seed, stage, party, epoch)."""
-        request, size = self.request, self.request.training.batch
+        request, size = self.request, self.request.training.batch_size
         names = (request.stage, number)
         torch.manual_seed(keyed(request.seed, "dropout", *names))
         own = [self._own_batches(party, number) for party in range(len(self.models))]
@@ -207,7 +207,7 @@ class _Together:
         request = self.request
         for time in itertools.count():
             order = generator(request.seed, "order", request.stage, request.parties[party], epoch, time)
-            size, augment = request.training.batch, request.augment
+            size, augment = request.training.batch_size, request.augment
             yield from self.trains[party].epoch(size, order, drop_last=False, augment=augment)
 
     def _step(self, inputs: dict[str, Tensor], own: list[InputBatch], optimizer: torch.optim.Optimizer) -> Tensor:

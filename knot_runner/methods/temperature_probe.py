@@ -145,7 +145,7 @@ def _central(hp: ProbeSettings, settings: Settings) -> Recipe:
     training = settings.training
     return Recipe(
         phases=(Phase(hp.warm_epochs),),
-        batch=training.batch,
+        batch_size=training.batch_size,
         drop_last=training.drop_last,
         optimizer=training.optimizer,
         lr=training.lr,

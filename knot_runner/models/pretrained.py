@@ -36,7 +36,7 @@ class Encoder:
 
 
 def local_path(name: str, data_root: Path | None) -> Path:
-    """``name`` as a path, relative ones from ``paths.data``."""
+    """``name`` as a path, relative ones from ``paths.data_dir``."""
     path = Path(name).expanduser()
     return path if path.is_absolute() or data_root is None else data_root / path
 

@@ -48,11 +48,11 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
         "eigenvalues": found.eigenvalues,
     }
     notes = [*notes, *found.notes]
-    wanted = settings.training.participants
+    wanted = settings.training.clients_per_round
     small = sum(size < wanted for size in sizes)
     if isinstance(wanted, int) and small:
         notes.append(
-            f"training.participants: {small} clusters have fewer than {wanted} clients, which then take part in "
+            f"training.clients_per_round: {small} clusters have fewer than {wanted} clients, which then take part in "
             "all rounds"
         )
     return Grouping([setup.federation.cluster(members) for members in found.members], facts, notes, seconds)

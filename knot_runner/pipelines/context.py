@@ -96,13 +96,13 @@ class RunContext:
     @property
     def data_root(self) -> Path | None:
         """The folder that ``source=local`` reads."""
-        data = self.settings.paths.data
+        data = self.settings.paths.data_dir
         return Path(data) if data else None
 
     @property
     def store(self) -> Store:
-        """The store of shared stages, below ``paths.out``."""
-        return Store(Path(self.settings.paths.out) / "artifacts", self.code, tuple(self.settings.plugins))
+        """The store of shared stages, below ``paths.output_dir``."""
+        return Store(Path(self.settings.paths.output_dir) / "artifacts", self.code, tuple(self.settings.plugins))
 
     def describe(
         self, data: str, source: str, device: torch.device, files: Sequence[provenance.Opened] = ()

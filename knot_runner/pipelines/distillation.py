@@ -107,7 +107,7 @@ def _prepared(context: RunContext) -> tuple[PartyTask, Federation, Counts, list[
     counts = of_parties(task)
     federation = make_federation(context, task, context.store, random_examples(context.hp))
     METHODS[context.hp.algorithm].init(context.hp, federation)
-    batch = context.settings.training.local.batch
+    batch = context.settings.training.local.batch_size
     return task, federation, counts, [*task.notes, *counts.warnings(batch), *federation.notes]
 
 

@@ -97,7 +97,9 @@ def _prepared(context: RunContext) -> tuple[Setup, Method, FederatedState, list[
     if isinstance(context.settings.partition, Centralized):
         method = replace(method, traffic=NOTHING_SENT)
     if server_distillation(hp) is not None and method.exchange is None:
-        raise UserError(f"algorithm={hp.algorithm} has no server that distills; null is right", "method.distill")
+        raise UserError(
+            f"algorithm={hp.algorithm} has no server that distills; null is right", "method.server_distillation"
+        )
     fleet = context.settings.fleet
     if fleet is not None:
         from knot_runner.methods.federated.fleet import on_fleet

@@ -88,7 +88,7 @@ def inspect_matrix(context: RunContext) -> RunInputs:
         raise UserError(f"{partition.names[0]} alone has nothing to be compared with; 2 or more are needed", key)
     if len(partition.names) > MAX_LABELS:
         raise UserError(
-            f"{len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}", "partition.clients"
+            f"{len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}", "partition.num_clients"
         )
     counts = of_images(task, partition, same_classes=context.settings.partition is not None)
     notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.hp.otdd, partition, task)]
@@ -171,7 +171,7 @@ def _measured(
             commits.save(len(rows) - 1, {"matrix": known.clone()}, rows)
         context.progress(DISTANCES_STAGE, done, pairs, "")
 
-    workers = settings.hardware.workers or cores()
+    workers = settings.hardware.num_workers or cores()
     start = {(i, j): float(known[i, j]) for i, j in known.isfinite().nonzero().tolist()}
     matrix = distance_matrix(sets, otdd, settings.seed, workers, start, progress)
     context.progress(DISTANCES_STAGE, pairs, pairs, "done")

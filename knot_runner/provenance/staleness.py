@@ -116,7 +116,9 @@ MAX_REASONS = 4
 
 def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
     """Return why a finished run in ``folder`` (its ``result.json``) is stale, one line each; [] if it is not."""
-    return code_changes(result.made_by) + data_changes(result, settings.paths.data, now) + file_changes(folder, result)
+    return (
+        code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now) + file_changes(folder, result)
+    )
 
 
 def file_changes(folder: Path, result: RunResult) -> list[str]:
@@ -132,8 +134,8 @@ def blocking(found: Sequence[str]) -> list[str]:
 
 
 def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:
-    """One line per file below ``data`` (``paths.data``) that has changed, vanished or appeared since a finished run; []
-    if none.
+    """One line per file below ``data`` (``paths.data_dir``) that has changed, vanished or appeared since a finished
+    run; [] if none.
 
     Files are read only if their metadata differ; ``now`` caches their state for the runs of one command. If ``data`` is
     None, files cannot be compared and the list is empty.
@@ -147,7 +149,7 @@ def data_changes(result: RunResult, data: str | None, now: Now | None = None) ->
 
 @dataclass(frozen=True)
 class CurrentData:
-    """The current files below ``data`` (``paths.data``) for one command; with None, nothing is compared.
+    """The current files below ``data`` (``paths.data_dir``) for one command; with None, nothing is compared.
 
     Changes after the first check are not seen.
     """
@@ -167,7 +169,7 @@ def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> st
     if changes[0].startswith(FILE_CHANGE):
         what = f"{folder}/{changes[0].removeprefix(FILE_CHANGE)}"
     else:
-        what = f"paths.data: {title} ({folder}) was made from other data: {changes[0].removeprefix(DATA_CHANGE)}"
+        what = f"paths.data_dir: {title} ({folder}) was made from other data: {changes[0].removeprefix(DATA_CHANGE)}"
     more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
     runs = f" ({len(changed)} of {finished} finished runs are stale)" if len(changed) > 1 else ""
     return f"{what}{more}{runs}. Use --stale=rerun to rerun stale runs, or --stale=keep to show them as they are"

@@ -113,7 +113,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
     or holds no run.
     """
     if not out.is_dir():
-        raise UserError("not a folder. Use the folder of the runs", f"paths.out={out}")
+        raise UserError("not a folder. Use the folder of the runs", f"paths.output_dir={out}")
     jobs, foreign, current = [], [], provenance.CurrentData(data)
     for folder in _folders(out):
         try:

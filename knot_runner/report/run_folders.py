@@ -1,8 +1,8 @@
 """Reads run folders and checks their records, so that no wrong number is used.
 
 A ``result.json`` that is absent, truncated, altered, of another run or made from other data than the current
-``paths.data`` counts as missing; the reason is kept so that tables can name it. All other files of a run are read by
-:func:`kept_file`, which checks them against the digests in ``result.json``.
+``paths.data_dir`` counts as missing; the reason is kept so that tables can name it. All other files of a run are read
+by :func:`kept_file`, which checks them against the digests in ``result.json``.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _load(job: Job) -> Run:
     if changes and changes[0].startswith(provenance.FILE_CHANGE):
         return Run(job, "corrupt", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}")
     if changes:
-        return Run(job, "other data", f"{path} is of other data than paths.data has ({first_few(changes, 1)})")
+        return Run(job, "other data", f"{path} is of other data than paths.data_dir has ({first_few(changes, 1)})")
     return Run(job, result.status, "diverged" if result.status == "diverged" else "", result)
 
 

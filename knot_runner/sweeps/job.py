@@ -52,8 +52,8 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
         return "skipped"
     try:
         with (
-            disk_errors(Path(job.settings.paths.out)),
-            locked(lock_of(job.settings.paths.out, job.run_id), wait=plan.patient),
+            disk_errors(Path(job.settings.paths.output_dir)),
+            locked(lock_of(job.settings.paths.output_dir, job.run_id), wait=plan.patient),
             leased(job.settings) as device,
         ):
             hardware = replace(job.settings.hardware, device=device)
@@ -124,12 +124,12 @@ def _log(folder: Path) -> Iterator[TextIO]:
 @contextlib.contextmanager
 def leased(settings: Settings) -> Iterator[str]:
     """Yield the device of this job and hold it while the job runs: the first of the ``hardware.devices`` with the
-    fewest jobs of this machine and ``paths.out``; ``hardware.device`` if that list is empty."""
+    fewest jobs of this machine and ``paths.output_dir``; ``hardware.device`` if that list is empty."""
     devices = settings.hardware.devices
     if not devices:
         yield settings.hardware.device
         return
-    folder = Path(settings.paths.out) / ".locks" / "devices"
+    folder = Path(settings.paths.output_dir) / ".locks" / "devices"
     with contextlib.ExitStack() as stack:
         yield next(
             device

@@ -35,7 +35,7 @@ class Plan:
 
     @property
     def out(self) -> Path:
-        """``paths.out`` of the jobs."""
+        """``paths.output_dir`` of the jobs."""
         return self.folder.parent.parent
 
     def config(self, run_id: str) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> Jo
     jobs."""
     result = read_result(job.folder)
     if result is not None:
-        changes = (data or provenance.CurrentData(job.settings.paths.data)).changes(job.folder, result)
+        changes = (data or provenance.CurrentData(job.settings.paths.data_dir)).changes(job.folder, result)
         if changes and changes[0].startswith(provenance.FILE_CHANGE):
             return JobState("damaged", f"damaged: {changes[0].removeprefix(provenance.FILE_CHANGE)}")
         if changes:
@@ -155,7 +155,7 @@ def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> Jo
     progress = read_progress(job.folder)
     if progress is not None:
         return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")
-    if is_locked(Path(job.settings.paths.out) / ".locks" / job.run_id):
+    if is_locked(Path(job.settings.paths.output_dir) / ".locks" / job.run_id):
         return JobState("running", "running")
     if (failure := read_failure(job.folder)) is not None:
         return JobState("failed", f"failed: {failure.cause}")

@@ -136,9 +136,9 @@ def check_partition(
     assert labels or dealt(classes[::-1] // 2) == plain, "other labels give another partition"
     _, problem = _outcome(lambda: dealt(0 * classes))
     assert not problem or problem.startswith("partition."), f"one class: no setting is named in {problem!r}"
-    for clients in (1, 121) if hasattr(settings, "clients") else ():
-        made, problem = _outcome(functools.partial(dealt, classes, clients=clients))
-        assert "clients" in problem or len(made or ()) == clients, f"partition.clients={clients}: {problem or made}"
+    for clients in (1, 121) if hasattr(settings, "num_clients") else ():
+        made, problem = _outcome(functools.partial(dealt, classes, num_clients=clients))
+        assert "clients" in problem or len(made or ()) == clients, f"partition.num_clients={clients}: {problem or made}"
 
 
 def _outcome(call: Callable[[], Any]) -> tuple[Any, str]:

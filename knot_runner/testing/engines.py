@@ -21,7 +21,7 @@ from knot_runner.models.network import Network
 #: Two networks of the same images, the second with running statistics and more weights than logits of a chunk.
 _NETWORKS = (Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), (1, 8, 8), 5),
              Network(ResnetSettings("resnet", "resnet", [1], 24, "cifar", "batch", 1), (1, 8, 8), 5))  # fmt: skip
-_PLAIN = Recipe(phases=(Phase(1),), batch=8, drop_last=False, lr=0.1)
+_PLAIN = Recipe(phases=(Phase(1),), batch_size=8, drop_last=False, lr=0.1)
 _RECIPES = {"plain SGD": {}, "momentum": {"momentum": 0.9}, "the proximal term": {"proximal": 0.3},
             "weight decay": {"weight_decay": 0.1, "decay_biases": False}, "several epochs": {"phases": (Phase(3),)},
             "control variates": {}, "AdamW": {"optimizer": "adamw", "lr": 0.01}}  # fmt: skip
@@ -36,11 +36,11 @@ def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-
     17, 16, 5 and 1 examples in batches of 8: weights [P], buffers [Q], mean loss, steps and correct test examples of
     plain SGD, momentum, weight decay, the proximal term, several epochs, control variates, and AdamW; logits
     [n, classes] of test and training examples, of none of them, and of more than one chunk. Neither the order of
-    requests nor ``hardware.workers`` changes a bit; an empty list is answered by one; requests keep their weights.
+    requests nor ``hardware.num_workers`` changes a bit; an empty list is answered by one; requests keep their weights.
 
     Args:
         name: An entry of the table ``ENGINES``, or a folder of ``knot_runner/engines``.
-        workers: The values of ``hardware.workers`` that are tried.
+        workers: The values of ``hardware.num_workers`` that are tried.
         within: The largest difference from the loop, relative to the largest value of a vector.
 
     Raises:
@@ -61,7 +61,7 @@ def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-
 
 def _answers(name: str, workers: int, cohort: dict, questions: list[Inference]) -> dict[str, Tensor]:
     """Returns what the engine makes of all requests, each part by its name."""
-    hardware = HardwareSettings("cpu", "cpu", threads=1, workers=workers, engine=name, precision="float64")
+    hardware = HardwareSettings("cpu", "cpu", threads=1, num_workers=workers, engine=name, precision="float64")
     with closing(make_engine(hardware, _NETWORKS[0], _images(80), _images(40), others=_NETWORKS[1:])) as engine:
         assert engine.train([]) == engine.logits([]) == [], f"engine={name} answers requests that nobody made"
         trained = zip(cohort, engine.train(list(cohort.values())), strict=True)

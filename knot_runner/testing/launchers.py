@@ -14,7 +14,13 @@ from knot_runner.records import require_result
 from knot_runner.testing.methods import small_run, untimed
 
 #: What is not as in the small run of :mod:`knot_runner.testing.methods`: a job is of one round.
-_JOB = ("task.source=embedded", "paths.data=null", "hardware=cpu", "training.rounds=1", "training.small_clients=stop")
+_JOB = (
+    "task.source=embedded",
+    "paths.data_dir=null",
+    "hardware=cpu",
+    "training.rounds=1",
+    "training.small_clients=stop",
+)
 
 
 def check_launcher(name: str, *overrides: str) -> None:
@@ -34,13 +40,13 @@ def check_launcher(name: str, *overrides: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         basic, own = Path(folder, "basic"), Path(folder, "own")
         words = [f"hydra/launcher={name}", *overrides]
-        _launched(0, basic, "hydra/launcher=basic", "training.batch=8,4")
-        logs = _launched(2, own, *words, "training.batch=8,99999,4")
+        _launched(0, basic, "hydra/launcher=basic", "training.batch_size=8,4")
+        logs = _launched(2, own, *words, "training.batch_size=8,99999,4")
         found, expected = runs_below(own), runs_below(basic)
         assert found.keys() == expected.keys(), f"{name}: a failing job costs others ({len(found)} of 2 are done)"
         assert len(list(own.glob("*/*/*/failed.json"))) == 1, f"{name}: the job that fails has no failed.json"
         assert found == expected, f"{name}: results, rounds or weights are not those of basic"
-        assert _launched(0, own, *words, "training.batch=8,4") == logs, f"{name}: finished jobs begin again"
+        assert _launched(0, own, *words, "training.batch_size=8,4") == logs, f"{name}: finished jobs begin again"
 
 
 def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:

@@ -28,9 +28,10 @@ from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.util.errors import UserError
 
 #: A run of less than a second: the embedded digits, six clients of which three take part, a narrow model.
-SMALL_RUN = ("task=femnist", "task.limit=300", "task.shape=[1,8,8]", "partition.count=6", "partition.alpha=5.0",
-    "model.hidden=[16]", "training.rounds=3", "training.epochs=2", "training.participants=3", "training.batch=8",
-    "training.lr=0.1", "training.small_clients=allow", "hardware.workers=1")  # fmt: skip
+SMALL_RUN = ("task=femnist", "task.max_examples=300", "task.shape=[1,8,8]", "partition.embedded_clients=6",
+    "partition.alpha=5.0", "model.hidden=[16]", "training.rounds=3", "training.local_epochs=2",
+    "training.clients_per_round=3", "training.batch_size=8", "training.lr=0.1",
+    "training.small_clients=allow", "hardware.num_workers=1")  # fmt: skip
 #: What a finished run leaves, by name: its result and rows without times, and the bytes of its models and predictions.
 Record = dict[str, Any]
 
@@ -48,7 +49,7 @@ def check_method(words: Sequence[str], folder: Path) -> None:
 
 def check_workers_agree(words: Sequence[str], folder: Path) -> None:
     """Check that one worker process and two give the same result, rows and models, bit for bit."""
-    one, two = (_record(words, folder / n, "hardware.engine=lean", f"hardware.workers={n}") for n in ("1", "2"))
+    one, two = (_record(words, folder / n, "hardware.engine=lean", f"hardware.num_workers={n}") for n in ("1", "2"))
     _require_same(one, two, "two workers and one")
 
 
@@ -87,7 +88,7 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
 def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
     """Check rounds in which every client fails, on a fleet: they count, and change nothing that clients are sent."""
-    empty = ("fleet=phones", "fleet.dropout=0.7", "training.participants=1", "training.rounds=8")
+    empty = ("fleet=phones", "fleet.dropout=0.7", "training.clients_per_round=1", "training.rounds=8")
     rows, states = _rows_and_states(words, folder, *empty)
     nobody = {row["round"]: row for row in rows if not row["participants"]}
     assert nobody, "no round is empty"
@@ -100,13 +101,15 @@ def check_empty_rounds(words: Sequence[str], folder: Path) -> None:
 
 def check_one_client(words: Sequence[str], folder: Path) -> None:
     """Check a federation of one client."""
-    rows = _record(words, folder, "partition=iid", "partition.clients=1", "training.participants=1")["rows"]
+    rows = _record(words, folder, "partition=iid", "partition.num_clients=1", "training.clients_per_round=1")["rows"]
     assert all(set(row["participants"]) == {0} for row in rows), "the one client is not in every round"
 
 
 def check_clients_of_one_class(words: Sequence[str], folder: Path) -> None:
     """Check twenty clients each of which has examples of a single class."""
-    _record(words, folder, "partition=pairs", "partition.clients=20", f"partition.groups={[[n] for n in range(10)]}")
+    _record(
+        words, folder, "partition=pairs", "partition.num_clients=20", f"partition.groups={[[n] for n in range(10)]}"
+    )
 
 
 def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> None:
@@ -116,7 +119,7 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
     server sends moves by at most the bound for each participant, over the expected number of participants.
     """
     bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={clip}", f"privacy.clip_logits={clip}"]
-    private = ["privacy=user_level", *bounds, "method.aggregation=uniform", "training.participants=3"]
+    private = ["privacy=user_level", *bounds, "method.aggregation=uniform", "training.clients_per_round=3"]
     try:
         compose(small_run(words, folder, *private))
     except UserError as refusal:
@@ -154,9 +157,11 @@ def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
     chosen = [*SMALL_RUN]
     for part in (words, more):
         keys = {word.split("=", 1)[0] for word in part}
-        keys |= {"partition.count", "partition.alpha", "partition.clients"} if "partition" in keys else set()
+        keys |= (
+            {"partition.embedded_clients", "partition.alpha", "partition.num_clients"} if "partition" in keys else set()
+        )
         chosen = [word for word in chosen if word.split("=", 1)[0] not in keys] + [*part]
-    return [*chosen, f"paths.out={folder}"]
+    return [*chosen, f"paths.output_dir={folder}"]
 
 
 def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[list[Record], dict[int, Record]]:

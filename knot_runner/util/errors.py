@@ -65,6 +65,20 @@ class DivergedError(Exception):
 
 #: More names than these are not listed in a message.
 MAX_NAMES = 30
+#: Settings as Flower, PFLlib, RepDistiller and papers name them -> our name.
+OTHER_NAMES = {
+    "B": "batch_size", "batch": "batch_size", "lbs": "batch_size", "local_bs": "batch_size",
+    "C": "clients_per_round", "fraction_fit": "clients_per_round", "frac": "clients_per_round",
+    "join_ratio": "clients_per_round", "participants": "clients_per_round",
+    "E": "local_epochs", "epochs": "local_epochs", "ls": "local_epochs", "local_ep": "local_epochs",
+    "R": "rounds", "T": "temperature", "tau": "temperature", "kd_T": "temperature",
+    "global_rounds": "rounds", "num_rounds": "rounds", "num_server_rounds": "rounds",
+    "learning_rate": "lr", "local_learning_rate": "lr", "eta": "lr", "server_learning_rate": "lr",
+    "wd": "weight_decay", "lam": "lambda_", "lamda": "lambda_", "beta": "alpha",
+    "K": "num_clients", "clients": "num_clients", "num_users": "num_clients", "count": "embedded_clients",
+    "lr_decay": "milestones", "limit": "max_examples", "saves": "checkpoints", "workers": "num_workers",
+    "data": "data_dir", "out": "output_dir", "distil": "server_distillation",
+}  # fmt: skip
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
@@ -102,7 +116,9 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
     Ends every message on an unknown name. ``listed_by``: the command that lists the names.
     """
     names = sorted(map(str, known))
-    close = closest(str(word)[:80], names)
+    close = OTHER_NAMES.get(str(word))
+    if close not in names:
+        close = closest(str(word)[:80], names)
     if close is not None:
         return f" (did you mean '{close}'?)"
     if listed_by:

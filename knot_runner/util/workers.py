@@ -25,8 +25,8 @@ Handler = Callable[[Any], Any]
 #: Requests of one process in flight at most: the current one, and the next.
 AHEAD = 2
 _DIED = (
-    "hardware.workers: a worker process died (out of memory?); repeat the command to go on, "
-    "with hardware.workers=1 if it dies again"
+    "hardware.num_workers: a worker process died (out of memory?); repeat the command to go on, "
+    "with hardware.num_workers=1 if it dies again"
 )
 
 

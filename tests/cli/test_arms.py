@@ -22,9 +22,9 @@ defaults:
 sweep:
   arms:
     plain: {method: finetune}
-    near: {method: finetune, method.personalization.wd: 0.1}
-    two: {method: fedmd, method.models: [cnn_4, cnn_8], partition.transfer: 0.2, method.distill.batch: 16}
-    sinkhorn: {method: feddf, base/loss@method.distill.loss: sinkhorn}
+    near: {method: finetune, method.personalization.prox: 0.1}
+    two: {method: fedmd, method.models: [cnn_4, cnn_8], partition.transfer: 0.2, method.server_distillation.lr: 0.01}
+    sinkhorn: {method: feddf, base/loss@method.server_distillation.loss: sinkhorn}
     again: {method: finetune}
     ARM
   seed: 0,1
@@ -57,19 +57,19 @@ def test_arms_become_jobs_with_their_overrides(preset: list[str]) -> None:
     assert [(job.arm, job.settings.seed) for job in jobs[:3]] == [("plain", 0), ("plain", 1), ("near", 0)]
     by_arm = {job.arm: job for job in jobs}
     assert len(jobs) == 12 and {arm: job.label for arm, job in by_arm.items()} == {arm: f"arm={arm}" for arm in by_arm}
-    assert by_arm["plain"].method.personalization.wd == 0.0 and by_arm["near"].method.personalization.wd == 0.1
+    assert by_arm["plain"].method.personalization.prox == 0.0 and by_arm["near"].method.personalization.prox == 0.1
     assert by_arm["two"].method.models != [] and by_arm["two"].settings.held_out.transfer == 0.2
-    assert by_arm["sinkhorn"].method.distill.loss["name"] == "sinkhorn"
+    assert by_arm["sinkhorn"].method.server_distillation.loss["name"] == "sinkhorn"
 
 
 def test_arm_run_id_matches_typed_overrides(preset: list[str]) -> None:
     near, other = composed(*preset, "arm=near", "seed=0"), composed(*preset, "arm='again','plain'", "seed=0")
-    (typed,) = composed("task=femnist", "method=finetune", "method.personalization.wd=0.1")
+    (typed,) = composed("task=femnist", "method=finetune", "method.personalization.prox=0.1")
     assert [job.run_id for job in near] == [typed.run_id] and "arm" not in near[0].own_config
     assert other[0].run_id == other[1].run_id != typed.run_id  # of two names
 
 
-@pytest.mark.parametrize("words", ["arm=naer", "arm=near method=soup", "method.personalization.wd=1"])
+@pytest.mark.parametrize("words", ["arm=naer", "arm=near method=soup", "method.personalization.prox=1"])
 def test_arms_that_do_not_fit_are_refused(words: str, preset: list[str]) -> None:
     with refuses():
         composed(*preset, *words.split())
@@ -96,7 +96,7 @@ def test_derived_preset_adds_and_selects_arms() -> None:
 
 @pytest.mark.thorough
 def test_tables_and_claims_name_the_arms(preset: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = [*TINY_IMAGES[1:], "arm=plain,near", f"paths.out={tmp_path / 'out'}", "training.rounds=1"]
+    small = [*TINY_IMAGES[1:], "arm=plain,near", f"paths.output_dir={tmp_path / 'out'}", "training.rounds=1"]
     words = [word for word in small if word != "training.rounds=3"]
     assert main([*preset, *words]) == 0
     shown = capsys.readouterr().out

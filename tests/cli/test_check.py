@@ -24,7 +24,7 @@ def _wide(monkeypatch):
 
 
 def compose(out, *overrides):
-    jobs, _ = compose_all([*TINY_IMAGES, f"paths.out={out}", *overrides])
+    jobs, _ = compose_all([*TINY_IMAGES, f"paths.output_dir={out}", *overrides])
     return jobs
 
 
@@ -71,7 +71,7 @@ def test_check_tells_what_is_left(tmp_path, capsys):
     first, second, _ = compose(tmp_path, "seed=0,1,2")
     write_content(first.folder, {"status": "done"})
     write(second, "failed.json", {"kind": "error", "cause": "[red]\x1b[31mboom", "attempts": 1, "at": 0.0})
-    assert run_verb("check", [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1,2", "--quick"]) == 0
+    assert run_verb("check", [*TINY_IMAGES, f"paths.output_dir={tmp_path}", "seed=0,1,2", "--quick"]) == 0
     out = capsys.readouterr().out
     assert "3 jobs, 1 done, 2 to do (1 failed)" in out and "[red]?[31mboom" in out
     assert out.endswith("no time estimate: no similar run has finished\n")
@@ -79,7 +79,7 @@ def test_check_tells_what_is_left(tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_check_groups_many_jobs_without_all_flag(tmp_path, capsys):
-    grid = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--quick"]
+    grid = [*TINY_IMAGES, f"paths.output_dir={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--quick"]
     (stopped, *_) = compose(tmp_path, "seed=7", "method=fedprox")
     commit(stopped, 0)
     assert run_verb("check", grid) == 0
@@ -101,8 +101,8 @@ def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):
     for seed, seconds in ((10, 20), (11, 30), (12, 100)):
         finished(*compose(tmp_path, f"seed={seed}"), seconds)
     finished(*compose(tmp_path, "method=fedprox"), 4)
-    finished(*compose(tmp_path, "training.epochs=1", "seed=10"), 1000)
-    command = [*TINY_IMAGES, f"paths.out={tmp_path}", "--quick"]
+    finished(*compose(tmp_path, "training.local_epochs=1", "seed=10"), 1000)
+    command = [*TINY_IMAGES, f"paths.output_dir={tmp_path}", "--quick"]
     assert run_verb("check", [*command, "seed=0,1", "training.lr=0.1", "method=fedavg,fedprox,scaffold"]) == 0
     *_, left, others = capsys.readouterr().out.splitlines()  # 2 x 30 s of FedAvg and 2 x 4 s of FedProx
     assert left == "4 jobs left: about 1 min 8 s, by the median of 4 finished runs"
@@ -110,10 +110,16 @@ def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):
 
 
 def test_check_reports_stop_cause_and_writes_nothing(tmp_path, capsys):
-    arguments = [*TINY_IMAGES, f"paths.out={tmp_path / 'out'}", "task.source=local", "paths.data=null", "seed=0,1"]
+    arguments = [
+        *TINY_IMAGES,
+        f"paths.output_dir={tmp_path / 'out'}",
+        "task.source=local",
+        "paths.data_dir=null",
+        "seed=0,1",
+    ]
     assert run_verb("check", arguments) == 2
     out = capsys.readouterr().out
-    assert "2 jobs, 0 done, 2 to do" in out and "the command would stop: paths.data: is not set" in out
+    assert "2 jobs, 0 done, 2 to do" in out and "the command would stop: paths.data_dir: is not set" in out
     assert not (tmp_path / "out").exists()
 
 
@@ -124,11 +130,11 @@ def of_each_kind(commands, count):
 
 #: What only the run's own preparation can refuse: the clients, their examples, the model, the method's first state.
 REFUSED = [
-    ["training.batch=500"], ["method=clustered_fedavg", "method.clustering.clusters=50"],
-    ["method=clustered_fedavg", "method.clustering.graph=sparse9"], ["training.participants=50"],
+    ["training.batch_size=500"], ["method=clustered_fedavg", "method.clustering.clusters=50"],
+    ["method=clustered_fedavg", "method.clustering.graph=sparse9"], ["training.clients_per_round=50"],
     ["method=fedrep", "method.head_epochs=2"], ["method=fedper", "model.hidden=[]"],
     ["method=fedala", "method.layers=9"],
-    ["method=fedsoup", "partition.valid=0"], ["partition=iid", "partition.clients=400"],
+    ["method=fedsoup", "partition.valid=0"], ["partition=iid", "partition.num_clients=400"],
     ["model=cnn_mcmahan", "task.shape=[1,2,2]"], ["partition.by=speaker"],
 ]  # fmt: skip
 
@@ -138,7 +144,7 @@ REFUSED_IN_STAGES = [
     ["method=fitnets", "method.terms.hint.taps=[[nowhere,nowhere]]"],
     ["method=at", "method.terms.at.taps=[[logits,logits]]"], ["method=kd", "+method.terms.nothing={weight: 1}"],
     ["method=data_free", "base/synthesis@method.synthesis=statistics"], ["method=born_again", "~method.terms.ce"],
-    ["method=sinkhorn_e", "partition.clients=400"],
+    ["method=sinkhorn_e", "partition.num_clients=400"],
 ]  # fmt: skip
 
 
@@ -150,7 +156,7 @@ def test_check_refuses_what_the_run_refuses(overrides, tmp_path, capsys):
     if overrides in REFUSED:
         chosen = {word.partition("=")[0] for word in overrides} & {"partition", "model"}
         small = [word for word in TINY_IMAGES if word.partition(".")[0] not in chosen]
-    run = [*replaced(small, *overrides), f"paths.out={tmp_path}"]
+    run = [*replaced(small, *overrides), f"paths.output_dir={tmp_path}"]
     assert main(run) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
     assert main(["check", *run]) == 2

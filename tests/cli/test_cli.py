@@ -11,7 +11,7 @@ from tests.tiny import TINY
 
 
 def run(tmp_path, *overrides):
-    assert main([*TINY, f"paths.out={tmp_path}", *overrides]) == 0
+    assert main([*TINY, f"paths.output_dir={tmp_path}", *overrides]) == 0
     (path,) = sorted(tmp_path.glob("*/*/*/result.json"), key=lambda p: p.stat().st_mtime)[-1:]
     return json.loads(path.read_text()), path.parent
 
@@ -40,7 +40,7 @@ def test_run_writes_records_and_prints_table(task, offline, tmp_path, capsys):
 @pytest.mark.real_data
 @pytest.mark.parametrize("task", ["sa", "erc"])
 def test_run_trains_on_real_files(task, data_root, tmp_path):
-    real = ["task.source=local", "task.missing=skip", f"paths.data={data_root}", "model.vocab=bert_tiny"]
+    real = ["task.source=local", "task.missing=skip", f"paths.data_dir={data_root}", "model.vocab=bert_tiny"]
     result, _ = run(tmp_path, f"task={task}", *real)
     assert result["source"] == "local" and result["status"] == "done"
     assert any("IEMOCAP: left out" in note for note in result["notes"]) == (task == "erc")
@@ -57,7 +57,7 @@ def test_store_shares_local_and_pretrain_stages_between_methods(tmp_path):
 
 
 def test_run_records_that_it_diverged(tmp_path, capsys):
-    assert main([*TINY, f"paths.out={tmp_path}", "training.local.lr=1e30"]) == 1
+    assert main([*TINY, f"paths.output_dir={tmp_path}", "training.local.lr=1e30"]) == 1
     (path,) = tmp_path.glob("*/*/*/result.json")
     result = json.loads(path.read_text())
     assert result["status"] == "diverged" and "not finite in epoch 1" in result["notes"][-1]

@@ -86,8 +86,8 @@ def test_compose_all_uses_last_value_of_repeated_key():
 def test_compose_all_merges_mappings_and_readds_deleted_keys():
     (job,) = compose_all(["task=erc", "training.distill={epochs:1}", "training.distill={lr:0.5}"])[0]
     assert (job.settings.training.distill.epochs, job.settings.training.distill.lr) == (1, 0.5)
-    (job,) = compose_all(["task=erc", "~training.local.batch", "+training.local.batch=7"])[0]
-    assert job.settings.training.local.batch == 7
+    (job,) = compose_all(["task=erc", "~training.local.batch_size", "+training.local.batch_size=7"])[0]
+    assert job.settings.training.local.batch_size == 7
 
 
 def test_glob_is_a_job_for_every_name():
@@ -112,13 +112,13 @@ def test_values_of_refuses_more_than_max_jobs():
 
 def test_interpolations_that_do_not_grow_are_resolved(monkeypatch):
     monkeypatch.setenv("SOMEWHERE", "there")
-    (job,), _ = compose_all(["paths.out=${oc.env:SOMEWHERE}/${task.name}", "paths.data=${paths.out}"])
-    assert (job.settings.paths.out, job.settings.paths.data) == ("there/sa", "there/sa")
+    (job,), _ = compose_all(["paths.output_dir=${oc.env:SOMEWHERE}/${task.name}", "paths.data_dir=${paths.output_dir}"])
+    assert (job.settings.paths.output_dir, job.settings.paths.data_dir) == ("there/sa", "there/sa")
 
 
 @pytest.mark.parametrize("path", ["/tmp/ü ö", "日本語", "~/ü", "a/ñ-1.5_x"])
 def test_compose_all_reads_non_ascii_paths_without_quotes(path):
-    (job,), _ = compose_all([f"paths.out={path}"])
-    (quoted,), _ = compose_all([f"paths.out='{path}'"])
-    assert job.settings.paths.out == quoted.settings.paths.out == str(Path(path).expanduser())
+    (job,), _ = compose_all([f"paths.output_dir={path}"])
+    (quoted,), _ = compose_all([f"paths.output_dir='{path}'"])
+    assert job.settings.paths.output_dir == quoted.settings.paths.output_dir == str(Path(path).expanduser())
     assert job.run_id == quoted.run_id

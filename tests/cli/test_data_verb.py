@@ -59,17 +59,17 @@ def test_data_verb_lists_all_data_sets(root, capsys):
     (root / "cifar10/cifar10_jpeg_subset.zip").touch()
     (root / "mnist").mkdir()
     (root / "mnist/t10k-labels-idx1-ubyte.gz").write_bytes(b"x")
-    out, _ = said(capsys, f"paths.data={root}")
+    out, _ = said(capsys, f"paths.data_dir={root}")
     rows = {line.split()[0]: line for line in out.splitlines()[2:]}
-    assert set(rows) == set(data_sets()) and f"paths.data: {root}" in out
+    assert set(rows) == set(data_sets()) and f"paths.data_dir: {root}" in out
     assert "  present  " in rows["cifar10"] and "170.1 MB" in rows["cifar10"] and "--fetch" in rows["cifar10"]
     assert "partly, not as published" in rows["mnist"]
     assert "  absent  " in rows["iemocap"] and "by hand" in rows["iemocap"] and "erc" in rows["iemocap"]
-    assert "paths.data: is not set" in said(capsys)[0]
+    assert "paths.data_dir: is not set" in said(capsys)[0]
 
 
 def test_data_verb_shows_data_sets_of_task(root, capsys):
-    out, _ = said(capsys, "mnist", "erc", f"paths.data={root}")
+    out, _ = said(capsys, "mnist", "erc", f"paths.data_dir={root}")
     assert [line.split(":")[0] for line in out.splitlines() if line[:1].islower() and ": " in line] == [
         "dailydialog", "iemocap", "meld", "mnist"
     ]  # fmt: skip
@@ -79,23 +79,23 @@ def test_data_verb_shows_data_sets_of_task(root, capsys):
 
 def test_data_fetch_resumes_and_reports_cut_download(root, own, capsys, server):
     server.cuts = [100]
-    _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=1)
+    _, err = said(capsys, "toys", own, f"paths.data_dir={root}", "--fetch", code=1)
     assert "a.gz: ends early, after 100 bytes; the same command tries again" in err
     assert "toys/b.gz: downloaded, checksum as published" in err  # one failure does not stop the others
-    out, _ = said(capsys, "toys", own, f"paths.data={root}")
+    out, _ = said(capsys, "toys", own, f"paths.data_dir={root}")
     assert "toys: Toys of a test" in out and "state     partly in" in out
     assert "toys/a.gz: absent, 100 bytes of it downloaded; published: 70.0 KB, sha256" in out
     assert "toys/b.gz: there, checksum as published" in out
-    _, err = said(capsys, "toytask", own, f"paths.data={root}", "--fetch")
+    _, err = said(capsys, "toytask", own, f"paths.data_dir={root}", "--fetch")
     assert "toys/a.gz: downloaded" in err and "toys/b.gz: there, checksum as published" in err
     assert server.asked[-1] == ("/a.gz", "bytes=100-")
     assert {path.name: path.read_bytes() for path in (root / "toys").iterdir()} == FILES
-    out, _ = said(capsys, "toys", own, f"paths.data={root}")
+    out, _ = said(capsys, "toys", own, f"paths.data_dir={root}")
     assert "state     present in" in out
 
 
 def test_data_fetch_explains_manual_downloads(root, capsys):
-    _, err = said(capsys, "iemocap", "femnist", "--fetch", f"paths.data={root}")
+    _, err = said(capsys, "iemocap", "femnist", "--fetch", f"paths.data_dir={root}")
     assert "iemocap: by hand: its owners give it out on request" in err and "preprocess.sh -s niid" in err
     assert not root.exists()
 
@@ -103,8 +103,8 @@ def test_data_fetch_explains_manual_downloads(root, capsys):
 def test_data_fetch_refuses_a_read_only_folder(root, own, capsys):
     root.mkdir()
     with ReadOnly(root):
-        _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=2)
-    assert err.startswith(f"knot-runner: paths.data: {root}: cannot be written") and err.count("\n") == 1
+        _, err = said(capsys, "toys", own, f"paths.data_dir={root}", "--fetch", code=2)
+    assert err.startswith(f"knot-runner: paths.data_dir: {root}: cannot be written") and err.count("\n") == 1
 
 
 FILE = {"path": "toys/a", "size": 1}

@@ -37,19 +37,22 @@ def test_start_process_forks_from_begun_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("overrides", "begins"), [
-    (["hardware.workers=2"], True), (["hardware.workers=1"], False), (["hardware.workers=2", "task=gaussians"], False),
+    (["hardware.num_workers=2"], True), (["hardware.num_workers=1"], False), (["hardware.num_workers=2",
+     "task=gaussians"], False),
 ])  # fmt: skip
 def test_main_calls_begin_server_only_with_workers(overrides, begins, tmp_path, monkeypatch):
     begun: list[list[str]] = []
     monkeypatch.setattr(launch, "begin_server", begun.append)
     small = overrides if "task=gaussians" in overrides else replaced(TINY_IMAGES, "training.rounds=1", *overrides)
     for expected in (begins, False):  # the second time the run is finished
-        assert main([*small, f"paths.out={tmp_path}"]) == 0
+        assert main([*small, f"paths.output_dir={tmp_path}"]) == 0
         assert bool(begun) == expected
         assert all("knot_runner.engine.federated.lean.worker" in preloaded for preloaded in begun)
         begun.clear()
 
 
 def test_has_workers_is_false_on_a_gpu(tmp_path: Path) -> None:
-    composed = compose_all([*replaced(TINY_IMAGES, "hardware.workers=2"), "hardware=cuda", f"paths.out={tmp_path}"])
+    composed = compose_all(
+        [*replaced(TINY_IMAGES, "hardware.num_workers=2"), "hardware=cuda", f"paths.output_dir={tmp_path}"]
+    )
     assert not launch._has_workers(composed[0][0])

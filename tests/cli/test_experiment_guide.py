@@ -21,7 +21,7 @@ BESIDES = {name: cells.split("|")[2].strip(" `") for name, cells in ROWS if cell
 ONE_JOB = {
     "chill/table1": "method.temperature=1 method.lr_control=false",
     "chill/mnist_notebook": "method.temperature=1",
-    "fedwad/table1": "method=clustered_fedavg partition=pairs partition.clients=20 method.clustering.graph=none",
+    "fedwad/table1": "method=clustered_fedavg partition=pairs partition.num_clients=20 method.clustering.graph=none",
     "knot/table3": "method=entropy_a",
 }
 

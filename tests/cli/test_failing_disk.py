@@ -32,7 +32,7 @@ from tests.personal_runs import PERSONAL
 from tests.tiny import CLUSTERED_IMAGES, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 IMAGES = SharedTasks().images
-FEDERATED = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=2", "training.epochs=1")
+FEDERATED = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=2", "training.local_epochs=1")
 #: A run of each family, and of what else keeps stages of its own.
 FAMILIES = {
     "federated": FEDERATED, "personalization": replaced(FEDERATED, "method=finetune", *PERSONAL),
@@ -53,7 +53,7 @@ def composed(words):
 
 def once(out, overrides=(), disk=None, words=FEDERATED):
     job = composed((*replaced(words, *overrides),))
-    job = replace(job, settings=replace(job.settings, paths=replace(job.settings.paths, out=str(out))))
+    job = replace(job, settings=replace(job.settings, paths=replace(job.settings.paths, output_dir=str(out))))
     context = run_context(job, lambda *_: None, lambda _: None, services=Services(IMAGES))
     try:
         with disk or Disk(out):
@@ -159,14 +159,14 @@ COMMANDS = [
 @pytest.mark.parametrize(("call", "file", "way", "code", "said"), COMMANDS)
 def test_command_names_the_file_that_fails(call, file, way, code, said, tmp_path, capsys):
     with Disk(tmp_path, (call, file.replace("RUN-ID", composed(tuple(FEDERATED)).run_id)), way):
-        assert main([*FEDERATED, f"paths.out={tmp_path}"]) == code
+        assert main([*FEDERATED, f"paths.output_dir={tmp_path}"]) == code
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
     assert line.startswith(f"knot-runner: {tmp_path}/") and f": {said}" in line
     assert not [log for log in tmp_path.rglob("log.txt") if "Traceback" in log.read_text()]
-    assert main([*FEDERATED, f"paths.out={tmp_path}"]) == 0
+    assert main([*FEDERATED, f"paths.output_dir={tmp_path}"]) == 0
 
 
 def test_run_shows_its_result_though_it_cannot_be_read(tmp_path, capsys):
     with Disk(tmp_path, ("read", "result.json"), "EIO"):
-        assert main([*FEDERATED, f"paths.out={tmp_path}"]) == 0
+        assert main([*FEDERATED, f"paths.output_dir={tmp_path}"]) == 0
     assert "accuracy" in capsys.readouterr().out

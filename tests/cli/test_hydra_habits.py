@@ -31,9 +31,9 @@ def test_hydras_flags_are_passed_through(typed, read):
 
 def test_cfg_flag_prints_config_and_writes_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MY_OUT", str(tmp_path / "out"))
-    words = ["task=sa", "method=fedavg", "partition=natural", "paths.out=${oc.env:MY_OUT}", "seed=3,4"]
+    words = ["task=sa", "method=fedavg", "partition=natural", "paths.output_dir=${oc.env:MY_OUT}", "seed=3,4"]
     job = yaml.safe_load(shown(capsys, *words, "-c", "job").out)
-    assert job["training"]["name"] == "texts" and job["seed"] == 3 and job["paths"]["out"] == "${oc.env:MY_OUT}"
+    assert job["training"]["name"] == "texts" and job["seed"] == 3 and job["paths"]["output_dir"] == "${oc.env:MY_OUT}"
     whole = yaml.safe_load(shown(capsys, *words, "--cfg", "all").out)
     assert set(whole) == {"hydra", *job}
     assert set(yaml.safe_load(shown(capsys, *words, "--cfg=hydra").out)) == {"hydra"}
@@ -73,7 +73,14 @@ def test_sweep_ignores_yaml_edits_after_start(tmp_path, monkeypatch):
         return task.outcome("none", "failed", False, 0.0)
 
     monkeypatch.setattr(task, "run_in_process", run)
-    sweep = ["-m", f"--config-dir={tmp_path}", *TINY_IMAGES, "method=mine", "seed=0,1", f"paths.out={tmp_path / 'out'}"]
+    sweep = [
+        "-m",
+        f"--config-dir={tmp_path}",
+        *TINY_IMAGES,
+        "method=mine",
+        "seed=0,1",
+        f"paths.output_dir={tmp_path / 'out'}",
+    ]
     assert cli.main(sweep) == 1
     assert found == [(0, 0.5, tmp_path / "out"), (1, 0.5, tmp_path / "out")]
 

@@ -38,7 +38,7 @@ def test_killed_run_ends_with_the_same_bits(name, tmp_path):
     out = tmp_path / "killed"
     for after in moments:
         until = functools.partial(there if isinstance(after, str) else reached, out, after)
-        killed = Forked(*replaced(words, "hardware.workers=2"), f"paths.out={out}", until=until)
+        killed = Forked(*replaced(words, "hardware.num_workers=2"), f"paths.output_dir={out}", until=until)
         assert killed.wait() == -signal.SIGKILL, killed.said
         assert not there(out, "*/*/*/result.json")
     again = run(out, *words)

@@ -30,7 +30,7 @@ def test_messages_to_prefixes_warnings_and_restores_logger(caplog):
 
 def test_notes_are_shown_once_by_new_and_finished_runs(tmp_path, capsys):
     for _ in range(2):
-        assert main([*TINY_IMAGES, "method=fedavg", f"paths.out={tmp_path}"]) == 0
+        assert main([*TINY_IMAGES, "method=fedavg", f"paths.output_dir={tmp_path}"]) == 0
         assert " ".join("".join(capsys.readouterr()).split()).count("are held out") == 1
 
 
@@ -45,7 +45,7 @@ def preset(fedavg_run, tmp_path):
     path.write_text(PRESET)
     out = tmp_path / "my runs"
     shutil.copytree(fedavg_run.folder.parents[2], out)
-    small = [*TINY_IMAGES[1:], "method=fedavg", "training.lr=0.1", f"paths.out={out}"]
+    small = [*TINY_IMAGES[1:], "method=fedavg", "training.lr=0.1", f"paths.output_dir={out}"]
     return ["mine", f"--config-dir={path.parents[1]}", *small], out.joinpath(*fedavg_run.folder.parts[-3:])
 
 

@@ -17,10 +17,11 @@ from tests import image_files
 from tests.contents import read_content
 
 RUN = [
-    "task=mnist", "task.source=local", "task.shape=[1,28,28]", "partition=iid", "partition.clients=2",
+    "task=mnist", "task.source=local", "task.shape=[1,28,28]", "partition=iid", "partition.num_clients=2",
     "task.local.train=[train-images-idx3-ubyte,train-labels-idx1-ubyte]",
     "task.local.test=[t10k-images-idx3-ubyte,t10k-labels-idx1-ubyte]",
-    "model.hidden=[4]", "training.rounds=1", "training.epochs=1", "training.participants=2", "hardware.workers=1",
+    "model.hidden=[4]", "training.rounds=1", "training.local_epochs=1", "training.clients_per_round=2",
+    "hardware.num_workers=1",
 ]  # fmt: skip
 #: Of all files; older than the guard against two changes in one tick of the clock.
 LONG_AGO = 1_600_000_000 * 10**9
@@ -46,7 +47,7 @@ def data(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def command(out: Path, data: Path, *more: str) -> list[str]:
-    return [*RUN, f"paths.out={out}", f"paths.data={data}", *more]
+    return [*RUN, f"paths.output_dir={out}", f"paths.data_dir={data}", *more]
 
 
 def made(out: Path, data: Path) -> dict:
@@ -64,7 +65,7 @@ def test_run_rejects_other_data_without_stale_flag(data, tmp_path: Path, capsys,
     assert main([*grid, *command(out, b)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     (folder,) = (path.parent for path in out.glob("mnist/*/*/result.json"))
-    assert "paths.data" in line and str(folder) in line and "images-idx3-ubyte changed" in line
+    assert "paths.data_dir" in line and str(folder) in line and "images-idx3-ubyte changed" in line
     assert "--stale=rerun" in line and "--stale=keep" in line
     assert read_content(folder) == first
     assert main(["--stale=keep", *command(out, b)]) == 0

@@ -40,7 +40,7 @@ def refused(capsys, *arguments) -> str:
 ])  # fmt: skip
 def test_preflight_reports_missing_preset_data_once(out, capsys, preset, jobs, names):
     assert refused(capsys, f"experiment={preset}") == (
-        "knot-runner: paths.data: is not set; task.source=local needs paths.data=DIR or the variable KNOT_DATA "
+        "knot-runner: paths.data_dir: is not set; task.source=local needs paths.data_dir=DIR or the variable KNOT_DATA "
         f"(all {jobs} jobs); 'knot-runner data {names}' shows what is needed and where from\n"
     )
     assert not (out / "outputs").exists()
@@ -49,7 +49,7 @@ def test_preflight_reports_missing_preset_data_once(out, capsys, preset, jobs, n
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_preflight_stops_every_launcher_before_first_job(out, data, capsys, launcher):
     """Where only some of the jobs lack data, too."""
-    grid = ["task=femnist,gld23k", "task.source=local", "method=fedavg", f"paths.data={data}"]
+    grid = ["task=femnist,gld23k", "task.source=local", "method=fedavg", f"paths.data_dir={data}"]
     line = refused(capsys, "-m", *grid, f"hydra/launcher={launcher}")
     assert f"{data}/gld23k/data_user_dict/gld23k_user_dict_train.csv: is not there (for gld23k)" in line
     assert "(1 of 2 jobs)" in line and "'knot-runner data gld23k'" in line
@@ -60,7 +60,7 @@ def test_check_says_the_same(out, capsys):
     assert main(["check", "experiment=knot/table3", "--quick"]) == 2
     shown = capsys.readouterr().out
     assert "40 jobs, 0 done, 40 to do" in shown
-    assert "the command would stop: paths.data: is not set" in shown and "'knot-runner data erc'" in shown
+    assert "the command would stop: paths.data_dir: is not set" in shown and "'knot-runner data erc'" in shown
 
 
 def test_preflight_reports_missing_source_once(out, capsys):
@@ -69,7 +69,7 @@ def test_preflight_reports_missing_source_once(out, capsys):
 
 
 def missing(root, *overrides):
-    (job,) = compose_jobs([*overrides, "task.source=local", f"paths.data={root}"], None)
+    (job,) = compose_jobs([*overrides, "task.source=local", f"paths.data_dir={root}"], None)
     return missing_data(job.settings)
 
 
@@ -113,7 +113,7 @@ def test_images_in_a_folder_or_a_zip(tmp_path):
 
 
 def test_missing_data_ignores_plugin_formats(tmp_path):
-    (job,) = compose_jobs(["task=mnist", "task.source=local", f"paths.data={tmp_path}"], None)
+    (job,) = compose_jobs(["task=mnist", "task.source=local", f"paths.data_dir={tmp_path}"], None)
     job.settings.task.local.format = "of a plug-in"
     assert missing_data(job.settings) is None
 
@@ -122,11 +122,11 @@ def test_missing_data_ignores_plugin_formats(tmp_path):
     "overrides", [["task=mnist"], ["task=erc"], ["task=gaussians"], ["task=mnist", "task.source=hub"]]
 )
 def test_missing_data_returns_none_without_local_files(overrides):
-    (job,) = compose_jobs([*overrides, "paths.data=null"], None)
+    (job,) = compose_jobs([*overrides, "paths.data_dir=null"], None)
     assert missing_data(job.settings) is None and no_data([job.settings]) is None
 
 
 def test_no_data_omits_data_set_for_own_task(tmp_path):
-    (job,) = compose_jobs(["task=mnist", "task.name=mine", "task.source=local", f"paths.data={tmp_path}"], None)
+    (job,) = compose_jobs(["task=mnist", "task.name=mine", "task.source=local", f"paths.data_dir={tmp_path}"], None)
     line = no_data([job.settings, job.settings])
     assert re.search(r"\(all 2 jobs\); 'knot-runner data' shows what is needed and where from$", line)

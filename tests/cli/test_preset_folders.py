@@ -49,7 +49,7 @@ def test_experiment_glob_selects_presets_of_folder(own: Path) -> None:
 @pytest.mark.thorough
 def test_own_preset_writes_below_its_folder(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, out = "mine/deep/tiny", own.parent / "out"
-    words = [f"--config-dir={own}", f"paths.out={out}"]
+    words = [f"--config-dir={own}", f"paths.output_dir={out}"]
     assert main([f"experiment={name}", *words]) == 0
     assert main(["report", name, *words]) == 0
     assert main(["claims", name, *words]) == 0

@@ -27,14 +27,14 @@ def blocks(guide: str, language: str = "bash") -> list[str]:
 
 BLOCKS = blocks("README.md")
 ALLOW = "training.small_clients=allow"
-SMALL_IMAGES = ["task.limit=300", "task.shape=[1,8,8]", "model.hidden=[8]", ALLOW]
+SMALL_IMAGES = ["task.max_examples=300", "task.shape=[1,8,8]", "model.hidden=[8]", ALLOW]
 #: Commands of README that train, each with settings for a smaller run of the same kind.
 SHORT = {
-    "task=folders": ["training.rounds=1", "training.participants=2", "model=cnn_4"],
-    "task=csv": ["training.rounds=1", "training.participants=2"],
+    "task=folders": ["training.rounds=1", "training.clients_per_round=2", "model=cnn_4"],
+    "task=csv": ["training.rounds=1", "training.clients_per_round=2"],
     "task=femnist": [*SMALL_IMAGES, "training.rounds=1"],
-    "task=erc": ["task.limit=30", "training.rounds=1"],
-    "task=mnist": ["task.limit=300", "training.local.epochs=1", "training.distill.epochs=1"],
+    "task=erc": ["task.max_examples=30", "training.rounds=1"],
+    "task=mnist": ["task.max_examples=300", "training.local.epochs=1", "training.distill.epochs=1"],
     "experiment=federated/fedprox": [*SMALL_IMAGES, "training.rounds=2", "seed=0,1"],
 }
 FIRST, *COMMANDS, TESTS = BLOCKS
@@ -55,7 +55,7 @@ MEASURED = [line for guide in GUIDES for line in re.findall(COMMAND, (ROOT / gui
 @pytest.mark.thorough
 @pytest.mark.parametrize("line", MEASURED)
 def test_commands_of_measurements_compose(line):
-    words = [word for word in shlex.split(line)[1:] if not word.startswith(("seed=", "paths.data="))]
+    words = [word for word in shlex.split(line)[1:] if not word.startswith(("seed=", "paths.data_dir="))]
     if words[0] in ("claims", "report", "table"):
         words = [f"experiment={words[1]}", *words[2:]]
     words = [word for word in words if word not in ("-m", "check")]
@@ -128,7 +128,7 @@ def run_short(line: str) -> list[str]:
     assert program == "knot-runner"
     small = next((SHORT[word] for word in arguments if word in SHORT), [])
     given = [word for word in arguments if not word.startswith("training.rounds=")]
-    assert main([*given, *small, *(["hardware.workers=1"] if small else [])]) == 0, line
+    assert main([*given, *small, *(["hardware.num_workers=1"] if small else [])]) == 0, line
     return arguments
 
 
@@ -176,7 +176,7 @@ def test_sweeps_guide_commands_run_one_after_another(tmp_path):
         own = [word for word in arguments if word not in launched]
         small = [] if arguments[0] == "compare" else SMALL_IMAGES
         quick = ["--quick"] if arguments[0] == "check" else []
-        assert main([*own, *quick, *small, f"paths.out={tmp_path}"]) == 0, line
+        assert main([*own, *quick, *small, f"paths.output_dir={tmp_path}"]) == 0, line
     assert (tmp_path / "reports" / "chill/table1.html").exists() and (tmp_path / "claims" / "chill/table1.md").exists()
 
 

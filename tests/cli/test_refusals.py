@@ -10,19 +10,20 @@ from tests.tiny import TINY, replaced
 
 #: Of a run that would begin otherwise, with the smallest one.
 RUNS = [
-    "task.temprature=3", "+method.temprature=3", "method.normalize=true", "methd=sinkhorn_e", "method=sinkhron_e",
+    "task.temprature=3", "+method.temprature=3", "method.normalise=true", "methd=sinkhorn_e", "method=sinkhron_e",
     "task=ercc", "experiment=knot_table9", "method.weighting=Z", "method.loss.name=hinge", "training.local.epochs=-5",
     "training.local.lr=nan", "seed=x", "task.labels.coordinates=[[0],[1]]",
     "task.labels.coordinates=[[0],[1],[2],[3],[4,5]]", "hardware=cuda", "hardware.device=gpu",
-    "task.source=local paths.data=null", "task.source=local paths.data=/nowhere", "model.vocab=/nowhere/vocab.txt",
-    "model.weights=/nowhere", "method.loss.epsilon=1e-9", "task=erc method.loss.solver=line",
-    "+model.per_party.Nobody.layers=1", "model.per_party={Cell:{layers:1}}", "plugins=[no_such_module]", "a=[1",
-    "--frobnicate", "+report.x=1", "++method.distill.loss.name={a:1}", "+report={metrics:[[1]]}",
+    "task.source=local paths.data_dir=null", "task.source=local paths.data_dir=/nowhere",
+    "model.vocab=/nowhere/vocab.txt", "model.weights=/nowhere", "method.loss.epsilon=1e-9",
+    "task=erc method.loss.solver=line", "+model.per_party.Nobody.layers=1", "model.per_party={Cell:{layers:1}}",
+    "plugins=[no_such_module]", "a=[1",
+    "--frobnicate", "+report.x=1", "++method.server_distillation.loss.name={a:1}", "+report={metrics:[[1]]}",
     "method.loss.name=inf", "method.loss.name={a:1}",
 ]  # fmt: skip
 #: Names, forms and flags of a command.
 COMMANDS = [
-    "task=femnist method=knot", "reproduce zzz", "ls methods", "--config-dir=. ls", "task=femnist paths.out=",
+    "task=femnist method=knot", "reproduce zzz", "ls methods", "--config-dir=. ls", "task=femnist paths.output_dir=",
     "femnist", "chill/table1", "check chill/table1", "--task=femnist", "--config-dir", "data task=mnist",
     "reproduce experiment=kd/mnist", "plot chill/fig4 --format=pdf", "table chill/table1 --stale=rerun", "tabel table2",
     "table knot_tabel2", "table fedwad/toy experiment=knot/table2", "table fedwad/toy seed=0",
@@ -32,7 +33,8 @@ COMMANDS = [
     "plot chill/fig4 report.kind=curve", "hydra/launcher=joblib hydra.launcher.n_jobs=two", "data mnst",
     "data mnist --fech", "data mnist seed=1",
     "data mnist --fetch", "verify", "verify a b", "verify a --rounds=0", "verify a --rounds=two", "verify a --round=2",
-    "verify a --memory=0", "verify a paths.out=", "verify a seed=1", "experiment=chill/table1 task=femnist paper=1",
+    "verify a --memory=0", "verify a paths.output_dir=", "verify a seed=1",
+    "experiment=chill/table1 task=femnist paper=1",
     *(f"task=femnist {name}" for name in UNSUPPORTED if name.startswith("--")),
 ]  # fmt: skip
 #: Values, lists, interpolations, and Hydra's own keys.
@@ -42,7 +44,8 @@ VALUES = [
     "hydra.sweeper.max_batch_size=1,2", "hydra.sweeper.max_batch_size=0", "seed=range(5,0)", "seed=range(5,5)",
     "seed=1,,2", "seed=[1", 'seed="x', "seed=1]", "seed=foo(1)", "seed=range(a,b)", "seed=1;2", "seed", "+seed=1",
     "~nope", "+method=entropy_a", "~method=[a]", "model@x=bert_tiny", "seed=${nope}", "seed=${seed}", "++report=${x}",
-    "task.datasets.Cell.labels.5=${:eed}", "task.limit=${:eed},5", "sweep=${x}", "seed=${oc.env:NO_SUCH_VARIABLE}",
+    "task.datasets.Cell.labels.5=${:eed}", "task.max_examples=${:eed},5", "sweep=${x}",
+    "seed=${oc.env:NO_SUCH_VARIABLE}",
     "--config-path=/", "method=[fedavg,fedprox]", "task=[sa,erc]", "task={a:1}", "experiment=glob(mine/*)",
     "seed=range(0,200) training.distill.epochs=range(1,200)", "hydra.run.dir=x", "hydra.job.chdir=true",
     "check +sweep.sed=1", "check ++sweep={method.temprature:1}", "check +sweep.seed=1,2", "check sweep=1",
@@ -52,8 +55,8 @@ VALUES = [
 ]  # fmt: skip
 #: Keys that were meant otherwise, of FedAvg.
 KEYS = [
-    "trainig.rounds", "mehtod.schedul.rounds", "training.lr.decay", "lr", "clients", "batch_size", "learning_rate",
-    "method.when", "training.temperature", "name", "method.personalization.epochs", "method.distill.epochs",
+    "training.batch", "training.E", "join_ratio", "global_rounds", "trainig.rounds", "mehtod.schedul.rounds", "training.lr.decay", "lr", "clients", "batch_size", "learning_rate",
+    "method.when", "training.temperature", "name", "method.personalization.epochs", "method.server_distillation.epochs",
     "method.clustering.clusters",
 ]  # fmt: skip
 
@@ -67,7 +70,7 @@ def nowhere(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("words", RUNS)
 def test_run_that_cannot_be_is_refused(words, tmp_path, capsys):
-    refused(capsys, *replaced([*TINY, f"paths.out={tmp_path / 'out'}"], *words.split()))
+    refused(capsys, *replaced([*TINY, f"paths.output_dir={tmp_path / 'out'}"], *words.split()))
     suffixes = (".json", ".jsonl", ".yaml", ".tmp", ".safetensors")
     assert not [path for path in tmp_path.rglob("*") if path.suffix in suffixes and "artifacts" not in path.parts]
 

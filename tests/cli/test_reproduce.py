@@ -26,11 +26,11 @@ defaults:
   - override /task: femnist
   - override /method: fedavg_chill
   - override /hardware: cpu
-task: {{limit: 300, shape: [1, 8, 8], source: {source}}}
-partition: {{count: 6, alpha: 5.0}}
+task: {{max_examples: 300, shape: [1, 8, 8], source: {source}}}
+partition: {{embedded_clients: 6, alpha: 5.0}}
 model: {{hidden: [16]}}
-hardware: {{workers: 1}}
-training: {{rounds: {rounds}, epochs: 1, participants: 3, batch: 8, lr: 0.05}}
+hardware: {{num_workers: 1}}
+training: {{rounds: {rounds}, local_epochs: 1, clients_per_round: 3, batch_size: 8, lr: 0.05}}
 sweep:
   method.temperature: 1,0.5
   seed: 0,1
@@ -80,7 +80,7 @@ def made(monkeypatch):
 
 def reproduced(folder, capsys, *words, code=0):
     capsys.readouterr()
-    assert main(["reproduce", f"--config-dir={folder / 'conf'}", f"paths.out={folder / 'out'}", *words]) == code
+    assert main(["reproduce", f"--config-dir={folder / 'conf'}", f"paths.output_dir={folder / 'out'}", *words]) == code
     table = folder / "out" / "reproduced.md"
     return capsys.readouterr().err.splitlines()[1:], table.read_text().splitlines() if table.exists() else []
 
@@ -90,7 +90,7 @@ def test_reproduce_runs_fitting_presets_and_reports_others(folder, made, capsys)
     err, table = reproduced(folder, capsys, "--hours=0.5")
     assert [name for name, _ in made.begun] == ["quick"] and 1700 < made.begun[0][1] <= 1800
     away, begun, slow = err
-    assert away.startswith("away: skipped, ") and "paths.data" in away and begun == "quick: 4 runs"
+    assert away.startswith("away: skipped, ") and "paths.data_dir" in away and begun == "quick: 4 runs"
     assert slow.startswith("slow: skipped, it takes about 50 minutes, and ")
     assert table[0] == "| preset | data | runs | seeds | hold | fail | undecided | time |"
     assert table[2].startswith("| quick | femnist (embedded) | 4 of 4 | 2 of 2 | 0 | 0 | 1 | ")
@@ -153,7 +153,7 @@ def test_most_claims_per_minute_come_first():
 
 @pytest.mark.thorough
 def test_candidate_counts_missing_runs_and_prefers_typed_words(folder):
-    flags = [f"--config-dir={folder / 'conf'}", f"paths.out={folder / 'out'}"]
+    flags = [f"--config-dir={folder / 'conf'}", f"paths.output_dir={folder / 'out'}"]
     listed = {one.preset: one for one in reproduce.listed_presets(str(folder / "conf"))}
     one = reproduce.candidate(listed["quick"], [*flags, "seed=0,1,2"], False)
     assert one.left() == 6 and one.minutes_left() == 3.0 and one.preset.jobs[0].settings.training.lr == 0.1

@@ -19,7 +19,7 @@ ENDLESS = ["training.local.epochs=500", "training.pretrain.epochs=500"]
 
 
 def arguments(out, *overrides):
-    return [*LONGER, f"paths.out={out}", *overrides]
+    return [*LONGER, f"paths.output_dir={out}", *overrides]
 
 
 def start(out, *overrides, until=None):
@@ -60,7 +60,7 @@ def test_run_killed_twice_matches_uninterrupted_run(tmp_path, method):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_run_exits_without_traceback_on_signal(tmp_path, number, code):
-    process = start(tmp_path, "hardware.workers=2", *ENDLESS)
+    process = start(tmp_path, "hardware.num_workers=2", *ENDLESS)
     wait_for(tmp_path, "artifacts/local/*/commit.json", process)
     process.send(number)
     assert process.wait(30) == code
@@ -68,7 +68,7 @@ def test_run_exits_without_traceback_on_signal(tmp_path, number, code):
 
 
 def test_worker_processes_die_with_a_killed_parent(tmp_path):
-    process = start(tmp_path, "hardware.workers=2", *ENDLESS)
+    process = start(tmp_path, "hardware.num_workers=2", *ENDLESS)
     wait_for(tmp_path, "artifacts/local/*/commit.json", process)
     assert len(process.processes) == 3  # and its workers
     process.send(signal.SIGKILL)  # the parent alone, not its group

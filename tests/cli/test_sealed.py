@@ -18,7 +18,7 @@ from knot_runner.pipelines.federations.texts import weights_identity
 from tests.golden.messages import refuses
 from tests.tiny import TINY, TINY_IMAGES, replaced
 
-RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.epochs=1")
+RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.local_epochs=1")
 
 
 def complaint(capsys):
@@ -92,10 +92,10 @@ def sent(monkeypatch):
 
 
 def test_environment_keys_are_neither_written_nor_sent(keys, tmp_path, sent, capsys):
-    assert main([*RUN, "tracker=wandb", f"paths.out={tmp_path}"]) == 0
-    assert main([*RUN, "tracker=wandb", "training.lr=1e30", f"paths.out={tmp_path}"]) == 1  # diverges
-    assert main([*RUN, "training.batch=99999", f"paths.out={tmp_path}"]) == 2
-    assert main(["compare", f"paths.out={tmp_path}", f"--export={tmp_path}/all.csv"]) == 0
+    assert main([*RUN, "tracker=wandb", f"paths.output_dir={tmp_path}"]) == 0
+    assert main([*RUN, "tracker=wandb", "training.lr=1e30", f"paths.output_dir={tmp_path}"]) == 1  # diverges
+    assert main([*RUN, "training.batch_size=99999", f"paths.output_dir={tmp_path}"]) == 2
+    assert main(["compare", f"paths.output_dir={tmp_path}", f"--export={tmp_path}/all.csv"]) == 0
     said = capsys.readouterr()
     assert len(list(tmp_path.glob("*/*/*/result.json"))) == 2 and len(sent) > 3
     assert not held(tmp_path)
@@ -106,8 +106,12 @@ def test_environment_keys_are_neither_written_nor_sent(keys, tmp_path, sent, cap
 @pytest.mark.parametrize("name", KEYS)
 def test_config_refuses_environment_keys_without_telling_them(name, keys, tmp_path, capsys):
     interpolated = f"${{oc.env:{name}}}"
-    for override in (f"tracker.project={interpolated}", f"task.name='x {interpolated}'", f"paths.data={KEYS[name]}"):
-        assert main([*RUN, "tracker=wandb", override, f"paths.out={tmp_path}"]) == 2
+    for override in (
+        f"tracker.project={interpolated}",
+        f"task.name='x {interpolated}'",
+        f"paths.data_dir={KEYS[name]}",
+    ):
+        assert main([*RUN, "tracker=wandb", override, f"paths.output_dir={tmp_path}"]) == 2
         line = complaint(capsys)
         key = override.partition("=")[0]
         assert line.startswith(f"knot-runner: {key}: ") and name in line and KEYS[name] not in line
@@ -124,17 +128,18 @@ def test_config_accepts_a_plain_environment_variable(monkeypatch):
 #: A run of each kind but texts (tests/cli/test_cli.py), as small as it goes.
 KINDS = {
     "federated": [*RUN],
-    "probe": ["task=femnist", "method=temperature_probe", "partition=centralized", "task.limit=100", "method.images=20",
+    "probe": ["task=femnist", "method=temperature_probe", "partition=centralized", "task.max_examples=100",
+    "method.images=20",
               "method.boundary_images=5", "method.attack_steps=3", "method.warm_epochs=0", "method.shown_class=0"],
     "distance": ["task=gaussians", "task.samples=20", "method.fedwad.iterations=2"],
-    "matrix": ["task=mnist", "partition=iid", "partition.clients=3", "task.limit=60", "task.shape=[1,8,8]",
-               "method=dataset_distance", "method.otdd.fedwad.iterations=1", "hardware.workers=1"],
-    "coreset": ["task=mnist", "partition=iid", "partition.clients=2", "task.limit=60", "task.shape=[1,8,8]",
+    "matrix": ["task=mnist", "partition=iid", "partition.num_clients=3", "task.max_examples=60", "task.shape=[1,8,8]",
+               "method=dataset_distance", "method.otdd.fedwad.iterations=1", "hardware.num_workers=1"],
+    "coreset": ["task=mnist", "partition=iid", "partition.num_clients=2", "task.max_examples=60", "task.shape=[1,8,8]",
                 "method=coreset", "method.participants=2", "method.epochs=1", "method.points=5"],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_run_of_any_kind_asks_no_network(kind, offline, tmp_path, capsys):
-    assert main([*KINDS[kind], f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
+    assert main([*KINDS[kind], f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
     assert os.environ.get("HF_HUB_OFFLINE") is None

@@ -28,10 +28,10 @@ from tests.golden.messages import refused, refuses
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 OPTUNA = "hydra/sweeper=optuna"
-SEARCHED = ("training.batch=8", "training.lr=0.01")
+SEARCHED = ("training.batch_size=8", "training.lr=0.01")
 SMALL = [one for one in TINY_IMAGES if one not in SEARCHED]
-RUN = [*replaced(SMALL, "training.rounds=1", "training.epochs=1"), "method=fedavg", "partition.valid=0.2"]
-SPACE = ["training.batch=4,8", "training.lr=tag(log,interval(0.01,1))"]
+RUN = [*replaced(SMALL, "training.rounds=1", "training.local_epochs=1"), "method=fedavg", "partition.valid=0.2"]
+SPACE = ["training.batch_size=4,8", "training.lr=tag(log,interval(0.01,1))"]
 
 
 class FakeStudy:
@@ -85,7 +85,14 @@ def results(out):
 
 
 def test_study_runs_trials_once_and_selects_by_validation(tmp_path, fake, capsys):
-    words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=5", f"paths.out={tmp_path}"]
+    words = [
+        *RUN,
+        *SPACE,
+        OPTUNA,
+        "hydra.sweeper.n_trials=2",
+        "hydra.sweeper.sampler.seed=5",
+        f"paths.output_dir={tmp_path}",
+    ]
     assert main(words) == 0
     said = capsys.readouterr()
     found = results(tmp_path)
@@ -93,7 +100,7 @@ def test_study_runs_trials_once_and_selects_by_validation(tmp_path, fake, capsys
     shown = said.out.splitlines()
     best = Path(shown[-1])
     assert found[best]["valid"]["accuracy"] == max(one["valid"]["accuracy"] for one in found.values())
-    assert shown[0].startswith("best of 2 trials: training.batch=")
+    assert shown[0].startswith("best of 2 trials: training.batch_size=")
     measures = found[best]["valid"]["accuracy"], found[best]["metrics"]["accuracy"]["ALL"]
     assert shown[1] == "valid.accuracy {:.4f}; on the test examples {:.4f}".format(*measures)
     assert said.err.count("trial ") == 2 and said.err.count("hardware: CPU") <= 1
@@ -108,7 +115,7 @@ def test_study_runs_trials_once_and_selects_by_validation(tmp_path, fake, capsys
 
 def test_valid_metrics_match_held_out_recount(tmp_path):
     """The final weights, loaded into a plain network, are asked about each client's held-out rows."""
-    words = [*RUN, f"paths.out={tmp_path}"]
+    words = [*RUN, f"paths.output_dir={tmp_path}"]
     assert main(words) == 0
     ((folder, result),) = results(tmp_path).items()
     (job,), _ = compose_all(words)
@@ -126,7 +133,7 @@ def test_valid_metrics_match_held_out_recount(tmp_path):
 
 @pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="needs optuna")
 def test_optuna_itself_draws_the_same_trials_again(tmp_path, capsys):
-    words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=2", f"paths.out={tmp_path}"]
+    words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=2", f"paths.output_dir={tmp_path}"]
     shown = []
     for _ in range(2):
         assert main(words) == 0
@@ -137,8 +144,8 @@ def test_optuna_itself_draws_the_same_trials_again(tmp_path, capsys):
 @pytest.mark.parametrize(("space", "expected"), [
     ("training.lr=interval(0.1,1)", {"low": 0.1, "high": 1.0, "log": False, "kind": "float"}),
     ("training.lr=tag(log,interval(0.1,1))", {"low": 0.1, "high": 1.0, "log": True}),
-    ("training.epochs=int(interval(1,9))", {"low": 1, "high": 9, "log": False, "kind": "int"}),
-    ("training.epochs=range(1,10,3)", {"low": 1, "high": 7, "step": 3, "kind": "int"}),
+    ("training.local_epochs=int(interval(1,9))", {"low": 1, "high": 9, "log": False, "kind": "int"}),
+    ("training.local_epochs=range(1,10,3)", {"low": 1, "high": 7, "step": 3, "kind": "int"}),
     ("training.lr=range(0.1,0.3,0.1)", {"choices": ["0.1", "0.2"]}),
     ("training.lr=choice(1,0.5)", {"choices": ["1", "0.5"]}), ("method=glob(fedprox*)", {"choices": ["fedprox"]}),
 ])  # fmt: skip
@@ -157,11 +164,11 @@ def test_study_distribution_reads_spaces_as_hydra_does(space, expected, fake):
 def test_study_that_cannot_be_is_refused(words, fake, tmp_path, capsys):
     asked = words.replace("S", " ".join(SPACE)).replace(": ", ":").split()
     given = [one for one in RUN if one.partition("=")[0] not in {word.partition("=")[0] for word in asked}]
-    refused(capsys, *given, f"paths.out={tmp_path}", OPTUNA, *asked)
+    refused(capsys, *given, f"paths.output_dir={tmp_path}", OPTUNA, *asked)
 
 
 @pytest.mark.parametrize("words", [
-    "task=sa method=teachers training.local.lr=0.1,0.2", "task=mnist method=coreset task.limit=50,60",
+    "task=sa method=teachers training.local.lr=0.1,0.2", "task=mnist method=coreset task.max_examples=50,60",
     "task=gaussians method.fedwad.t=0.2,0.4", "task=mnist method=data_free training.distill.lr=1,2",
     "task=mnist method=kd training.distill.lr=1,2 report={objective:valid.accuracy}",
     "method=sinkhorn_e method.loss.epsilon=0.1,0.2", "method=sinkhorn_e training.local.lr=0.1,0.2",
@@ -178,7 +185,7 @@ def test_optuna_is_an_extra(monkeypatch, capsys):
 
 
 def test_study_fails_without_any_trial_value(tmp_path, fake, capsys):
-    words = [*RUN, "training.lr=1e30,1e31", OPTUNA, "hydra.sweeper.n_trials=1", f"paths.out={tmp_path}"]
+    words = [*RUN, "training.lr=1e30,1e31", OPTUNA, "hydra.sweeper.n_trials=1", f"paths.output_dir={tmp_path}"]
     assert main(words) == 2
     assert "no trial has a value of valid.accuracy; the lines above say why" in capsys.readouterr().err
 
@@ -200,7 +207,7 @@ def _kept(out: Path, stage: str) -> list[float]:
     ([*replaced(TINY_PARTIES, "training.distill.lr=0.001,0.1")], "loss", "distill"),
 ])  # fmt: skip
 def test_study_ranks_distillations_by_epoch_selection_metric(words, metric, stage, tmp_path, fake, capsys):
-    assert main([*words, OPTUNA, "hydra.sweeper.n_trials=2", f"paths.out={tmp_path}"]) == 0
+    assert main([*words, OPTUNA, "hydra.sweeper.n_trials=2", f"paths.output_dir={tmp_path}"]) == 0
     shown = capsys.readouterr().out.splitlines()
     scores = _kept(tmp_path, stage)
     assert len(scores) == 2 and len(results(tmp_path)) == 2
@@ -232,7 +239,7 @@ def test_run_study_rejects_invalid_later_trial(fake):
 
 
 def test_valid_value_returns_none_without_result_or_metric(tmp_path):
-    (job,), _ = compose_all([*RUN, f"paths.out={tmp_path}"])
+    (job,), _ = compose_all([*RUN, f"paths.output_dir={tmp_path}"])
     assert study.valid_value(job, "loss") is None and read_content(job.folder) is None
     write_content(job.folder, {"status": "done", "valid": {"loss": 1.0}})
     assert study.valid_value(job, "loss") == 1.0 and study.valid_value(job, "f1") is None
@@ -257,7 +264,7 @@ def test_student_value_returns_last_recorded_value():
 @pytest.mark.thorough
 def test_valid_value_equals_macro_f1_of_student(tmp_path):
     """The kept weights, loaded into a plain network, are asked about the student's valid rows."""
-    words = [*TINY_TAUGHT, "method.valid=0.1", f"paths.out={tmp_path}"]
+    words = [*TINY_TAUGHT, "method.valid=0.1", f"paths.output_dir={tmp_path}"]
     assert main(words) == 0
     (job,), _ = compose_all(words)
     context = run_context(job, lambda *_: None, lambda _: None)

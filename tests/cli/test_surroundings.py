@@ -12,7 +12,7 @@ from knot_runner.cli.main import main
 from tests.disk import ReadOnly
 from tests.tiny import TINY_IMAGES, replaced
 
-RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.epochs=1")
+RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.local_epochs=1")
 
 
 def complaints(capsys):
@@ -24,23 +24,23 @@ def complaints(capsys):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("finished")
-    assert main([*RUN, f"paths.out={out}"]) == 0
+    assert main([*RUN, f"paths.output_dir={out}"]) == 0
     return out
 
 
 def test_read_only_out_allows_only_finished_runs(finished, capsys):
     with ReadOnly(finished):
-        assert main([*RUN, f"paths.out={finished}"]) == 0
+        assert main([*RUN, f"paths.output_dir={finished}"]) == 0
         shown = capsys.readouterr()
         assert "accuracy" in shown.out and not complaints(capsys)
-        assert main([*RUN, f"paths.out={finished}", "-m"]) == 0  # as a sweep of one
-        assert main(["check", "--quick", *RUN, f"paths.out={finished}"]) == 0
-        assert main(["compare", f"paths.out={finished}"]) == 0
+        assert main([*RUN, f"paths.output_dir={finished}", "-m"]) == 0  # as a sweep of one
+        assert main(["check", "--quick", *RUN, f"paths.output_dir={finished}"]) == 0
+        assert main(["compare", f"paths.output_dir={finished}"]) == 0
         capsys.readouterr()
         for one in (["seed=1"], ["seed=1,2"]):
-            assert main([*RUN, *one, f"paths.out={finished}"]) == 2
+            assert main([*RUN, *one, f"paths.output_dir={finished}"]) == 2
             assert complaints(capsys) == [
-                f"knot-runner: paths.out: {finished}: cannot be written: Read-only file system"
+                f"knot-runner: paths.output_dir: {finished}: cannot be written: Read-only file system"
             ]
 
 
@@ -51,7 +51,7 @@ PRESET = [*RUN, "task.source=embedded", "seed=0", "method.temperature=1", "metho
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
     out = tmp_path_factory.mktemp("preset")
-    assert main(["experiment=chill/table1", *PRESET, f"paths.out={out}"]) == 0
+    assert main(["experiment=chill/table1", *PRESET, f"paths.output_dir={out}"]) == 0
     for path in out.glob("tables/chill/*"):
         path.unlink()
     return out
@@ -61,11 +61,11 @@ def preset(tmp_path_factory):
 def test_preset_verbs_use_temp_for_read_only_out(verb, files, preset, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with ReadOnly(preset):
-        assert main([verb, "chill/table1", *PRESET, f"paths.out={preset}"]) == 0
+        assert main([verb, "chill/table1", *PRESET, f"paths.output_dir={preset}"]) == 0
         said = capsys.readouterr().err
         assert f"{preset} can only be read; files are written to {tmp_path}" in said
         assert len(list(tmp_path.glob("knot-runner-*/*/chill/*"))) == files
-        assert main(["experiment=chill/table1", *PRESET, f"paths.out={preset}"]) == 0  # all there: shown
+        assert main(["experiment=chill/table1", *PRESET, f"paths.output_dir={preset}"]) == 0  # all there: shown
     assert not list(preset.glob("tables/chill/*"))
 
 
@@ -73,11 +73,13 @@ def test_paths_out_refuses_what_is_no_folder(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for out in (*(tmp_path / name for name in ("file", "file/x", "dangling", "dangling/x")), "/dev/null"):
-        assert main([*RUN, f"paths.out={out}"]) == 2
-        assert complaints(capsys) == [f"knot-runner: paths.out: {out}: is not a folder, nor can one be made there"]
+        assert main([*RUN, f"paths.output_dir={out}"]) == 2
+        assert complaints(capsys) == [
+            f"knot-runner: paths.output_dir: {out}: is not a folder, nor can one be made there"
+        ]
     for verb in ([], ["check"], ["-m"]):
-        assert main([*verb, *RUN, f"paths.out={tmp_path}/{'a' * 300}"]) == 2
-        assert complaints(capsys) == ["knot-runner: paths.out: has a name of 300 bytes; file systems take 255"]
+        assert main([*verb, *RUN, f"paths.output_dir={tmp_path}/{'a' * 300}"]) == 2
+        assert complaints(capsys) == ["knot-runner: paths.output_dir: has a name of 300 bytes; file systems take 255"]
 
 
 class Broken(io.StringIO):
@@ -93,7 +95,7 @@ class Broken(io.StringIO):
 def test_run_keeps_its_result_when_stdout_fails(number, code, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", Broken(number))
     monkeypatch.setattr(sys, "stderr", error := io.StringIO())
-    assert main([*RUN, f"paths.out={tmp_path}"]) == code
+    assert main([*RUN, f"paths.output_dir={tmp_path}"]) == code
     assert list(tmp_path.glob("*/*/*/result.json"))
     assert ("output could not be printed" in error.getvalue()) == (code == 1)
     assert isinstance(sys.stdout, Broken) and sys.stderr is error  # as they were
@@ -101,17 +103,17 @@ def test_run_keeps_its_result_when_stdout_fails(number, code, tmp_path, monkeypa
 
 def test_run_succeeds_with_broken_or_closed_streams(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Broken(errno.ENOSPC))
-    assert main([*RUN, f"paths.out={tmp_path}"]) == 0
+    assert main([*RUN, f"paths.output_dir={tmp_path}"]) == 0
     monkeypatch.setattr(sys, "stdout", None)  # as Python has them after >&- 2>&-
     monkeypatch.setattr(sys, "stderr", None)
-    assert main([*RUN, f"paths.out={tmp_path}"]) == 0
+    assert main([*RUN, f"paths.output_dir={tmp_path}"]) == 0
     assert sys.stdout is None
 
 
 def test_run_replaces_unencodable_characters_in_output(finished, monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    assert main([*RUN, f"paths.out={finished}"]) == 0
+    assert main([*RUN, f"paths.output_dir={finished}"]) == 0
     said = raw.getvalue().decode("ascii")
     assert "femnist ? fedavg ? seed 0" in said
 

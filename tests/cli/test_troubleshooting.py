@@ -27,7 +27,7 @@ def test_troubleshooting_commands_print_guide_messages(command, says, tmp_path, 
     data = tmp_path / "data"
     data.mkdir()
     words = [word.replace("DIR", str(data)) for word in command.split()]
-    assert main([*words, f"paths.out={tmp_path / 'out'}"]) == 2
+    assert main([*words, f"paths.output_dir={tmp_path / 'out'}"]) == 2
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: "))
     expected = re.escape(says.replace("DIR/", f"{data}/")).replace(re.escape("..."), ".*")
     assert re.fullmatch(f"knot-runner: {expected}", line), line

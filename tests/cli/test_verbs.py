@@ -24,7 +24,7 @@ def test_help_fits_a_narrow_terminal(verb, width, capsys, monkeypatch):
 def test_plot_help_partition_example_runs(tmp_path):
     (line,) = [line for line in parser_of("plot").epilog.splitlines() if "plot partition" in line]
     words = [word for word in line.split() if "=" in word]
-    assert cli.main(["plot", "partition", *words, f"paths.out={tmp_path}"]) == 0
+    assert cli.main(["plot", "partition", *words, f"paths.output_dir={tmp_path}"]) == 0
     assert list(tmp_path.glob("figures/*.png"))
 
 
@@ -53,13 +53,15 @@ def test_verbs_read_quoted_values_as_hydra(fedavg_run, tmp_path, monkeypatch, ca
     out = tmp_path / "it's, here"
     shutil.copytree(fedavg_run.folder.parents[2], out)
     quoted = r"'~/it\'s, here'"
-    assert cli.main(["compare", "task='femnist'", f"paths.out={quoted}"]) == 0
-    assert cli.main(["bundle", fedavg_run.folder.name, f"paths.out={quoted}"]) == 0
+    assert cli.main(["compare", "task='femnist'", f"paths.output_dir={quoted}"]) == 0
+    assert cli.main(["bundle", fedavg_run.folder.name, f"paths.output_dir={quoted}"]) == 0
     (bundle,) = (out / "bundles").iterdir()
-    assert cli.main(["verify", str(bundle), f"paths.out={quoted}"]) == 2
+    assert cli.main(["verify", str(bundle), f"paths.output_dir={quoted}"]) == 2
     assert f"{out}: not an empty folder" in capsys.readouterr().err
-    assert cli.main([*TINY_IMAGES, "method=fedavg", "training.lr=0.1", f"paths.out={quoted}"]) == 0  # done already
-    assert cli.main(["plot", "experiment='fedwad/toy'", f"paths.out={quoted}"]) == 2
+    assert (
+        cli.main([*TINY_IMAGES, "method=fedavg", "training.lr=0.1", f"paths.output_dir={quoted}"]) == 0
+    )  # done already
+    assert cli.main(["plot", "experiment='fedwad/toy'", f"paths.output_dir={quoted}"]) == 2
     assert "none of the 24 runs" in capsys.readouterr().err and not (tmp_path / "~").exists()
 
 

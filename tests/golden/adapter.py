@@ -20,21 +20,21 @@ import knot_runner as kr
 from knot_runner.config.strict import content_of
 
 #: One process and one thread: the order of sums, and so the bits, depends on the number of threads.
-MACHINE = ["hardware=cpu", "hardware.threads=1", "hardware.workers=1", "paths.data=null"]
+MACHINE = ["hardware=cpu", "hardware.threads=1", "hardware.num_workers=1", "paths.data_dir=null"]
 
 #: Neutral word of a setting -> the keys that it sets.
 SETTINGS: dict[str, str | list[str]] = {
     # data and partition
     "task": "task",
     "source": "task.source",
-    "examples": "task.limit",
+    "examples": "task.max_examples",
     "image shape": "task.shape",
     "context utterances": "task.context",
     "label points": "task.geometry",
     "samples": "task.samples",
     "dimension": "task.dimension",
     "partition": "partition",
-    "clients": "partition.clients",
+    "clients": "partition.num_clients",
     "concentration": "partition.alpha",
     "examples of every class": "partition.floor",
     "altered clients": "partition.alter",
@@ -52,23 +52,23 @@ SETTINGS: dict[str, str | list[str]] = {
     # training
     "training": "training",
     "rounds": "training.rounds",
-    "local epochs": "training.epochs",
-    "clients per round": "training.participants",
-    "batch size": "training.batch",
+    "local epochs": "training.local_epochs",
+    "clients per round": "training.clients_per_round",
+    "batch size": "training.batch_size",
     "learning rate": "training.lr",
     "momentum": "training.momentum",
     "weight decay": "training.weight_decay",
     "small clients": "training.small_clients",
     "teachers' epochs": "training.local.epochs",
-    "teachers' batch size": "training.local.batch",
+    "teachers' batch size": "training.local.batch_size",
     "teachers' learning rate": "training.local.lr",
     "teachers' selection": "training.local.select",
     "global model's epochs": "training.pretrain.epochs",
-    "global model's batch size": "training.pretrain.batch",
+    "global model's batch size": "training.pretrain.batch_size",
     "global model's learning rate": "training.pretrain.lr",
     "global model's selection": "training.pretrain.select",
     "student's epochs": "training.distill.epochs",
-    "student's batch size": "training.distill.batch",
+    "student's batch size": "training.distill.batch_size",
     "student's learning rate": "training.distill.lr",
     "student's selection": "training.distill.select",
     # federated methods
@@ -89,15 +89,15 @@ SETTINGS: dict[str, str | list[str]] = {
     "first soup": "method.start",
     "generator steps": "method.generator.steps",
     "client architectures": "method.models",
-    "server distillation epochs": "method.distill.epochs",
-    "server distillation batch size": "method.distill.batch",
-    "first distillation": "method.distill.after",
-    "server bias images": "method.distill.bias.images",
-    "server transport solver": "method.distill.loss.solver",
-    "server transport regularization": "method.distill.loss.epsilon",
+    "server distillation epochs": "method.server_distillation.epochs",
+    "server distillation batch size": "method.server_distillation.batch_size",
+    "first distillation": "method.server_distillation.after",
+    "server bias images": "method.server_distillation.bias.images",
+    "server transport solver": "method.server_distillation.loss.solver",
+    "server transport regularization": "method.server_distillation.loss.epsilon",
     "personalization learning rate": "method.personalization.lr",
     "personalization epochs": "method.personalization.epochs",
-    "personalization checkpoints": "method.personalization.saves",
+    "personalization checkpoints": "method.personalization.checkpoints",
     "personalization rounds": "method.personalization.rounds",
     "personalization steps": "method.personalization.steps",
     "soup weights": "method.personalization.alphas",
@@ -127,7 +127,7 @@ SETTINGS: dict[str, str | list[str]] = {
     "hint epochs": "method.schedule.phases.0.epochs",
     "synthesis steps": "method.synthesis.steps",
     "synthetic images": "method.synthesis.images",
-    "synthesis batch size": "method.synthesis.batch",
+    "synthesis batch size": "method.synthesis.batch_size",
     # probe, distances and coresets
     "gradient images": "method.images",
     "boundary images": "method.boundary_images",
@@ -160,14 +160,15 @@ VALUES = {
         "logit chilling": "fedavg_chill",
         "FedPer with final head epochs": "fedper method.first_head=averaged",
         "local training": "local",
-        "proximal fine-tuning": "finetune method.personalization.wd=0.1",
+        "proximal fine-tuning": "finetune method.personalization.prox=0.1",
         "label similarity": "fedavg +base/personalization@method.personalization=cossim",
         "loss landscape": "fedavg +base/personalization@method.personalization=landscape",
         "transfer matrix": "fedavg +base/personalization@method.personalization=transfer_matrix",
-        "FedDF with Sinkhorn-E": "feddf method.distill.ensemble=each method.distill.weighting=E "
-        "base/loss@method.distill.loss=sinkhorn",
-        "FedDF with RKD": "feddf +base/term@method.distill.terms.kd=kd method.distill.terms.kd.weight=1.0 "
-        "+base/term@method.distill.terms.rkd=rkd",
+        "FedDF with Sinkhorn-E": "feddf method.server_distillation.ensemble=each "
+        "method.server_distillation.weighting=E base/loss@method.server_distillation.loss=sinkhorn",
+        "FedDF with RKD": "feddf +base/term@method.server_distillation.terms.kd=kd "
+        "method.server_distillation.terms.kd.weight=1.0 "
+        "+base/term@method.server_distillation.terms.rkd=rkd",
         "FedMD with several architectures": "fedmd",
         "FD": "feddistill",
         "mutual learning of parties": "dml_parties",
@@ -261,7 +262,7 @@ def command(method: str, settings: dict[str, Any], out: Path) -> list[str]:
     for word, value in words.items():
         if value is not None:
             overrides += f"{SETTINGS[word]}={_value(word, value)}".split()
-    return [*overrides, *MACHINE, f"paths.out={out}"]
+    return [*overrides, *MACHINE, f"paths.output_dir={out}"]
 
 
 def arithmetic() -> str:

@@ -65,14 +65,14 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> None:
     said = capsys.readouterr().err
     assert said.count("knot-runner: ") == 1 and "Traceback" not in said, said
     check(" ".join(said[said.index("knot-runner: ") :].split()))
-    for out in (word.removeprefix("paths.out=") for word in words if word.startswith("paths.out=")):
+    for out in (word.removeprefix("paths.output_dir=") for word in words if word.startswith("paths.output_dir=")):
         assert not list(Path(out).rglob("result.json"))
 
 
 def plain(text: str) -> str:
     """``text`` without what differs between runs: times, digests, folders of the test, Python, the project and data."""
     text = _TEMPORARY.sub("TMP", text.replace(os.path.realpath(tempfile.gettempdir()), "/tmp"))  # it may have spaces
-    text = re.sub(r"'(paths\.out=TMP[^\s']*)'", r"\1", text)  # as a command quotes spaces
+    text = re.sub(r"'(paths\.output_dir=TMP[^\s']*)'", r"\1", text)  # as a command quotes spaces
     text = re.sub(r"\d{8}-\d{6}-[0-9a-f]{6}", "TIME", text)
     text = re.sub(r"sha256 [0-9a-f]{12}\.\.\.", "sha256 DIGEST...", text)
     text = re.sub(r"files of [\d.]+ [KMG]?B in all", "files of SIZE in all", text)

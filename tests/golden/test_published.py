@@ -68,18 +68,18 @@ def test_data_file_labels_match_papers() -> None:
 
 
 def stage(epochs: int, batch: int, lr: float) -> dict[str, Any]:
-    steps = {"epochs": epochs, "batch": batch, "lr": lr, "weight_decay": 0.01}
+    steps = {"epochs": epochs, "batch_size": batch, "lr": lr, "weight_decay": 0.01}
     rate = {"optimizer": "adamw", "momentum": 0.0, "milestones": [], "decay": 0.1}
-    return {**steps, "select": "best", "max_length": None, "limit": None, **rate}
+    return {**steps, "select": "best", "max_length": None, "max_examples": None, **rate}
 
 
 CHILL = {
-    "training.rounds": 300, "training.participants": 10, "training.epochs": 10, "training.batch": 16,
+    "training.rounds": 300, "training.clients_per_round": 10, "training.local_epochs": 10, "training.batch_size": 16,
     "training.lr": 0.001, "training.momentum": 0.0, "training.weight_decay": 0.0, "training.drop_last": False,
     "method.algorithm": "fedavg", "method.aggregation": "weighted", "method.lr_control": False,
 }  # fmt: skip
 CLUSTERED = {
-    "training.rounds": 10, "training.participants": 0.1, "training.epochs": 5, "training.batch": 10,
+    "training.rounds": 10, "training.clients_per_round": 0.1, "training.local_epochs": 5, "training.batch_size": 10,
     "training.lr": 0.01, "training.momentum": 0.5, "training.weight_decay": 1e-4, "training.decay_biases": False,
     "method.aggregation": "uniform", "method.clustering.clusters": 5, "method.clustering.otdd.samples": 10000,
     "method.clustering.otdd.covariance": "sqrt_frobenius", "method.clustering.otdd.part": "root_diagonal",
@@ -99,23 +99,23 @@ PROTOCOLS: dict[tuple[str, ...], dict[str, Any]] = {
         **CHILL, "method.temperature": 0.05, "model.hidden": [512, 256, 128], "model.output": "logits",
     },
     ("experiment=chill/table2", "partition=dirichlet", "method.temperature=1"): {
-        **CHILL, "partition.alpha": 0.5, "partition.floor": 10, "partition.clients": 50, "task.name": "cifar10",
+        **CHILL, "partition.alpha": 0.5, "partition.floor": 10, "partition.num_clients": 50, "task.name": "cifar10",
     },
     ("experiment=chill/mnist_notebook", "method.temperature=0.25"): {
-        "training.rounds": 50, "training.participants": 10, "training.epochs": 10, "training.batch": 128,
-        "training.drop_last": True, "training.lr": 0.01, "training.weight_decay": 1e-4, "training.momentum": 0.0,
-        "training.decay_biases": True, "method.aggregation": "uniform", "partition.clients": 100,
+        "training.rounds": 50, "training.clients_per_round": 10, "training.local_epochs": 10, "training.batch_size":
+        128, "training.drop_last": True, "training.lr": 0.01, "training.weight_decay": 1e-4, "training.momentum": 0.0,
+        "training.decay_biases": True, "method.aggregation": "uniform", "partition.num_clients": 100,
         "partition.alpha": 0.5, "partition.floor": 10, "model.hidden": [256, 256], "task.mean": [0.0],
         "task.std": [1.0],
     },
     ("experiment=fedwad/table1", "task=mnist_fedwad", "partition=pairs", "method=clustered_fedrep",
-     "partition.clients=20", "method.clustering.graph=affinity"): {
+     "partition.num_clients=20", "method.clustering.graph=affinity"): {
         **CLUSTERED, "method.head_epochs": 4, "method.final_head_epochs": 10, "model.hidden": [512, 256, 64],
         "model.output": "softmax", "method.clustering.otdd.fedwad.support": 10, "task.mean": [0.1307],
         "task.std": [0.3081],
     },
     ("experiment=fedwad/table1", "task=cifar10_fedwad", "partition=shards", "method=clustered_fedper",
-     "partition.clients=20", "method.clustering.graph=sparse3"): {
+     "partition.num_clients=20", "method.clustering.graph=sparse3"): {
         **{key: value for key, value in CLUSTERED.items() if key != "partition.groups"},
         "partition.shards_per_client": 2, "method.final_head_epochs": 10, "task.mean": [0.485, 0.456, 0.406],
         "task.std": [0.229, 0.224, 0.225], "task.augment": "crop_flip", "model.hidden": [120, 64],
@@ -128,7 +128,7 @@ PROTOCOLS: dict[tuple[str, ...], dict[str, Any]] = {
     },
     ("experiment=fedwad/coreset", "partition.shards_per_client=8", "method.distance=exact",
      "method.fedwad.support=10"): {
-        "method.points": 10, "method.participants": 10, "partition.clients": 100,
+        "method.points": 10, "method.participants": 10, "method.fedwad.iterations": 20, "partition.num_clients": 100,
     },
     ("experiment=knot/table2", "method=sinkhorn_e"): {**KNOT, "method.weighting": "E", "method.loss": SINKHORN},
     ("experiment=knot/table3", "method=entropy_d"): {
@@ -167,15 +167,15 @@ EIGHT = ",".join(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for w
         *((f"knot/table{i}", {"method": EIGHT}) for i in (2, 3, 4)),
         (
             "fedwad/table1",
-            {"partition.clients": "20,40,100", "method.clustering.graph": GRAPHS, "method": CLUSTERING,
+            {"partition.num_clients": "20,40,100", "method.clustering.graph": GRAPHS, "method": CLUSTERING,
              "task": "mnist_fedwad,cifar10_fedwad", "partition": "pairs,shards", "seed": "0,1,2,3,4"},
         ),
         *(
-            (f"fedwad/table{i}", {"partition.clients": "10,20,40,100", "method.clustering.graph": GRAPHS,
+            (f"fedwad/table{i}", {"partition.num_clients": "10,20,40,100", "method.clustering.graph": GRAPHS,
              "method": CLUSTERING, "method.clustering.otdd.fedwad.support": "10,100", "seed": "0,1,2,3,4"})
             for i in (2, 3, 4, 5)
         ),
-        ("knot/grid", {"training.distill.batch": "16,32,64,128,256,512,1024,2048"}),
+        ("knot/grid", {"training.distill.batch_size": "16,32,64,128,256,512,1024,2048"}),
     ],
 )  # fmt: skip
 def test_grids(name: str, sweep: dict[str, str]) -> None:

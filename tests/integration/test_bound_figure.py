@@ -22,18 +22,26 @@ from tests.contents import read_content
 def grid(tmp_path_factory):
     """Jobs of two limits and two seeds, done."""
     out = tmp_path_factory.mktemp("grid")
-    words = [*BOUNDED, "method.bound=true", "training.distill.limit=20,60", "seed=0,1", f"paths.out={out}"]
+    words = [
+        *BOUNDED,
+        "method.bound=true",
+        "training.distill.max_examples=20,60",
+        "seed=0,1",
+        f"paths.output_dir={out}",
+    ]
     jobs = compose_jobs(words, None)
     for job in jobs:
-        limit, seed = job.settings.training.distill.limit, job.settings.seed
-        run(out, [*BOUNDED, "method.bound=true", f"training.distill.limit={limit}", f"seed={seed}"])
+        limit, seed = job.settings.training.distill.max_examples, job.settings.seed
+        run(out, [*BOUNDED, "method.bound=true", f"training.distill.max_examples={limit}", f"seed={seed}"])
     return jobs
 
 
 @pytest.mark.thorough
 def test_bound_figure_and_its_numbers(grid, tmp_path):
     lines = FIGURES["bound"](references(grid), tmp_path / "bound.png")
-    results = {(job.settings.training.distill.limit, job.settings.seed): read_content(job.folder) for job in grid}
+    results = {
+        (job.settings.training.distill.max_examples, job.settings.seed): read_content(job.folder) for job in grid
+    }
     gaps = [results[20, seed]["bound"]["gap"] for seed in (0, 1)]
     assert all(result["bound"]["texts"] == limit for (limit, _), result in results.items())
     slopes = ["slope of log gap", "slope of log gap, less the start's"]
@@ -50,18 +58,18 @@ def test_bound_figure_and_its_numbers(grid, tmp_path):
 @pytest.mark.thorough
 def test_claim_on_the_gap(grid):
     claim = {"text": "falls", "source": "5.2", "measure": "result.bound.gap", "of": {"method.bound": True},
-             "trend": "training.distill.limit", "expect": "falls"}  # fmt: skip
+             "trend": "training.distill.max_examples", "expect": "falls"}  # fmt: skip
     (found,) = judge(references(grid), {"claims": [claim], "seeds": 2})
     gaps = {limit: [] for limit in (20, 60)}
     for job in grid:
-        gaps[job.settings.training.distill.limit].append(read_content(job.folder)["bound"]["gap"])
+        gaps[job.settings.training.distill.max_examples].append(read_content(job.folder)["bound"]["gap"])
     assert found.seeds == 2
     assert found.effect == pytest.approx((np.mean(gaps[60]) - np.mean(gaps[20])) / math.log2(3))
 
 
 def test_bound_figure_rejects_run_without_bound(tmp_path):
     run(tmp_path, BOUNDED)
-    (job,) = compose_jobs([*BOUNDED, f"paths.out={tmp_path}"], None)
+    (job,) = compose_jobs([*BOUNDED, f"paths.output_dir={tmp_path}"], None)
     with pytest.raises(Exception, match=r"has no bound on record; method.bound=true makes one"):
         FIGURES["bound"](references([job]), tmp_path / "bound.png")
 

@@ -130,7 +130,7 @@ def _mlp(weights, x):
 def test_bound_notes_training_differences_within_80_columns(knot_run, tmp_path, capsys):
     shutil.copytree(knot_run.folder.parents[2], tmp_path / "out")
     folder = tmp_path / "out" / knot_run.folder.relative_to(knot_run.folder.parents[2])
-    assert main(["bound", folder.name, f"paths.out={tmp_path / 'out'}"]) == 0
+    assert main(["bound", folder.name, f"paths.output_dir={tmp_path / 'out'}"]) == 0
     said = capsys.readouterr().out.splitlines()
     weights, epsilon, norms = (
         next(line for line in said if line.startswith(start)) for start in ("weights: ", "epsilon: ", "norms: ")
@@ -186,8 +186,8 @@ def test_bound_rejects_unsuitable_runs_and_arguments(tmp_path, capsys, images, f
     federated = tmp_path / fedavg_run.folder.name
     shutil.copytree(fedavg_run.folder, federated)
     for words in (
-        ["nowhere", f"paths.out={tmp_path}"], [], [images[0], "paths.dta=x"], [images[0], "--delta"],
-        [images[0], "paths.data="], [tmp_path], [teachers], [federated],
+        ["nowhere", f"paths.output_dir={tmp_path}"], [], [images[0], "paths.dta=x"], [images[0], "--delta"],
+        [images[0], "paths.data_dir="], [tmp_path], [teachers], [federated],
     ):  # fmt: skip
         check(refusal(capsys, *words))
     (federated / "config.yaml").unlink()
@@ -203,10 +203,10 @@ def test_bound_rejects_missing_stages_or_changed_data(images, copied, tmp_path, 
     assert not (folder / "bound.json").exists() and not distilled.exists()  # nothing is trained
     moved = tmp_path / folder.name
     shutil.copytree(folder, moved)
-    assert main(["bound", str(moved), f"paths.out={images[1].parents[2]}"]) == 0  # its stages are still there
+    assert main(["bound", str(moved), f"paths.output_dir={images[1].parents[2]}"]) == 0  # its stages are still there
     assert (moved / "bound.json").exists()
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    (folder / "config.yaml").write_text(yaml.safe_dump({**config, "task": {**config["task"], "limit": 350}}))
+    (folder / "config.yaml").write_text(yaml.safe_dump({**config, "task": {**config["task"], "max_examples": 350}}))
     check(refusal(capsys, folder))
     (asked / "bound.json").write_text("{}")
     check(refusal(capsys, asked))

@@ -14,7 +14,7 @@ from tests.golden.messages import refuses
 from tests.runs import RunRecord, run
 
 #: Scikit-learn's digits at 8 x 8 on six clients.
-DIGITS = ["task=mnist", "task.limit=300", "task.shape=[1,8,8]", "partition=shards", "partition.clients=6"]
+DIGITS = ["task=mnist", "task.max_examples=300", "task.shape=[1,8,8]", "partition=shards", "partition.num_clients=6"]
 CORESET = [
     *DIGITS, "method=coreset", "partition.shards_per_client=8", "method.epochs=12", "method.points=5", "method.lr=0.2",
     "method.participants=3", "method.samples=20", "method.fedwad.iterations=3", "method.fedwad.support=5",
@@ -22,7 +22,7 @@ CORESET = [
 KNN = [
     *DIGITS, "method=coreset_knn", "partition.shards_per_client=2", "method.epochs=15", "method.points=4",
     "method.lr=0.5", "method.fedwad.iterations=3", "method.encoder.sizes=[32,8]", "method.encoder.epochs=40",
-    "method.encoder.batch=30", "method.encoder.lr=0.01",
+    "method.encoder.batch_size=30", "method.encoder.lr=0.01",
 ]  # fmt: skip
 
 
@@ -97,12 +97,12 @@ def test_coresets_that_cannot_be_are_refused(tmp_path, words):
 
 
 KNN_PRESET = [
-    "arm=points_2,fedper", "partition.clients=3,4", "task.limit=200", "task.shape=[1,8,8]", "model.hidden=[8]",
-    "training.rounds=1", "training.epochs=1", "hardware.workers=1",
+    "arm=points_2,fedper", "partition.num_clients=3,4", "task.max_examples=200", "task.shape=[1,8,8]",
+    "model.hidden=[8]", "training.rounds=1", "training.local_epochs=1", "hardware.num_workers=1",
 ]  # fmt: skip
 CORESET_PRESET = [
     *(word for word in CORESET if not word.startswith(("method=", "partition", "method.fedwad.support", "task=mnist"))),
-    "partition.clients=6", "partition.shards_per_client=2", "method.fedwad.support=5", "hardware.workers=1",
+    "partition.num_clients=6", "partition.shards_per_client=2", "method.fedwad.support=5", "hardware.num_workers=1",
 ]  # fmt: skip
 
 
@@ -112,8 +112,8 @@ CORESET_PRESET = [
     ("fedwad/knn", KNN_PRESET, "points_2, 3 clients: accuracy", {"points_2": 2, "fedper": 2}),
 ], ids=["coreset", "knn"])  # fmt: skip
 def test_figure_of_a_coreset_preset(tmp_path, capsys, preset, words, said, rows):
-    kr.sweep([f"experiment={preset}", *words, f"paths.out={tmp_path}"])
-    assert main(["plot", preset, *words, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
+    kr.sweep([f"experiment={preset}", *words, f"paths.output_dir={tmp_path}"])
+    assert main(["plot", preset, *words, f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
     assert said in capsys.readouterr().out
     assert (tmp_path / "figures" / f"{preset}.png").read_bytes()[:4] == b"\x89PNG"
     with (tmp_path / "figures" / f"{preset}.csv").open() as file:
@@ -123,7 +123,7 @@ def test_figure_of_a_coreset_preset(tmp_path, capsys, preset, words, said, rows)
 
 @pytest.mark.real_data
 def test_coreset_of_real_digits_comes_near(tmp_path, data_root):
-    real = ["task.source=local", f"paths.data={data_root}", "task.limit=1000", "task.shape=[1,28,28]"]
+    real = ["task.source=local", f"paths.data_dir={data_root}", "task.max_examples=1000", "task.shape=[1,28,28]"]
     changes = ["method.epochs=40", "method.points=10", "method.distance=exact", "method.samples=100"]
     result = run(tmp_path, *CORESET, *real, *changes).result
     assert result["metrics"]["distance"]["ALL"] < 0.6 * result["losses"][0] and result["classes_covered"] >= 4

@@ -42,14 +42,14 @@ def test_federated_costs_are_recorded_and_compared(tmp_path, capsys):
         assert costs["bytes_to_target"] == result["rounds_to_target"] * 2 * 3 * numbers * 4
         assert costs["example_flops"] == F and "example_tokens" not in costs
         assert f"{costs['bytes_up'] / 1e3:.3g} kB up" in said and "at clients" in said and "until the target" in said
-    assert main(["compare", f"paths.out={tmp_path}", "--measure=bytes,accuracy", "--sort=bytes"]) == 0
+    assert main(["compare", f"paths.output_dir={tmp_path}", "--measure=bytes,accuracy", "--sort=bytes"]) == 0
     rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith(tuple(sizes))]
     assert rows == ["fedper", "fedavg", "scaffold"]
 
 
 def test_costs_of_centralized_training_count_no_messages(tmp_path):
     words = replaced(TINY_IMAGES, "partition=centralized", "training.rounds=1")
-    own = [word for word in words if word.split("=")[0] not in ("partition.count", "partition.alpha")]
+    own = [word for word in words if word.split("=")[0] not in ("partition.embedded_clients", "partition.alpha")]
     result, (row,) = records(run(tmp_path, *own))
     assert row["bytes_up"] == row["bytes_down"] == 0 and row["client_flops"] == 3 * F * 300
     assert result["costs"]["sent"] == "nothing, since all examples lie in one place"
@@ -76,7 +76,7 @@ def test_example_tokens_equals_mean_client_text_length():
 
 
 def test_costs_count_personal_training_without_extra_messages(tmp_path):
-    words = ["method=finetune", "method.personalization.epochs=4", "method.personalization.saves=2"]
+    words = ["method=finetune", "method.personalization.epochs=4", "method.personalization.checkpoints=2"]
     result, rows = records(run(tmp_path, *replaced(TINY_IMAGES, *words, "training.rounds=1")))
     costs = result["costs"]
     assert costs["personal_flops"] == 3 * F * 300 * 4  # of all clients

@@ -32,7 +32,7 @@ SMALL_TEACHER = (
     "method.teachers=[{kind: resnet, name: small, blocks: [1, 1], width: 4, stem: cifar, norm: batch, groups: 1}]"
 )
 TINY_FREE = [
-    SMALL_TEACHER, "method.synthesis.images=25", "method.synthesis.batch=10", "method.synthesis.steps=4",
+    SMALL_TEACHER, "method.synthesis.images=25", "method.synthesis.batch_size=10", "method.synthesis.steps=4",
 ]  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def test_synthesis_resumes_bitwise_after_kill(asked, last, tmp_path, monkeypatch
 
 def test_images_become_what_they_are_to_be(asked, tmp_path):
     store, request = asked
-    changes = {"batch": 25, "images": 25, "steps": 1}, {"batch": 25, "images": 25, "steps": 60}
+    changes = {"batch_size": 25, "images": 25, "steps": 1}, {"batch_size": 25, "images": 25, "steps": 60}
     first, last = (
         made(dataclasses.replace(request, synthesis={**request.synthesis, **change}), store, tmp_path / str(number))[1]
         for number, change in enumerate(changes)
@@ -148,7 +148,7 @@ def test_images_become_what_they_are_to_be(asked, tmp_path):
 @pytest.mark.parametrize("asked", ["statistics", "records"], indirect=True)
 def test_optimized_images_cycle_through_classes(asked, monkeypatch, tmp_path):
     store, request = asked
-    request, seen = dataclasses.replace(request, synthesis={**request.synthesis, "batch": 8, "steps": 1}), []
+    request, seen = dataclasses.replace(request, synthesis={**request.synthesis, "batch_size": 8, "steps": 1}), []
     loss = images.OptimizedImages._loss
     monkeypatch.setattr(
         images.OptimizedImages, "_loss", lambda self, x, labels, *more: seen.extend(labels.tolist()) or loss(

@@ -54,7 +54,11 @@ def arrange(folder, declared=DECLARED):
     (folder / f"{name}.py").write_text(METHOD.replace("PROMISES", declared))
     (folder / "conf" / "method").mkdir(parents=True)
     (folder / "conf" / "method" / "kept.yaml").write_text(YAML)
-    own = [f"--config-dir={folder / 'conf'}", f"plugins=['{folder / f'{name}.py'}']", f"paths.out={folder / 'out'}"]
+    own = [
+        f"--config-dir={folder / 'conf'}",
+        f"plugins=['{folder / f'{name}.py'}']",
+        f"paths.output_dir={folder / 'out'}",
+    ]
     return [*replaced(TINY_IMAGES, "method=kept"), *own]
 
 

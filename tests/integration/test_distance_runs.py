@@ -31,7 +31,7 @@ GAPS = {2: 1.6e-2, 10: 4.0e-3, 200: 9.5e-5}
 
 
 def context(out, *overrides, said=None):
-    (job,) = compose_jobs([*SMALL, f"paths.out={out}", *overrides], None)
+    (job,) = compose_jobs([*SMALL, f"paths.output_dir={out}", *overrides], None)
     note = [].append if said is None else said.append
     return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, note)
 
@@ -103,7 +103,7 @@ def test_large_distance_run_keeps_only_end_measures(tmp_path):
 
 @pytest.mark.thorough
 def test_toy_preset_matches_paper_gaps(tmp_path, capsys):
-    few = [f"paths.out={tmp_path}", "seed=0", "method.fedwad.support=2,10"]
+    few = [f"paths.output_dir={tmp_path}", "seed=0", "method.fedwad.support=2,10"]
     assert main(["experiment=fedwad/toy", *few]) == 0
     shown = capsys.readouterr()
     assert "3 done, 0 failed (1 more of the grid are the same runs)" in shown.err

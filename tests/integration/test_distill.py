@@ -34,13 +34,13 @@ def parties(*overrides):
 
 
 def text_parties(*overrides):
-    job = job_of("task=sa", "task.limit=60", "model.vocab_size=300", *overrides)
+    job = job_of("task=sa", "task.max_examples=60", "model.vocab_size=300", *overrides)
     task = load_task(job.settings.task, None)
     return job, task, teaching_parties(task, job.method, 0)
 
 
 def test_student_sees_stratified_share_of_labels():
-    words = ["method=multi_teacher", "method.labeled=0.3", "method.valid=0.2", "task.limit=null"]
+    words = ["method=multi_teacher", "method.labeled=0.3", "method.valid=0.2", "task.max_examples=null"]
     task, found = parties(*words)
     assert list(found.datasets) == ["teacher 1", "teacher 2", "student"]
     one, two, student = (found.datasets[name].splits for name in found.datasets)
@@ -142,12 +142,12 @@ def test_run_warns_about_single_class_or_dominant_term(words, begins, holds, tmp
 
 
 @pytest.mark.parametrize("overrides", [
-    ["partition=iid"], ["method.terms.kd.tau=0"], ["method.teacher=bert_mini"], ["method.teacher=cnn_9"],
+    ["partition=iid"], ["method.terms.kd.temperature=0"], ["method.teacher=bert_mini"], ["method.teacher=cnn_9"],
     ["method.teacher=../../x"], ["method.schedule.kind=[mutual]"], ["method.teachers=[3]"],
     ["method.schedule.kind=mutual"], ["method.schedule.kind=online"], ["+method.terms.kx.weight=1"],
     ["~method.terms.ce", "~method.terms.kd"], ["method.labeled=0"], ["training.distill.momentum=0.5"],
-    [*TRIPLET, "training.distill.batch=2"],
-    ["+method.schedule.phases=[{epochs: 1, terms: {sp: {weight: 1}}}]", "training.distill.batch=1"],
+    [*TRIPLET, "training.distill.batch_size=2"],
+    ["+method.schedule.phases=[{epochs: 1, terms: {sp: {weight: 1}}}]", "training.distill.batch_size=1"],
     ["training.distill.milestones=[3,2]"],
 ], ids=" ".join)  # fmt: skip
 def test_compose_jobs_rejects_invalid_distillation_settings(overrides):

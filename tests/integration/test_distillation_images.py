@@ -67,7 +67,7 @@ def test_random_images_of_a_noise(noise, dtype):
 
 @pytest.mark.parametrize("overrides", [
     ["partition.server=0.6", "partition.transfer=0.5"], ["partition.server=1.5"], ["method.loss.solver=line"],
-    ["partition.clients=200"], ["training.distill.max_length=9"], ["model=bert_tiny"],
+    ["partition.num_clients=200"], ["training.distill.max_length=9"], ["model=bert_tiny"],
 ], ids=" ".join)  # fmt: skip
 def test_image_distillation_rejects_invalid_settings(overrides, tmp_path):
     with refuses():

@@ -14,7 +14,7 @@ TEXTS = [word for word in BIASED if not word.startswith("method.bias")]
 IMAGES = [word for word in replaced(TINY_PARTIES, "method=dml_parties") if not word.startswith("method.bias")]
 #: One party, without the global model.
 ALONE = [
-    *(word for word in IMAGES if not word.startswith("partition")), "partition=iid", "partition.clients=1",
+    *(word for word in IMAGES if not word.startswith("partition")), "partition=iid", "partition.num_clients=1",
     "method.global_model=false",
 ]  # fmt: skip
 

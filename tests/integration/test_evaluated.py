@@ -48,7 +48,7 @@ def plugin(tmp_path):
 
 
 def run(out: Path, capsys: pytest.CaptureFixture, *words: str) -> dict:
-    assert main([*words, f"paths.out={out}"]) == 0, capsys.readouterr().err
+    assert main([*words, f"paths.output_dir={out}"]) == 0, capsys.readouterr().err
     (path,) = out.glob("*/*/*/result.json")
     return read_content(path.parent)
 
@@ -57,7 +57,7 @@ def run(out: Path, capsys: pytest.CaptureFixture, *words: str) -> dict:
     ("words", "expected"),
     [
         ("fedavg", ONE), ("feddf", ONE), ("scaffold", ONE), ("ditto", OWN), ("apfl", OWN), ("fedala", OWN),
-        ("fedsoup", OWN), ("fedrep training.epochs=5", OWN), ("fedper", OWN), ("local", OWN), ("fedmd", OWN),
+        ("fedsoup", OWN), ("fedrep training.local_epochs=5", OWN), ("fedper", OWN), ("local", OWN), ("fedmd", OWN),
         ("feddistill", OWN), ("finetune", OWN), ("soup", OWN), ("clustered_fedavg", CLUSTERS),
         ("clustered_fedavg method.clustering.graph=none", ONE), ("clustered_fedper", OWN),
         ("fedavg model=resnet8_slim method.batchnorm=local training.rounds=1", OWN),
@@ -68,8 +68,10 @@ def test_federated_results_name_measured_models(tmp_path, capsys, plugin, words,
     small = [*TINY_IMAGES, plugin, "training.small_clients=allow"]
     if "resnet" in words:
         small = [word for word in small if not word.startswith("model.hidden")]
-    command = replaced(small, "training.epochs=1", "training.target=0.01", *f"method={words}".split())
-    command = [word for word in command if word != "training.epochs=1" or "training.epochs=5" not in command]
+    command = replaced(small, "training.local_epochs=1", "training.target=0.01", *f"method={words}".split())
+    command = [
+        word for word in command if word != "training.local_epochs=1" or "training.local_epochs=5" not in command
+    ]
     result = run(tmp_path, capsys, *command)
     assert result["evaluated"] == expected
     selects = words in ("fedsoup", "soup")  # and nothing is held out for methods that do not
@@ -92,7 +94,7 @@ def test_distillation_results_name_measured_models(tmp_path, capsys, method, exp
 
 
 def test_one_model_rejects_clients_with_different_models(tmp_path, capsys, plugin):
-    assert main([*TINY_IMAGES, plugin, "method=fedavg", "method.algorithm=wrong", f"paths.out={tmp_path}"]) == 2
+    assert main([*TINY_IMAGES, plugin, "method=fedavg", "method.algorithm=wrong", f"paths.output_dir={tmp_path}"]) == 2
     assert "its clients use different models, but it is registered with one_model=True" in capsys.readouterr().err
 
 
@@ -191,7 +193,7 @@ def test_compare_separates_columns_by_models_and_privacy_relations(tmp_path, fir
 def test_compare_refuses_to_rank_several_kinds(tmp_path, capsys):
     for accuracy, evaluated, name in ((0.5, ONE, "fedavg"), (0.7, OWN, "fedprox")):
         compared.made(tmp_path, accuracy, {"evaluated": evaluated}, method__name=name)
-    assert main(["compare", f"paths.out={tmp_path}", "--best=accuracy", "--over=method.name"]) == 2
+    assert main(["compare", f"paths.output_dir={tmp_path}", "--best=accuracy", "--over=method.name"]) == 2
     assert "--best=accuracy: a row has several kinds of it" in capsys.readouterr().err
 
 
@@ -214,18 +216,18 @@ def texts_of_other_labels(*arguments):
 
 
 IID = [word for word in TINY_IMAGES if not word.startswith("partition.")]
-IID += ["partition=iid", "partition.clients=6", "training.lr=0.1"]
+IID += ["partition=iid", "partition.num_clients=6", "training.lr=0.1"]
 
 
 @pytest.mark.parametrize("words", [
-    [*IID, "method=soup", "method.personalization.epochs=2", "method.personalization.saves=2"],
+    [*IID, "method=soup", "method.personalization.epochs=2", "method.personalization.checkpoints=2"],
     [*IID, "method=fedsoup"], TINY_PARTIES,
 ], ids=["soup", "fedsoup", "KNOT"])  # fmt: skip
 def test_labels_of_test_examples_select_nothing(words, tmp_path):
     """Neither an epoch nor a model: only the numbers change."""
     found = []
     for name, services in (("a", Services()), ("b", Services(images_of_other_labels, parties=texts_of_other_labels))):
-        (job,), _ = compose_all([*replaced(words), f"paths.out={tmp_path / name}"])
+        (job,), _ = compose_all([*replaced(words), f"paths.output_dir={tmp_path / name}"])
         result = complete_run(run_context(job, lambda *_: None, lambda _: None, services=services))
         weights = {path.name: path.read_bytes() for path in job.folder.glob("*models*.safetensors")}
         found.append((result, weights | {"model": (job.folder / "model.safetensors").read_bytes()}))
@@ -237,7 +239,7 @@ def test_labels_of_test_examples_select_nothing(words, tmp_path):
 @pytest.mark.parametrize("stage", ["distill", None])
 def test_distillation_holds_out_examples_only_to_select(words, stage, tmp_path):
     selects = [f"training.{name}.select={'best' if name == stage else 'last'}" for name in ("local", "distill")]
-    command = [*replaced(words), "training.pretrain.select=last", *selects, f"paths.out={tmp_path}"]
+    command = [*replaced(words), "training.pretrain.select=last", *selects, f"paths.output_dir={tmp_path}"]
     (job,), _ = compose_all(command)
     assert main(command) == 0
     result = require_result(job.folder)

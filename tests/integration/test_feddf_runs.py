@@ -13,7 +13,7 @@ from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_TEXTS, replaced
 
 
 def test_feddf_transfer_images_are_held_out_unlabeled(tmp_path):
-    words = replaced(TINY_IMAGES, *FEDDF_SINKHORN_E, "method.distill.bias.images=30")
+    words = replaced(TINY_IMAGES, *FEDDF_SINKHORN_E, "method.server_distillation.bias.images=30")
     made = setup_of(tmp_path, words)
     transfer, random = made.federation.transfer.train, made.federation.random
     clients = torch.cat(made.federation.rows("train"))
@@ -40,10 +40,10 @@ def test_feddf_uses_tree_solver_for_tree_geometry():
     for more, solver in (
         ([], "tree"),
         (["task.geometry=superclasses"], "tree"),
-        (["method.distill.loss.solver=newton"], "newton"),
+        (["method.server_distillation.loss.solver=newton"], "newton"),
     ):
         (job,) = compose_jobs([*words, *more], None)
-        assert job.method.distill.loss["solver"] == solver
+        assert job.method.server_distillation.loss["solver"] == solver
 
 
 def test_partition_transfer_gives_fedavg_same_clients_as_feddf(tmp_path):
@@ -58,7 +58,7 @@ def test_partition_transfer_gives_fedavg_same_clients_as_feddf(tmp_path):
 
 
 def test_feddf_distills_texts_on_task_transfer_set(tmp_path):
-    small = [*FEDDF_SINKHORN_E, "method.distill.bias.texts=7", "method.distill.bias.tokens=9"]
+    small = [*FEDDF_SINKHORN_E, "method.server_distillation.bias.texts=7", "method.server_distillation.bias.tokens=9"]
     made = setup_of(tmp_path, [*TINY_TEXTS, *small])
     federation, texts = made.federation, made.data.texts
     (own,) = (data for data in made.task.whole.datasets.values() if data.role == "transfer")
@@ -94,12 +94,25 @@ def test_feddf_records_what_distillation_gains(tmp_path, capsys):
     "course", [["schedule=cosine"], ["valid=0.3", "check=2", "patience=4"]], ids=["cosine", "valid"]
 )
 def test_engines_agree_on_feddf_schedule_and_validation(course, tmp_path):
-    small = [*course, "optimizer=sgd", "lr=12.0", "epochs=9", "batch=16"]
-    check_engines_agree(["method=feddf", "training.rounds=2", *(f"method.distill.{word}" for word in small)], tmp_path)
+    small = [*course, "optimizer=sgd", "lr=12.0", "epochs=9", "batch_size=16"]
+    check_engines_agree(
+        ["method=feddf", "training.rounds=2", *(f"method.server_distillation.{word}" for word in small)], tmp_path
+    )
 
 
 def test_feddf_divergence_names_the_server(tmp_path, capsys):
-    assert main([*TINY_FEDDF, "method.distill.optimizer=sgd", "method.distill.lr=1e30", f"paths.out={tmp_path}"]) == 1
-    assert "diverged in round 1 at the server: its weights are not finite; a smaller method.distill.lr would" in (
-        " ".join(capsys.readouterr().err.split())
+    assert (
+        main(
+            [
+                *TINY_FEDDF,
+                "method.server_distillation.optimizer=sgd",
+                "method.server_distillation.lr=1e30",
+                f"paths.output_dir={tmp_path}",
+            ]
+        )
+        == 1
+    )
+    assert (
+        "diverged in round 1 at the server: its weights are not finite; a smaller method.server_distillation.lr would"
+        in (" ".join(capsys.readouterr().err.split()))
     )

@@ -35,7 +35,9 @@ def test_measures_are_those_of_scikit_learn(fedavg_run):
 
 
 def test_sigterm_ends_run_and_its_workers(tmp_path):
-    process = Forked(*replaced(TINY_IMAGES, "training.rounds=100000", "hardware.workers=2"), f"paths.out={tmp_path}")
+    process = Forked(
+        *replaced(TINY_IMAGES, "training.rounds=100000", "hardware.num_workers=2"), f"paths.output_dir={tmp_path}"
+    )
     while committed(tmp_path) < 2:
         assert not process.ended, process.said
         time.sleep(0.02)
@@ -51,7 +53,7 @@ def test_sigterm_ends_run_and_its_workers(tmp_path):
 
 
 def test_sweep_records_diverged_run_and_continues(tmp_path, capsys):
-    grid = [*TINY_IMAGES, "training.lr=1e30,0.01", f"paths.out={tmp_path}"]
+    grid = [*TINY_IMAGES, "training.lr=1e30,0.01", f"paths.output_dir={tmp_path}"]
     assert main(["-m", *grid]) == 1
     said = capsys.readouterr().err
     assert "diverged in round 1 at client" in said and "1 done, 0 failed, 1 diverged" in said
@@ -74,10 +76,10 @@ def test_check_outcomes_names_round_and_client_of_divergence(loss, finite):
 
 
 def test_sweep_reports_shared_mistake_once(tmp_path, capsys):
-    grid = ["task=femnist", "task.source=local", "paths.data=null", "seed=0,1,2", f"paths.out={tmp_path}"]
+    grid = ["task=femnist", "task.source=local", "paths.data_dir=null", "seed=0,1,2", f"paths.output_dir={tmp_path}"]
     assert main(["-m", *grid]) == 2
     errors = capsys.readouterr().err
-    assert errors.count("paths.data: is not set") == 1 and "(all 3 jobs)" in errors
+    assert errors.count("paths.data_dir: is not set") == 1 and "(all 3 jobs)" in errors
 
 
 @pytest.mark.parametrize(("rows", "ends"), [
@@ -97,12 +99,12 @@ def test_stop_at_target_ends_run_in_recorded_round(tmp_path, capsys):
     found = run(tmp_path, *tiny, *reach, "training.stop_at_target=true")
     first = next(row["round"] for row in found.rows if row["accuracy"] >= 0.3)
     assert found.result["rounds_to_target"] == first == len(found.rows) < 30  # rounds trained
-    assert main([*tiny, "training.lr=1e-6", "training.target=0.99", f"paths.out={tmp_path / 'b'}"]) == 0
+    assert main([*tiny, "training.lr=1e-6", "training.target=0.99", f"paths.output_dir={tmp_path / 'b'}"]) == 0
     assert "not reached" in capsys.readouterr().out
 
 
 def test_lr_control_keeps_run_id_at_temperature_1(tmp_path, capsys):
-    small = [*TINY_IMAGES, f"paths.out={tmp_path}"]
+    small = [*TINY_IMAGES, f"paths.output_dir={tmp_path}"]
     assert main(["check", "--quick", *small, "method.temperature=1,0.5", "method.lr_control=false,true"]) == 0
     ids = {
         line.split()[0]
@@ -126,7 +128,10 @@ def test_semantic_distance_where_classes_have_coordinates(tmp_path):
 
 def test_plot_partition(tmp_path, capsys):
     small = [o for o in TINY_IMAGES if not o.startswith("partition.")]
-    assert main(["plot", "partition", *small, f"paths.out={tmp_path}", "partition=iid", "partition.clients=5"]) == 0
+    assert (
+        main(["plot", "partition", *small, f"paths.output_dir={tmp_path}", "partition=iid", "partition.num_clients=5"])
+        == 0
+    )
     said = capsys.readouterr().out
     picture = next((tmp_path / "figures").glob("partition_*.png"))
     assert picture.read_bytes()[:4] == b"\x89PNG" and str(picture) in said.replace("\n", "")
@@ -139,6 +144,6 @@ def test_plot_partition(tmp_path, capsys):
 def test_real_writers_learn(tmp_path, data_root):
     """60 real writers: ten rounds at T=.25 already tell digits apart."""
     words = ["task=femnist", "task.source=local", "method=fedavg_chill", "training.rounds=10", "training.lr=0.01"]
-    result = run(tmp_path, *words, f"paths.data={data_root}").result
+    result = run(tmp_path, *words, f"paths.data_dir={data_root}").result
     assert result["clients"] == 60 and result["datasets"] == {"train": 5936, "test": 658}
     assert result["metrics"]["accuracy"]["ALL"] > 0.6

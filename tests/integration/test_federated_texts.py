@@ -31,7 +31,7 @@ NETWORK, CPU = Network(SPEC, 60, 3), torch.device("cpu")
 METHODS = {
     "fedavg_chill": ["method.temperature=0.25"],
     "scaffold": ["training.optimizer=sgd", "training.lr=0.05", "training.weight_decay=0"],
-    "fedrep": ["training.epochs=2", "method.head_epochs=1"],
+    "fedrep": ["training.local_epochs=2", "method.head_epochs=1"],
 }
 
 
@@ -45,7 +45,7 @@ def texts(count, seed):
 
 def request(client=0, **recipe):
     start = ClientModel(*flat.initial(NETWORK, 4))
-    recipe = Recipe(**{"phases": (Phase(2),), "batch": 8, "drop_last": False, "lr": 0.01, **recipe})
+    recipe = Recipe(**{"phases": (Phase(2),), "batch_size": 8, "drop_last": False, "lr": 0.01, **recipe})
     rows = torch.arange(client * 20, client * 20 + 20)
     objective = Objective(cross_entropy, {"temperature": 0.5})
     return LocalTraining(client, 1, 7, start, rows, torch.arange(5), recipe, objective=objective)

@@ -19,12 +19,12 @@ from tests.runs import run
 from tests.tiny import TINY_PARTIES, TINY_TAUGHT, replaced
 from tests.unit.report.made_runs import matrix_result
 
-DIGITS = ["task=mnist", "task.limit=150", "task.shape=[1,8,8]", "hardware.workers=1"]
+DIGITS = ["task=mnist", "task.max_examples=150", "task.shape=[1,8,8]", "hardware.num_workers=1"]
 CLIENTS = [
-    *DIGITS, "model=cnn_8", "training=chill", "partition=iid", "partition.clients=3", "training.participants=1.0",
-    "training.rounds=2", "training.lr=0.1", "method=fedavg",
+    *DIGITS, "model=cnn_8", "training=chill", "partition=iid", "partition.num_clients=3",
+    "training.clients_per_round=1.0", "training.rounds=2", "training.lr=0.1", "method=fedavg",
 ]  # fmt: skip
-PARTIES = replaced(TINY_PARTIES, *DIGITS, "method=entropy_a", "model=cnn_8", "partition=iid", "partition.clients=2")
+PARTIES = replaced(TINY_PARTIES, *DIGITS, "method=entropy_a", "model=cnn_8", "partition=iid", "partition.num_clients=2")
 PARTIES = [word for word in PARTIES if word.split("=")[0] not in ("partition.alpha", "partition.floor", "model.hidden")]
 
 
@@ -80,7 +80,7 @@ def test_finished_runs_teach_beside_new_teacher(tmp_path):
 
 def test_run_id_depends_on_teacher_weights_not_location(federated, tmp_path):
     folder, copy = federated.folder, tmp_path / "elsewhere" / federated.folder.name
-    by_id = job_of(*taught(folder.name, f"paths.out={folder.parents[2]}")).run_id
+    by_id = job_of(*taught(folder.name, f"paths.output_dir={folder.parents[2]}")).run_id
     shutil.copytree(folder, copy)
     assert job_of(*taught(copy)).run_id == by_id == job_of(*taught(folder)).run_id
     other = resealed(folder, tmp_path, model=b"other weights")
@@ -89,7 +89,7 @@ def test_run_id_depends_on_teacher_weights_not_location(federated, tmp_path):
 
 def refused(tmp_path, *words):
     with refuses():
-        context = context_of(*words, f"paths.out={tmp_path}")
+        context = context_of(*words, f"paths.output_dir={tmp_path}")
         make_federation(context, context.services.parties(context), context.store, None)
 
 
@@ -127,7 +127,7 @@ def test_teacher_without_model_weights_is_refused(federated, tmp_path, changes):
             "one layer": dict([*federated.tensors().items()][:1]),
         }
         changes = {"model": save(others[changes["model"]]) if changes["model"] in others else changes["model"]}
-    refused(tmp_path, *taught(resealed(federated.folder, tmp_path, **changes), f"paths.data={tmp_path}"))
+    refused(tmp_path, *taught(resealed(federated.folder, tmp_path, **changes), f"paths.data_dir={tmp_path}"))
 
 
 def test_teacher_of_images_or_damaged_is_refused(federated, tmp_path):
@@ -140,7 +140,7 @@ def test_teacher_of_images_or_damaged_is_refused(federated, tmp_path):
 
 
 def test_teacher_that_changed_after_composing_is_refused(federated, tmp_path):
-    context = context_of(*taught(federated.folder), f"paths.out={tmp_path}")
+    context = context_of(*taught(federated.folder), f"paths.output_dir={tmp_path}")
     other = dataclasses.replace(context.hp.teachers[0], weights="0" * 64)
     context = dataclasses.replace(context, hp=dataclasses.replace(context.hp, teachers=[other]))
     with refuses():

@@ -55,7 +55,7 @@ def test_fleet_of_one_cluster_equals_unclustered_fleet(tmp_path):
     for key in ("clock", "dropped", "participants"):
         assert [row[key] for row in rows] == [row[key] for row in same]
     assert all(torch.equal(weights[f"cluster/0/{name}"], value) for name, value in wanted.items())
-    assert main([*words, "fleet.compute.median=10", f"paths.out={tmp_path / 'one'}"]) == 0
+    assert main([*words, "fleet.compute.median=10", f"paths.output_dir={tmp_path / 'one'}"]) == 0
     both = [json.loads(path.read_text())["fleet"]["clock"] for path in (tmp_path / "one").glob("*/*/*/result.json")]
     assert max(both) > 100 * min(both)  # another fleet's clusters are others
     _, _, kept = run(tmp_path / "async", *replaced(ASYNC, "method=clustered_fedavg", "method.clustering.graph=none"))
@@ -65,7 +65,11 @@ def test_fleet_of_one_cluster_equals_unclustered_fleet(tmp_path):
 def test_personalization_continues_from_fleet_rounds(tmp_path):
     """Its temperatures are those of the rounds, so that it has to know who is slow."""
     slow = "method.stragglers={share:0.5,temperature:0.5,epochs:1,by:speed}"
-    small = ["method.personalization.lr=0.05", "method.personalization.epochs=2", "method.personalization.saves=2"]
+    small = [
+        "method.personalization.lr=0.05",
+        "method.personalization.epochs=2",
+        "method.personalization.checkpoints=2",
+    ]
     words = replaced(FLEET, "method=finetune", *small, slow, "training.rounds=2")
     result, rows, _ = run(tmp_path, *words)
     assert "personalization" in result and result["fleet"]["clock"] == rows[-1]["clock"]

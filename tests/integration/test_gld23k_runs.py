@@ -9,15 +9,19 @@ from tests.gld23k import write_gld23k
 
 #: the preset, for one round of two small images a batch
 NARROW = ["model.width=0.1", "model.last=8", "model.groups=4"]
-SHORT = ["training.rounds=1", "training.epochs=1", "training.participants=3", "training.batch=2",
-         "training.evaluate_every=1", "hardware.workers=1"]  # fmt: skip
-OWN = ["method.personalization.epochs=1", "method.personalization.saves=1", "method.personalization.alphas=[0,0.5,1]"]
+SHORT = ["training.rounds=1", "training.local_epochs=1", "training.clients_per_round=3", "training.batch_size=2",
+         "training.evaluate_every=1", "hardware.num_workers=1"]  # fmt: skip
+OWN = [
+    "method.personalization.epochs=1",
+    "method.personalization.checkpoints=1",
+    "method.personalization.alphas=[0,0.5,1]",
+]
 
 
 @pytest.mark.thorough
 def test_gld23k_preset_runs_on_twelve_images(tmp_path, capsys):
     data, out = write_gld23k(tmp_path / "data"), tmp_path / "out"
-    words = ["experiment=soup/gld23k", "arm=soup", "seed=0", f"paths.data={data}", f"paths.out={out}"]
+    words = ["experiment=soup/gld23k", "arm=soup", "seed=0", f"paths.data_dir={data}", f"paths.output_dir={out}"]
     assert main([*words, "task.shape=[3,16,16]", *NARROW, *SHORT, *OWN]) == 0, capsys.readouterr().err
     (folder,) = (path.parent for path in out.glob("*/*/*/result.json"))
     result = json.loads((folder / "result.json").read_text())

@@ -17,8 +17,8 @@ from tests.runs import run
 
 TINY = [
     "task=femnist", "task.source=local", "task.shape=[1,8,8]", "task.local.train=[train]", "task.local.test=[test]",
-    "model.hidden=[8]", "training.rounds=1", "training.epochs=1", "training.participants=2", "training.batch=8",
-    "training.small_clients=allow", "hardware.workers=1",
+    "model.hidden=[8]", "training.rounds=1", "training.local_epochs=1", "training.clients_per_round=2",
+    "training.batch_size=8", "training.small_clients=allow", "hardware.num_workers=1",
 ]  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def written(folder, change=0):
 
 def again(tmp_path, *more, out="kept", small=TINY):
     """What a run gives whose folder is removed; ``out`` keeps what it shares with the next."""
-    record = run(tmp_path / out, *small, f"paths.data={tmp_path / 'data'}", *more)
+    record = run(tmp_path / out, *small, f"paths.data_dir={tmp_path / 'data'}", *more)
     found = {key: record.result[key] for key in ("data", "files", "metrics", "notes", "run_id")}
     weights = (record.folder / "model.safetensors").read_bytes() if small is TINY else b""
     shutil.rmtree(record.folder)
@@ -65,7 +65,7 @@ def test_run_on_kept_images_equals_fresh_read(tmp_path, monkeypatch, read, small
         patch.setattr(kept_images, "SLOW", 1e9)
         wanted = again(tmp_path, out="never", small=small)
     assert not (tmp_path / "never" / "artifacts" / "images_read").exists()
-    for workers in ([], [], ["hardware.workers=2"] if small is TINY else []):
+    for workers in ([], [], ["hardware.num_workers=2"] if small is TINY else []):
         assert again(tmp_path, *workers, small=small) == wanted
     assert read == [1]
 

@@ -20,12 +20,12 @@ from tests.runs import run
 #: Four sets of 30 digits, S=5, K=3.
 SETS = [
     "task=image_sets", "task.shape=[1,8,8]", "method.otdd.samples=30", "method.otdd.fedwad.support=5",
-    "method.otdd.fedwad.iterations=3", "hardware.workers=1",
+    "method.otdd.fedwad.iterations=3", "hardware.num_workers=1",
 ]  # fmt: skip
 
 
 def context(out: Path, *overrides: str) -> RunContext:
-    (job,), _ = compose_all([*SETS, f"paths.out={out}", *overrides])
+    (job,), _ = compose_all([*SETS, f"paths.output_dir={out}", *overrides])
     return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
 
 
@@ -107,7 +107,9 @@ def test_labeled_draws_by_seed_and_client_alone(tmp_path):
 
 
 def test_labeled_returns_codes_with_encoder(tmp_path):
-    one = context(tmp_path, "+method.otdd.encoder={name: e, kind: dense, sizes: [6, 3], epochs: 0, batch: 8, lr: 0.1}")
+    one = context(
+        tmp_path, "+method.otdd.encoder={name: e, kind: dense, sizes: [6, 3], epochs: 0, batch_size: 8, lr: 0.1}"
+    )
     task = task_of(np.random.default_rng(0).random((20, 1, 4, 4), np.float32))
     (found,) = matrix.labeled(one, one.hp.otdd, task, [np.arange(20)], 0)
     assert found.points.shape == (20, 3) and np.ptp(found.points, axis=0).min() > 0
@@ -149,8 +151,8 @@ def test_matrix_run_rejects_one_or_too_many_clients(tmp_path, monkeypatch):
 @pytest.mark.real_data
 def test_matrix_of_real_data_sets(tmp_path, data_root):
     small = ["method.otdd.samples=60", "method.otdd.fedwad.support=5", "method.otdd.fedwad.iterations=3"]
-    local = ["task.source=local", "task.missing=skip", f"paths.data={data_root}"]
-    result = run(tmp_path, "task=image_sets", *small, *local, "hardware.workers=1").result
+    local = ["task.source=local", "task.missing=skip", f"paths.data_dir={data_root}"]
+    result = run(tmp_path, "task=image_sets", *small, *local, "hardware.num_workers=1").result
     assert any("kmnist: left out" in note for note in result["notes"])
     assert result["names"] == ["mnist", "usps", "fashionmnist"] and result["sizes"] == [60, 60, 60]
     assert min(result["matrix"][i][j] for i, j in ((0, 1), (0, 2), (1, 2))) > 0

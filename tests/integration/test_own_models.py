@@ -36,7 +36,7 @@ def words(tmp_path_factory):
         f"--config-dir={tmp_path / 'conf'}",
     ]
     small = [word for word in TINY_IMAGES if not word.startswith("model.")]
-    return [*replaced(small, "training.batch=3", "training.rounds=2", "training.participants=6"), *own]
+    return [*replaced(small, "training.batch_size=3", "training.rounds=2", "training.clients_per_round=6"), *own]
 
 
 @pytest.mark.parametrize("method", ["apfl", "fedala", "feddf"])

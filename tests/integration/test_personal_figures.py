@@ -7,15 +7,29 @@ from safetensors.torch import load_file
 
 from knot_runner.cli.main import main
 
-FEW = ["partition.clients=6", "training.participants=3", "model.hidden=[16]", "training.rounds=2", "hardware.workers=1"]
+FEW = [
+    "partition.num_clients=6",
+    "training.clients_per_round=3",
+    "model.hidden=[16]",
+    "training.rounds=2",
+    "hardware.num_workers=1",
+]
 
 
 @pytest.mark.thorough
 def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
-    small = [f"method.personalization.{word}" for word in ("lr=0.05", "epochs=4", "saves=2", "between=[1,1]", "grid=3")]
-    overrides = ["experiment=soup/landscape", "task.source=embedded", "seed=0", "task.limit=300", "task.shape=[1,8,8]"]
+    small = [
+        f"method.personalization.{word}" for word in ("lr=0.05", "epochs=4", "checkpoints=2", "between=[1,1]", "grid=3")
+    ]
+    overrides = [
+        "experiment=soup/landscape",
+        "task.source=embedded",
+        "seed=0",
+        "task.max_examples=300",
+        "task.shape=[1,8,8]",
+    ]
     overrides += [*FEW, *small]
-    assert main([*overrides, f"paths.out={tmp_path}"]) == 0
+    assert main([*overrides, f"paths.output_dir={tmp_path}"]) == 0
     (folder,) = (path.parent for path in tmp_path.glob("*/*/*/result.json"))
     facts = json.loads((folder / "result.json").read_text())["personalization"]
     record = load_file(folder / "clients.safetensors")
@@ -34,15 +48,21 @@ def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_soup_preset_shows_trade_off_table_and_figure(tmp_path, capsys):
-    overrides = ["experiment=soup/femnist", "task.source=embedded", "seed=0,1", "task.limit=300", "task.shape=[1,8,8]"]
+    overrides = [
+        "experiment=soup/femnist",
+        "task.source=embedded",
+        "seed=0,1",
+        "task.max_examples=300",
+        "task.shape=[1,8,8]",
+    ]
     overrides += FEW
-    overrides += ["arm=finetune,soup", "method.personalization.epochs=1", "method.personalization.saves=1"]
-    assert main([*overrides, f"paths.out={tmp_path}"]) == 0
+    overrides += ["arm=finetune,soup", "method.personalization.epochs=1", "method.personalization.checkpoints=1"]
+    assert main([*overrides, f"paths.output_dir={tmp_path}"]) == 0
     capsys.readouterr()
-    assert main(["table", "soup/femnist", *overrides[1:], f"paths.out={tmp_path}"]) == 0
+    assert main(["table", "soup/femnist", *overrides[1:], f"paths.output_dir={tmp_path}"]) == 0
     shown = capsys.readouterr().out
     assert "ID at OOD -1" in shown and "what the curve of (OOD, ID) dominates" in " ".join(shown.split())
-    assert main(["plot", "soup/femnist", *overrides[1:], f"paths.out={tmp_path}"]) == 0
+    assert main(["plot", "soup/femnist", *overrides[1:], f"paths.output_dir={tmp_path}"]) == 0
     shown = capsys.readouterr().out
     assert "soup: ends at ID" in shown and (tmp_path / "figures" / "soup/femnist.png").exists()
     rows = (tmp_path / "figures" / "soup/femnist.csv").read_text().splitlines()

@@ -21,19 +21,19 @@ from tests.tiny import TINY_IMAGES, replaced
 KIND = "+base/personalization@method.personalization"
 COSSIM = replaced(TINY_IMAGES, f"{KIND}=cossim", "method.personalization.rounds=2", "method.personalization.lr=0.05")
 SMALL = [*TINY_IMAGES, f"{KIND}=transfer_matrix", "method.personalization.epochs=1", "method.personalization.steps=4",
-         "method.personalization.saves=2", "method.personalization.lr=0.1"]  # fmt: skip
+         "method.personalization.checkpoints=2", "method.personalization.lr=0.1"]  # fmt: skip
 LANDSCAPE = [*TINY_IMAGES, f"{KIND}=landscape", "method.personalization.lr=0.05", "method.personalization.grid=3"]
 #: Eight clients of real digits, half of them with reversed labels.
-CONFLICT = [word for word in TINY_IMAGES if not word.startswith(("partition.", "task.limit", "training."))]
-CONFLICT += ["partition=iid", "partition.clients=8", "partition.alter=conflict", "training.rounds=8",
-             "training.participants=8", "training.epochs=2", "training.lr=0.1", "training.evaluate_every=8",
+CONFLICT = [word for word in TINY_IMAGES if not word.startswith(("partition.", "task.max_examples", "training."))]
+CONFLICT += ["partition=iid", "partition.num_clients=8", "partition.alter=conflict", "training.rounds=8",
+             "training.clients_per_round=8", "training.local_epochs=2", "training.lr=0.1", "training.evaluate_every=8",
              f"{KIND}=transfer_matrix", "method.personalization.lr=0.1", "method.personalization.epochs=5",
              "method.personalization.start=zero", "method.personalization.steps=20"]  # fmt: skip
 
 
 def run(out, *overrides):
     """(folder, result) of a run."""
-    found = kr.run([*overrides, f"paths.out={out}"])
+    found = kr.run([*overrides, f"paths.output_dir={out}"])
     return found.folder, content_of(found.result)
 
 
@@ -64,7 +64,7 @@ def test_cossim_records_its_aggregation_and_chosen_point(tmp_path):
 
 def test_unnormalized_aggregation_is_recorded_as_diverged(tmp_path, capsys):
     spec = ["method.personalization.form=unnormalized", "method.personalization.rounds=30", "training.rounds=1"]
-    assert main([*replaced(COSSIM, *spec), f"paths.out={tmp_path}"]) == 1
+    assert main([*replaced(COSSIM, *spec), f"paths.output_dir={tmp_path}"]) == 1
     (path,) = tmp_path.glob("*/*/*/result.json")
     result = json.loads(path.read_text())
     assert result["status"] == "diverged" and set(result["diverged"]) == {"step", "client"}
@@ -75,7 +75,7 @@ def test_unnormalized_aggregation_is_recorded_as_diverged(tmp_path, capsys):
 @pytest.mark.thorough
 def test_clusters_are_combined_across(tmp_path):
     """Models of the last round are the clusters', and all clients are combined."""
-    pairs = ["partition=pairs", "partition.clients=4", "partition.groups=[[0,1],[2,3]]"]
+    pairs = ["partition=pairs", "partition.num_clients=4", "partition.groups=[[0,1],[2,3]]"]
     one = ["method=clustered_fedavg", "method.clustering.graph=none"]
     small = [word for word in replaced(TINY_IMAGES, "training.rounds=1") if not word.startswith("partition.")]
     spec = "{kind: cossim, rounds: 1, lr: 0.05, cutoff: 0.5}"

@@ -82,9 +82,20 @@ def test_unseen_clients_are_measured_apart(tmp_path):
 
 def test_soup_recomputes_running_statistics(tmp_path):
     """Between two models the mean of their statistics is wrong: one pass over the training images mends it."""
-    small = ["task=cifar10", "task.limit=60", "task.shape=[3,8,8]", "partition=iid", "partition.clients=2"]
-    small += ["model=resnet8", "training.rounds=1", "training.participants=2", "training.epochs=1", "training.batch=8"]
-    small += ["hardware.workers=1", "method=soup", "method.personalization.epochs=1", "method.personalization.saves=1"]
+    small = ["task=cifar10", "task.max_examples=60", "task.shape=[3,8,8]", "partition=iid", "partition.num_clients=2"]
+    small += [
+        "model=resnet8",
+        "training.rounds=1",
+        "training.clients_per_round=2",
+        "training.local_epochs=1",
+        "training.batch_size=8",
+    ]
+    small += [
+        "hardware.num_workers=1",
+        "method=soup",
+        "method.personalization.epochs=1",
+        "method.personalization.checkpoints=1",
+    ]
     seen, passes = [], []
     estimate = personalized._Work._estimated
 
@@ -103,7 +114,7 @@ def test_soup_recomputes_running_statistics(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(personalized._Work, "_estimated", spied)
-        assert main([*small, ALPHAS, f"paths.out={tmp_path}"]) == 0
+        assert main([*small, ALPHAS, f"paths.output_dir={tmp_path}"]) == 0
     ((alpha, models, after),) = seen
     assert alpha == 0.5 and len(passes) == 2
     for request, found in passes:  # the weights stand still, batch after batch

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures(tables_restored.__name__)
 SMALL = [override for override in TINY_IMAGES if not override.startswith("partition.")]
 CONF = f"--config-dir={EXAMPLES / 'conf'}"
 BLOCKS = [CONF, *SMALL, f"plugins=['{EXAMPLES / 'own_partition.py'}']", "partition=blocks"]
-NPZ = [*SMALL, "partition=iid", "partition.clients=5", "task.source=local", "task.local.format=npz"]
+NPZ = [*SMALL, "partition=iid", "partition.num_clients=5", "task.source=local", "task.local.format=npz"]
 LABELS = {"low": "down", "high": "up"}
 
 
@@ -30,7 +30,7 @@ def write_npz(path, count, seed):
 def test_run_reads_images_by_a_plug_in(tmp_path):
     write_npz(tmp_path / "a.npz", 60, 0)
     write_npz(tmp_path / "b.npz", 20, 1)
-    words = [*NPZ, "task.local.train=[a.npz]", "task.local.test=[b.npz]", f"paths.data={tmp_path}"]
+    words = [*NPZ, "task.local.train=[a.npz]", "task.local.test=[b.npz]", f"paths.data_dir={tmp_path}"]
     plugin = f"plugins=['{EXAMPLES / 'own_reader.py'}']"
     with refuses():
         run(tmp_path, *words)
@@ -45,7 +45,7 @@ def test_run_divides_images_by_a_plug_in(tmp_path):
     counts = json.loads((run(tmp_path, *BLOCKS).folder / "partition.json").read_text())["train"]
     sizes = np.sum(counts, axis=1)
     assert len(sizes) == 5 and sizes[0] > 1.9 * sizes[1] and np.ptp(sizes[1:]) <= 1
-    for wrong in ("partition.extra=many", "partition.clients=1000"):
+    for wrong in ("partition.extra=many", "partition.num_clients=1000"):
         with refuses():
             run(tmp_path, *BLOCKS, wrong)
 
@@ -64,7 +64,7 @@ def test_run_reads_texts_by_a_plug_in(tmp_path):
     for name in ("shop", "street", "post"):
         (tmp_path / f"{name}.txt").write_text("\n".join(f"{line} at the {name}" for line in lines) + "\n")
     small = replaced(TINY_TEXTS, "task=mood", "method=fedavg", "training.rounds=1")
-    words = [CONF, *(word for word in small if not word.startswith("task.limit")), f"paths.data={tmp_path}"]
+    words = [CONF, *(word for word in small if not word.startswith("task.max_examples")), f"paths.data_dir={tmp_path}"]
     words.append(f"plugins=['{EXAMPLES / 'own_text_reader.py'}']")
     result = run(tmp_path / "out", *words).result
     assert sorted(file["path"] for file in result["files"]) == ["post.txt", "shop.txt", "street.txt"]

@@ -29,7 +29,7 @@ SMALL = [word for word in TINY_IMAGES if not word.startswith("task=")]
 def finished(tmp_path_factory):
     """Folder of the runs of the preset, and its words."""
     out = tmp_path_factory.mktemp("own")
-    own = [CONF, *replaced(SMALL, "training.rounds=1"), f"paths.out={out}"]
+    own = [CONF, *replaced(SMALL, "training.rounds=1"), f"paths.output_dir={out}"]
     assert main(["experiment=own_table", *own]) == 0
     return out, own
 
@@ -83,7 +83,7 @@ def test_plugin_claim_skips_damaged_runs_and_requires_measure(finished, capsys):
 
 @pytest.mark.thorough
 def test_plugin_weighting_changes_the_result(tmp_path, capsys):
-    own = [CONF, f"plugins=['{EXAMPLES / 'own_weighting.py'}']", f"paths.out={tmp_path}"]
+    own = [CONF, f"plugins=['{EXAMPLES / 'own_weighting.py'}']", f"paths.output_dir={tmp_path}"]
     losses = {}
     for method in ("sinkhorn_margin", "sinkhorn_a"):
         assert main([*replaced(TINY_PARTIES, f"method={method}"), *own]) == 0, capsys.readouterr().err
@@ -93,14 +93,16 @@ def test_plugin_weighting_changes_the_result(tmp_path, capsys):
     q = torch.tensor([[[0.7, 0.2, 0.1], [0.4, 0.2, 0.4]]])
     assert WEIGHTINGS["M"](q, torch.ones(2), None).tolist() == [pytest.approx([0.5, 0.0])]
     del WEIGHTINGS["M"]
-    assert main([*replaced(TINY_PARTIES, "method=sinkhorn_margin", "seed=5"), CONF, f"paths.out={tmp_path}"]) == 2
+    assert (
+        main([*replaced(TINY_PARTIES, "method=sinkhorn_margin", "seed=5"), CONF, f"paths.output_dir={tmp_path}"]) == 2
+    )
     assert "method.weighting: no weighting 'M'" in capsys.readouterr().err
 
 
 @pytest.mark.thorough
 def test_plugin_figure_appears_in_sweep_plot_and_report(tmp_path, capsys):
     own = [f"--config-dir={EXAMPLES / 'conf'}", *SMALL, f"plugins=['{EXAMPLES / 'own_figure.py'}']"]
-    own.append(f"paths.out={tmp_path}")
+    own.append(f"paths.output_dir={tmp_path}")
     table = ["report.kind=temperatures", "+report.metrics=[accuracy]", "+report.figures=[round_seconds]"]
     lines, figure = [], tmp_path / "figures" / "own_figure.png"
     for words in (

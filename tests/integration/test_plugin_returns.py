@@ -63,13 +63,13 @@ METRIC = "import knot_runner as kr\nkr.METRICS['mine'] = kr.Metric('mine', 'high
 SUMS = "import knot_runner as kr\nkr.METRICS['mine'] = kr.Metric('mine', 'higher', of_sums=lambda sums: {sums})\n"
 FEDSAM = [*TINY_IMAGES, "method=fedsam", "~method.rho"]
 NPZ = [
-    *(word for word in TINY_IMAGES if not word.startswith("partition.")), "partition=iid", "partition.clients=5",
+    *(word for word in TINY_IMAGES if not word.startswith("partition.")), "partition=iid", "partition.num_clients=5",
     "task.source=local", "task.local.format=npz", "task.local.train=[a.npz]", "task.local.test=[]",
 ]  # fmt: skip
 BLOCKS = [
-    *(word for word in TINY_IMAGES if not word.startswith("partition.")), "partition=blocks", "partition.clients=2",
+    *(word for word in TINY_IMAGES if not word.startswith("partition.")), "partition=blocks", "partition.num_clients=2",
 ]  # fmt: skip
-MOOD = [word for word in replaced(TINY_TEXTS, "task=mood", "method=fedavg") if not word.startswith("task.limit")]
+MOOD = [word for word in replaced(TINY_TEXTS, "task=mood", "method=fedavg") if not word.startswith("task.max_examples")]
 MINE = replaced(TINY_PARTIES, "method=entropy_a", "method.loss.name=mine", "~method.loss.form", "+method.loss.scale=1")
 MARGIN = replaced(TINY_PARTIES, "method=sinkhorn_margin")
 LOGITS = replaced(TINY_TAUGHT, "method=logit_matching")
@@ -150,7 +150,7 @@ def test_plugin_mistake_is_one_line(case, tmp_path, capsys):
     plugin.write_text(source)
     for data in ("a.npz", "shop.txt", "street.txt", "post.txt"):
         (tmp_path / data).write_text("a\n")
-    places = f"plugins=['{plugin}']", f"paths.data={tmp_path}", f"paths.out={tmp_path / 'out'}"
+    places = f"plugins=['{plugin}']", f"paths.data_dir={tmp_path}", f"paths.output_dir={tmp_path / 'out'}"
     refused(capsys, f"--config-dir={CONF}", *overrides, *places)
 
 
@@ -159,6 +159,11 @@ def test_plugin_mistake_is_one_line(case, tmp_path, capsys):
 def test_plugin_calling_exit_is_rejected(code, tmp_path):
     fold = f"__import__('{code.partition('.')[0]}').{code.partition('.')[2]}"
     (tmp_path / "bad.py").write_text(METHOD.format(**{**GOOD, "fold": fold}))
-    command = [f"--config-dir={CONF}", *FEDSAM, f"plugins=['{tmp_path / 'bad.py'}']", f"paths.out={tmp_path / 'out'}"]
+    command = [
+        f"--config-dir={CONF}",
+        *FEDSAM,
+        f"plugins=['{tmp_path / 'bad.py'}']",
+        f"paths.output_dir={tmp_path / 'out'}",
+    ]
     ended = subprocess.run([sys.executable, "-m", "knot_runner", *command], capture_output=True, text=True, check=False)
     assert ended.returncode == 2 and "bad.py: the code called exit(" in ended.stderr

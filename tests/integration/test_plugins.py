@@ -48,7 +48,7 @@ def test_plugin_metric_is_measured_and_compared(tmp_path):
 
 
 def test_plugin_family_runs_and_is_not_repeated(tmp_path, capsys):
-    words = [*own("own_family.py", TINY_IMAGES, "method=majority"), f"paths.out={tmp_path}"]
+    words = [*own("own_family.py", TINY_IMAGES, "method=majority"), f"paths.output_dir={tmp_path}"]
     assert main(words) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("femnist/majority/*/result.json")
     result = json.loads(path.read_text())
@@ -56,7 +56,7 @@ def test_plugin_family_runs_and_is_not_repeated(tmp_path, capsys):
     assert "are of the most frequent class" in capsys.readouterr().out
     before = path.stat().st_mtime_ns
     assert main(replaced(words, "model.hidden=[9]")) == 0 and path.stat().st_mtime_ns == before  # it reads no model
-    refused(capsys, *replaced(words, "seed=1", f"paths.out={tmp_path / 'other'}"))
+    refused(capsys, *replaced(words, "seed=1", f"paths.output_dir={tmp_path / 'other'}"))
 
 
 def test_plugin_loss_scale_changes_student(tmp_path):
@@ -90,7 +90,7 @@ def test_plugin_objective_trains_alike_in_every_engine(small, tmp_path):
 def test_plugin_program_trains_alike_in_worker_processes(tmp_path):
     """FedSAM: at rho=0 it is FedAvg; otherwise it is not, whoever computes."""
     runs = {
-        "lean": "method=fedsam", "workers": "method=fedsam hardware.workers=2", "fedavg": "method=fedavg",
+        "lean": "method=fedsam", "workers": "method=fedsam hardware.num_workers=2", "fedavg": "method=fedavg",
         "none": "method=fedsam method.rho=0.0",
     }  # fmt: skip
     found = losses(runs, own("own_program.py", TINY_IMAGES), tmp_path)
@@ -106,7 +106,7 @@ def test_plugin_term_records_ratio_and_changes_student(tmp_path, capsys):
     assert half["terms"]["logits"]["ratio"] > 0 and none["terms"]["logits"]["ratio"] == 0
     assert half["metrics"] != none["metrics"]
     for sign in ("", "+"):
-        refused(capsys, *words, f"{sign}method.terms.logits.weigth=1", f"paths.out={tmp_path / 'refused'}")
+        refused(capsys, *words, f"{sign}method.terms.logits.weigth=1", f"paths.output_dir={tmp_path / 'refused'}")
 
 
 @pytest.mark.thorough
@@ -124,8 +124,8 @@ def test_plugins_key_resolves_relative_to_yaml_folder(tmp_path, capsys, monkeypa
     assert len(names) == 1
     (tmp_path / "there" / "own_metric.py").unlink()
     sys.modules.pop("own_metric", None)
-    refused(capsys, *words, "seed=9", f"paths.out={tmp_path / 'refused'}")
-    refused(capsys, *TINY_IMAGES, "plugins=[none.py]", f"paths.out={tmp_path / 'refused'}")
+    refused(capsys, *words, "seed=9", f"paths.output_dir={tmp_path / 'refused'}")
+    refused(capsys, *TINY_IMAGES, "plugins=[none.py]", f"paths.output_dir={tmp_path / 'refused'}")
 
 
 OWN_MODEL = own("own_model.py", [word for word in TINY_IMAGES if not word.startswith("model.")], "model=separable")
@@ -136,7 +136,7 @@ def test_plugin_model_trains_alike_and_keeps_head(tmp_path):
     """In worker processes as in the loop, bit for bit; fedper keeps the part that is named as its head."""
     runs = {
         "lean": "method=fedper", "loop": "method=fedper hardware.engine=loop",
-        "two": "method=fedper hardware.workers=2",
+        "two": "method=fedper hardware.num_workers=2",
     }  # fmt: skip
     found = losses(runs, OWN_MODEL, tmp_path)
     assert found["lean"] == found["loop"] == found["two"]
@@ -168,5 +168,5 @@ def test_invalid_plugin_model_is_rejected(more, tmp_path, capsys):
     (tmp_path / "wrong_models.py").write_text(WRONG_MODELS)
     plugins = f"plugins=[{EXAMPLES / 'own_model.py'},{tmp_path / 'wrong_models.py'}]"
     wrong = ["~model.options.width"] * ("wrong_models" in more)
-    refused(capsys, *replaced(OWN_MODEL, plugins), more, *wrong, f"paths.out={tmp_path}")
+    refused(capsys, *replaced(OWN_MODEL, plugins), more, *wrong, f"paths.output_dir={tmp_path}")
     sys.modules.pop("wrong_models", None)

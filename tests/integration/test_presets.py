@@ -36,7 +36,7 @@ TABLES = {
 def test_preset_table_is_built_from_its_runs(preset, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("knot_runner.report.render.terminal.PIPE_WIDTH", 80)  # as on a narrow terminal
     words, parts, (column, values), runs = TABLES[preset]
-    words = [*words, "task.source=embedded", f"paths.out={tmp_path}"]
+    words = [*words, "task.source=embedded", f"paths.output_dir={tmp_path}"]
     shown = printed([f"experiment={preset}", *words], capsys)
     assert shown == printed(["table", preset, *words], capsys)  # a preset that has run shows its table
     assert all(part in shown for part in parts)
@@ -57,7 +57,7 @@ FURTHER = ["knot/fig2", "knot/fig5", "knot/fig6", "knot/fig7", "knot/fig8", "kno
 @pytest.mark.thorough
 @pytest.mark.parametrize("preset", ["knot/probe", *FURTHER])
 def test_preset_figure_is_drawn_from_its_runs(out, preset, capsys):
-    words = [*TINY, f"paths.out={out}", "task.source=embedded"]
+    words = [*TINY, f"paths.output_dir={out}", "task.source=embedded"]
     words += ["method.loss.epsilon=0.01,1"] if preset == "knot/fig8" else []
     printed([f"experiment={preset}", *words], capsys)
     printed(["plot", preset, *words], capsys)
@@ -70,5 +70,5 @@ def test_preset_figure_is_drawn_from_its_runs(out, preset, capsys):
     (["plot", "knot/table2"], "is a table"), (["table"], "table: needs a preset"),
 ], ids=" ".join)  # fmt: skip
 def test_request_that_has_no_answer_is_refused(words, message, tmp_path, capsys):
-    assert main([*words, f"paths.out={tmp_path}"]) == 2
+    assert main([*words, f"paths.output_dir={tmp_path}"]) == 2
     assert message in capsys.readouterr().err

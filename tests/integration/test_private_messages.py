@@ -14,11 +14,11 @@ from tests.tiny import CLIPPED, replaced
 from tests.unit.methods.federated.test_private_logits import private
 from tests.unit.methods.federated.worlds import CLASSES
 
-TRANSFER = ["partition.transfer=0.2", "method.distill.batch=16"]
+TRANSFER = ["partition.transfer=0.2", "method.server_distillation.batch_size=16"]
 METHODS = {
     "fedgen": [],
     "feddf": TRANSFER,
-    "feddf +base/term@method.distill.terms.kd=kd": TRANSFER,
+    "feddf +base/term@method.server_distillation.terms.kd=kd": TRANSFER,
     "fedmd": TRANSFER,
     "feddistill": [],
 }
@@ -56,7 +56,7 @@ def test_noise_of_models_and_of_logits_differs():
 
 @accounted
 def test_noise_is_found_for_all_messages(tmp_path):
-    asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.participants=6"]
+    asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.clients_per_round=6"]
     words = replaced(PRIVATE, *asked)
     federation = setup_of(tmp_path, [*words, "method=feddf", *TRANSFER]).federation
     one = noise_for(mechanism(0.0, 6, 6), 3, 5.0, 0.2)

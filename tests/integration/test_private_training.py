@@ -35,7 +35,7 @@ def test_private_run_reports_its_epsilon_and_clipping(tmp_path, capsys):
     assert facts["clipped"] == pytest.approx(sum(norm > 0.2 for norm in norms) / len(norms))
     assert norms[0] <= facts["median_norm"] <= norms[-1]
     assert facts["accountant"].startswith("dp-accounting ") and facts["rate"] == 0.5 and facts["rounds"] == 3
-    assert main(["compare", f"paths.out={tmp_path}", "--measure=privacy.epsilon"]) == 0
+    assert main(["compare", f"paths.output_dir={tmp_path}", "--measure=privacy.epsilon"]) == 0
     assert "epsilon" in capsys.readouterr().out and direction("privacy.epsilon") == "lower"
 
 
@@ -47,14 +47,14 @@ def test_clipping_alone_needs_no_accountant(tmp_path, capsys, monkeypatch):
     assert facts["epsilon"] is None and facts["accountant"] is None and "epsilon" not in result["metrics"]
     assert not any("epsilon" in row for row in rows)
     assert "adds no noise, so epsilon is infinite" in capsys.readouterr().err
-    assert main([*PRIVATE, f"paths.out={tmp_path / 'other'}"]) == 2
+    assert main([*PRIVATE, f"paths.output_dir={tmp_path / 'other'}"]) == 2
     assert "pip install 'knot_runner[privacy]'" in capsys.readouterr().err
     accountant._library.cache_clear()
 
 
 @accounted
 def test_personalization_after_private_rounds_costs_nothing(tmp_path):
-    words = [*PRIVATE, "method=finetune", "method.personalization.epochs=1", "method.personalization.saves=1"]
+    words = [*PRIVATE, "method=finetune", "method.personalization.epochs=1", "method.personalization.checkpoints=1"]
     result, rows, _ = run(tmp_path, *words)
     assert len(rows) == 3 and result["privacy"]["rounds"] == 3 and result["personalization"]["points"]
     assert result["privacy"]["epsilon"] == rows[-1]["epsilon"]
@@ -68,14 +68,14 @@ def test_final_head_epochs_cost_no_privacy(tmp_path):
 
 @accounted
 def test_texts_and_what_their_vocabulary_tells(tmp_path):
-    words = ["privacy=user_level", "method=fedavg", "method.aggregation=uniform", "training.participants=5"]
+    words = ["privacy=user_level", "method=fedavg", "method.aggregation=uniform", "training.clients_per_round=5"]
     notes = setup_of(tmp_path, replaced(TINY_TEXTS, *words)).notes
     assert "privacy: model.vocab=train is learned from the clients' texts, which epsilon does not cover" in notes
 
 
 @accounted
 def test_noise_that_is_found_for_an_epsilon(tmp_path):
-    asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.participants=6"]
+    asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.clients_per_round=6"]
     setup = setup_of(tmp_path, replaced(PRIVATE, *asked))
     found = noise_for(mechanism(0.0, 6, 6), 3, 5.0, 0.2)
     assert setup.federation.privacy.noise_multiplier == found
@@ -87,7 +87,7 @@ def test_noise_that_is_found_for_an_epsilon(tmp_path):
 @accounted
 def test_diverged_private_run_reports_spent_epsilon(tmp_path):
     words = replaced(PRIVATE, "training.lr=1e25", "privacy.clip_norm=1e6")
-    assert main([*words, f"paths.out={tmp_path}"]) in (0, 1)
+    assert main([*words, f"paths.output_dir={tmp_path}"]) in (0, 1)
     (result,) = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
     assert result["status"] == "diverged" and result["privacy"]["rounds"] == result["diverged"]["round"]
     assert result["privacy"]["epsilon"] > 0 and result["privacy"]["clipped"] is None
@@ -107,7 +107,7 @@ def test_scaffold_spends_same_epsilon_as_fedavg(tmp_path):
     assert [row["participants"] for row in rows] == [row["participants"] for row in other]
     assert result["privacy"]["epsilon"] == plain["privacy"]["epsilon"] == result["metrics"]["epsilon"]["ALL"]
     assert rows[0]["update_norms"] > other[0]["update_norms"]  # controls are in them
-    everybody = [*replaced(PRIVATE, "training.participants=6"), "method=scaffold", "privacy.sampling=fixed"]
+    everybody = [*replaced(PRIVATE, "training.clients_per_round=6"), "method=scaffold", "privacy.sampling=fixed"]
     assert run(tmp_path / "all", *everybody)[0]["privacy"]["neighbors"] == "add or remove"
 
 
@@ -120,7 +120,7 @@ def test_fixed_sampling_accepts_methods_that_send_no_memory(method, tmp_path):
 
 
 def test_results_that_cannot_be(tmp_path):
-    result = content_of(kr.run([*CLIPPED, f"paths.out={tmp_path}"]).result)
+    result = content_of(kr.run([*CLIPPED, f"paths.output_dir={tmp_path}"]).result)
     assert problem_of(result) == ""
     for change, said in (
         ({"epsilon": 3.0}, "epsilon"),
@@ -132,8 +132,8 @@ def test_results_that_cannot_be(tmp_path):
 
 @accounted
 def test_privacy_epsilon_rejects_unreachable_values(tmp_path, capsys):
-    words = replaced(PRIVATE, "privacy.noise_multiplier=null", "training.participants=6", "privacy.epsilon=1e9")
-    assert main([*words, f"paths.out={tmp_path}"]) == 2
+    words = replaced(PRIVATE, "privacy.noise_multiplier=null", "training.clients_per_round=6", "privacy.epsilon=1e9")
+    assert main([*words, f"paths.output_dir={tmp_path}"]) == 2
     assert "privacy.epsilon: 1e+09 is more than the" in capsys.readouterr().err
     with refuses():
         noise_for(mechanism(0.0, 60, 60), 10**6, 1e-25, 1e-12)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_run_returns_result_rounds_and_folder(sweep_runs):
     folder = sweep_runs[0].folder
-    (job,) = kr.compose([*TINY_IMAGES, "training.lr=0.1", f"paths.out={folder.parents[2]}"])
+    (job,) = kr.compose([*TINY_IMAGES, "training.lr=0.1", f"paths.output_dir={folder.parents[2]}"])
     found = kr.run(job)
     assert found.folder == job.folder == folder and found.result.run_id == job.run_id
     assert [row["round"] for row in found.rounds] == [1, 2, 3]
@@ -28,7 +28,7 @@ def test_run_returns_result_rounds_and_folder(sweep_runs):
 
 def test_notes_go_to_the_logger(tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="knot_runner"):
-        kr.run([*TINY_IMAGES, "training.rounds=1", f"paths.out={tmp_path}"])
+        kr.run([*TINY_IMAGES, "training.rounds=1", f"paths.output_dir={tmp_path}"])
     assert any("engine lean" in record.message for record in caplog.records)
 
 
@@ -46,7 +46,7 @@ def test_runs_and_their_comparison_are_frames(sweep_runs):
 def test_run_rejects_several_runs_and_unknown_keys(tmp_path):
     for words in ("seed=0,1", "+training.rond=1"):
         with refuses():
-            kr.run([*TINY_IMAGES, words, f"paths.out={tmp_path}"])
+            kr.run([*TINY_IMAGES, words, f"paths.output_dir={tmp_path}"])
     assert not list(tmp_path.iterdir())
 
 
@@ -58,7 +58,7 @@ def test_public_names_are_there():
         _ = kr.nothing
 
 
-SMALL = f"import knot_runner as kr\nsmall = {[*TINY_IMAGES, 'hardware.workers=2', 'paths.out=OUT']!r}\n"
+SMALL = f"import knot_runner as kr\nsmall = {[*TINY_IMAGES, 'hardware.num_workers=2', 'paths.output_dir=OUT']!r}\n"
 SCRIPTS = {
     "file": SMALL + "print(*[run.result.status for run in kr.sweep([*small, 'seed=0,1'])])\n",
     "standard input": SMALL + "print(kr.run(small).result.status)\n",

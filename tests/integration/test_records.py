@@ -136,7 +136,7 @@ DAMAGES = {
 
 def test_commands_report_damaged_files_of_finished_runs(tmp_path, capsys):
     """By the same command, a sweep and ``check``, for every file of a run; missing weights are only reported."""
-    run = [*TINY_IMAGES, "training.rounds=1", "evaluate.matrix=end", f"paths.out={tmp_path}"]
+    run = [*TINY_IMAGES, "training.rounds=1", "evaluate.matrix=end", f"paths.output_dir={tmp_path}"]
     assert main(run) == 0
     (folder,) = tmp_path.glob("femnist/*/*")
     names = {path.name for path in folder.iterdir()} - {"result.json"}
@@ -160,7 +160,7 @@ def test_commands_report_damaged_files_of_finished_runs(tmp_path, capsys):
 
 
 def test_damaged_run_is_recreated_on_request(tmp_path, capsys):
-    run = [*TINY_IMAGES, "training.rounds=1", f"paths.out={tmp_path}"]
+    run = [*TINY_IMAGES, "training.rounds=1", f"paths.output_dir={tmp_path}"]
     assert main(run) == 0
     (folder,) = tmp_path.glob("femnist/*/*")
     content = (folder / "rounds.jsonl").read_text()

@@ -11,7 +11,7 @@ from tests.tiny import TINY_IMAGES, replaced
 
 
 def records(out, capsys, *words, code=0):
-    assert main([*words, f"paths.out={out}"]) == code, capsys.readouterr().err
+    assert main([*words, f"paths.output_dir={out}"]) == code, capsys.readouterr().err
     (path,) = out.glob("*/*/*/result.json")
     log = path.parent / "rounds.jsonl"
     rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
@@ -26,7 +26,7 @@ def test_summarize_returns_round_numbers_of_rows():
 
 
 def test_rows_count_from_1(fedavg_run, knot_run, tmp_path):
-    coreset = ["task=mnist", "task.limit=200", "method=coreset", "method.epochs=3", "partition.clients=4",
+    coreset = ["task=mnist", "task.max_examples=200", "method=coreset", "method.epochs=3", "partition.num_clients=4",
                "partition.floor=0", "method.participants=2"]  # fmt: skip
     assert [row["epoch"] for row in run(tmp_path, *coreset).rows] == [1, 2, 3]
     assert [row["round"] for row in knot_run.rows] == list(range(1, len(knot_run.rows) + 1))
@@ -77,7 +77,7 @@ PRIVATE = ["privacy=user_level", "privacy.noise_multiplier=1.0", "method.aggrega
     (["method=fedavg", "fleet=phones_drop", "fleet.dropout=0.6"], ("staleness",)),
 ], ids=["private", "private ditto", "clustered fleet", "fleet"])  # fmt: skip
 def test_round_rows_have_null_means_without_participants(tmp_path, capsys, words, means):
-    small = replaced(TINY_IMAGES, "training.participants=1", "training.rounds=8", "training.small_clients=allow")
+    small = replaced(TINY_IMAGES, "training.clients_per_round=1", "training.rounds=8", "training.small_clients=allow")
     result, rows = records(tmp_path, capsys, *small, *words)
     kinds = {bool(row["participants"]) for row in rows}
     assert kinds == {True, False}  # some rounds have participants, some have none

@@ -41,7 +41,7 @@ def test_result_has_kept_epochs_and_versions(tmp_path):
 
 
 def test_teachers_alone_are_the_result(tmp_path, capsys):
-    assert main([*TINY, "method=teachers", f"paths.out={tmp_path}"]) == 0
+    assert main([*TINY, "method=teachers", f"paths.output_dir={tmp_path}"]) == 0
     (path,) = tmp_path.glob("*/*/*/result.json")
     result, said = RunRecord(path.parent).result, " ".join(capsys.readouterr().out.split())
     for name, own in result["teachers"].items():

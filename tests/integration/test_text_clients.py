@@ -35,8 +35,8 @@ def test_speakers_of_files_are_clients(tmp_path):
         (folder / f"dialogues_emotion_{split}.txt").write_text("0 4\n" * 40)
     files = ",".join(f"{split}:[{{path:meld/{split}.csv}}]" for split in ("train", "valid", "test"))
     words = replaced(
-        TINY_TEXTS, "method=fedavg", "partition.by=speaker", "partition.least=10", "task.limit=null",
-        "task.max_length=32", "task.source=local", "task.missing=skip", f"paths.data={tmp_path}",
+        TINY_TEXTS, "method=fedavg", "partition.by=speaker", "partition.least=10", "task.max_examples=null",
+        "task.max_length=32", "task.source=local", "task.missing=skip", f"paths.data_dir={tmp_path}",
         f"task.datasets.MELD.local.files={{{files}}}",
     )  # fmt: skip
     record = run(tmp_path / "out", *words)
@@ -59,7 +59,7 @@ def test_speakers_of_files_are_clients(tmp_path):
 ])  # fmt: skip
 def test_natural_partition_finds_real_clients_by_column(data_root, task, by, least, clients, first):
     command = [f"task={task}", "task.source=local", "method=fedavg", "training=texts", "partition=natural"]
-    command += [f"partition.by={by}", f"partition.least={least}", "task.missing=skip", f"paths.data={data_root}"]
+    command += [f"partition.by={by}", f"partition.least={least}", "task.missing=skip", f"paths.data_dir={data_root}"]
     (job,) = compose_jobs(command, None)
     pool = pool_texts(load_task(job.settings.task, data_root), by)
     dealt = make_partition(job.settings.partition, pool, 0)

@@ -13,11 +13,11 @@ from tests.tiny import TINY_TEXTS, replaced
 FEATURES = "method.clustering.otdd.features"
 #: Generated dialogues of five data sets at six clients in three planted groups of emotions.
 CLUSTERED = replaced(
-    TINY_TEXTS, "partition=pairs_of_five", "partition.clients=6", "task.limit=200", "task.context=0",
+    TINY_TEXTS, "partition=pairs_of_five", "partition.num_clients=6", "task.max_examples=200", "task.context=0",
     "method=clustered_fedavg", "method.clustering.clusters=3",
 )  # fmt: skip
-CORESET = ["task=sa", "task.limit=60", "hardware.workers=1", "method.features.components=6", "method.epochs=4",
-           "method.points=4", "method.fedwad.iterations=3"]  # fmt: skip
+CORESET = ["task=sa", "task.max_examples=60", "hardware.num_workers=1", "method.features.components=6",
+           "method.epochs=4", "method.points=4", "method.fedwad.iterations=3"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,13 @@ def test_runs_share_rounds_for_equal_clusters_and_tokens(once):
 
 @pytest.mark.thorough
 def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
-    small = ["task.limit=60", "method.otdd.samples=40", "hardware.workers=1", "seed=0", f"paths.out={tmp_path}"]
+    small = [
+        "task.max_examples=60",
+        "method.otdd.samples=40",
+        "hardware.num_workers=1",
+        "seed=0",
+        f"paths.output_dir={tmp_path}",
+    ]
     assert main(["experiment=fedwad/texts", *small, "method.otdd.features.kind=tfidf"]) == 0
     said = capsys.readouterr().out
     assert "FedWaD, S=10, K=10, t=0.5: with the exact distances, Spearman" in said
@@ -58,7 +64,7 @@ def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     assert exact["names"] == ["Cell", "Cloths", "Toys", "Food"] and exact["sizes"] == [40] * 4
     ours, true = np.array(federated["matrix"]), np.array(exact["matrix"])
     assert (ours[np.triu_indices(4, 1)] >= true[np.triu_indices(4, 1)]).all()
-    assert main(["compare", "method.name=dataset_distance", f"paths.out={tmp_path}"]) == 0
+    assert main(["compare", "method.name=dataset_distance", f"paths.output_dir={tmp_path}"]) == 0
     assert "exact" in capsys.readouterr().out
 
 
@@ -74,6 +80,12 @@ def test_coresets_of_texts_classify_them(tmp_path):
 def test_distances_are_between_what_partition_by_names(tmp_path, data_root):
     """Generated texts name no speakers; where a file does, a speaker is a party."""
     natural = ["method=dataset_distance", "partition=natural", "partition.by=speaker", "partition.least=20"]
-    small = ["task=erc", "task.limit=200", "task.source=local", "task.missing=skip", f"paths.data={data_root}"]
+    small = [
+        "task=erc",
+        "task.max_examples=200",
+        "task.source=local",
+        "task.missing=skip",
+        f"paths.data_dir={data_root}",
+    ]
     result = run(tmp_path, *small, *natural).result
     assert result["names"] and all(name.startswith("MELD ") for name in result["names"])

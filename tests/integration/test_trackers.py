@@ -78,7 +78,13 @@ def test_tracker_refuses_missing_package_before_the_run(name, tmp_path, monkeypa
     assert not list(tmp_path.glob("*/*/*/rounds.jsonl"))
 
 
-DATA = ["task=femnist", "task.limit=120", "task.shape=[1,8,8]", "partition.count=3", "partition.alpha=5.0"]
+DATA = [
+    "task=femnist",
+    "task.max_examples=120",
+    "task.shape=[1,8,8]",
+    "partition.embedded_clients=3",
+    "partition.alpha=5.0",
+]
 CORESET = [*DATA, "method.points=2", "method.epochs=2", "method.samples=10", "method.fedwad.iterations=2"]
 #: kind of run -> a key, and the key that counts it
 STEPS = {
@@ -92,7 +98,7 @@ RUNS = {
     "teachers": ([*TINY, "method=teachers"], {"local Cell/loss"}, {"f1/ALL"}),
     "federated": (TINY_IMAGES, {"round", "accuracy"}, {"accuracy/ALL", "rounds"}),
     "personalized": (
-        [*TINY_IMAGES, "method=soup", "method.personalization.epochs=2", "method.personalization.saves=2"],
+        [*TINY_IMAGES, "method=soup", "method.personalization.epochs=2", "method.personalization.checkpoints=2"],
         {"round", "personalization/id_accuracy", "personalization/valid_accuracy"},
         {"accuracy/ALL"},
     ),
@@ -135,17 +141,17 @@ def test_wandb_tracker_mirrors_every_kind_of_run(tmp_path, monkeypatch, kind):
 
 
 @pytest.mark.parametrize(("words", "codes"), [
-    (["training.local.lr=1e30"], [0]), (["task.source=local", "paths.data=nowhere"], []),
+    (["training.local.lr=1e30"], [0]), (["task.source=local", "paths.data_dir=nowhere"], []),
 ], ids=["a run that diverges", "a mistake"])  # fmt: skip
 def test_tracker_closes_after_failed_run_if_begun(tmp_path, monkeypatch, words, codes):
     begun = fake_wandb(monkeypatch)
-    assert main([*TINY, f"paths.out={tmp_path}", "tracker=wandb", *words]) != 0
+    assert main([*TINY, f"paths.output_dir={tmp_path}", "tracker=wandb", *words]) != 0
     assert [code for mirror in begun for code in mirror.codes] == codes
 
 
 @pytest.mark.thorough
 def test_tracker_added_to_a_finished_run_is_reported(fedavg_run, capsys):
-    words = [*TINY_IMAGES, "method=fedavg", "training.lr=0.1", f"paths.out={fedavg_run.folder.parents[2]}"]
+    words = [*TINY_IMAGES, "method=fedavg", "training.lr=0.1", f"paths.output_dir={fedavg_run.folder.parents[2]}"]
     assert main([*words, "tracker=wandb"]) == 0
     assert capsys.readouterr().err.count("tracker=wandb does not show 1 run finished without it") == 1
 
@@ -161,7 +167,7 @@ def test_wandb_offline_mirror_leaves_records_unchanged(tmp_path, knot_run):
 @pytest.mark.thorough
 def test_plugin_tracker_receives_the_whole_run(tmp_path, tables_restored):  # noqa: F811
     own = [f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / 'own_tracker.py'}']", "tracker=lines"]
-    assert main([*own, *TINY_IMAGES, "seed=7", f"paths.out={tmp_path}"]) == 0
+    assert main([*own, *TINY_IMAGES, "seed=7", f"paths.output_dir={tmp_path}"]) == 0
     (folder,) = tmp_path.glob("femnist/fedavg/*")
     lines = (folder / "lines.txt").read_text().splitlines()
     assert lines[0] == f"begin {folder.name} federated femnist/fedavg femnist fedavg mine 7"

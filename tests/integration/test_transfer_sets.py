@@ -19,7 +19,7 @@ from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_PARTIES, replaced
 from tests.unit.data.test_unlabeled import LEVELS, write_usps
 
 #: Sixty of the digits that stand in for USPS.
-OTHER = ["transfer=usps", "transfer.limit=60"]
+OTHER = ["transfer=usps", "transfer.max_examples=60"]
 LOCAL = ["transfer=usps", "transfer.source=local"]
 
 
@@ -52,7 +52,7 @@ def test_knot_equals_a_plain_float64_loop(method, tmp_path):
 
 
 def test_server_transfer_set_leaves_clients_all_images(tmp_path):
-    words = [*TINY_IMAGES, *FEDDF_SINKHORN_E, "method.distill.bias.images=30", *OTHER]
+    words = [*TINY_IMAGES, *FEDDF_SINKHORN_E, "method.server_distillation.bias.images=30", *OTHER]
     made = setup_of(tmp_path, words)
     federation = made.federation
     assert torch.cat(federation.rows("train")).sort().values.tolist() == list(range(300)) and made.held_out == 0
@@ -75,24 +75,24 @@ def test_transfer_set_is_in_the_run_id():
 def test_transfer_set_is_on_record(tmp_path, capsys):
     (tmp_path / "data").mkdir()
     write_usps(tmp_path / "data", np.arange(30) % 10)
-    words = replaced(TINY_IMAGES, "method=feddf", "training.rounds=1", *LOCAL, f"paths.data={tmp_path / 'data'}")
+    words = replaced(TINY_IMAGES, "method=feddf", "training.rounds=1", *LOCAL, f"paths.data_dir={tmp_path / 'data'}")
     result = run(tmp_path / "out", *words).result
     assert [file["path"] for file in result["files"]] == ["usps/zip.test.gz"]
     before = result["data"]
     (tmp_path / "data" / "usps" / "zip.test.gz").unlink()
-    assert main(["check", "--quick", *words, "seed=1", f"paths.out={tmp_path / 'out'}"]) == 2
+    assert main(["check", "--quick", *words, "seed=1", f"paths.output_dir={tmp_path / 'out'}"]) == 2
     said = " ".join(capsys.readouterr().out.split())
     assert "zip.test.gz: is not there (for usps)" in said and "'knot-runner data femnist usps' shows what" in said
     write_usps(tmp_path / "data", np.arange(30) % 10, -LEVELS)
-    assert main([*words, f"paths.out={tmp_path / 'out'}"]) == 2
+    assert main([*words, f"paths.output_dir={tmp_path / 'out'}"]) == 2
     assert "usps/zip.test.gz changed. Use --stale=rerun" in " ".join(capsys.readouterr().err.split())
     assert before != run(tmp_path / "new", *words).result["data"]
 
 
 BAD = [
-    ["transfer=uspss"], ["transfer.limit=20"], [*OTHER, "partition.transfer=0.2"], ["transfer=femnist"],
-    ["transfer=usps", "transfer.limit=5000"], ["transfer=own", "paths.data=."], [*LOCAL, "paths.data=null"],
-    [*OTHER, "transfer.local.format=xml"],
+    ["transfer=uspss"], ["transfer.max_examples=20"], [*OTHER, "partition.transfer=0.2"], ["transfer=femnist"],
+    ["transfer=usps", "transfer.max_examples=5000"], ["transfer=own", "paths.data_dir=."], [*LOCAL,
+    "paths.data_dir=null"], [*OTHER, "transfer.local.format=xml"],
     [*OTHER, "transfer.shape=[2,16,16]", "transfer.mean=[0,0]", "transfer.std=[1,1]"], ["task.local.format=files"],
 ]  # fmt: skip
 NOT_OF_IMAGES = [
@@ -104,4 +104,4 @@ REFUSED = [*(replaced(TINY_PARTIES, *words) for words in BAD), *NOT_OF_IMAGES]
 
 @pytest.mark.parametrize("words", REFUSED, ids=[" ".join(words) for words in (*BAD, *NOT_OF_IMAGES)])
 def test_transfer_set_refuses_unfit_settings(words, tmp_path, capsys):
-    refused(capsys, *words, f"paths.out={tmp_path}")
+    refused(capsys, *words, f"paths.output_dir={tmp_path}")

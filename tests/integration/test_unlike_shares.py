@@ -11,11 +11,11 @@ PRESET = """\
 defaults:
   - override /task: mnist
   - override /partition: small
-task: {limit: 60, shape: [1, 8, 8]}
-partition: {clients: 3}
+task: {max_examples: 60, shape: [1, 8, 8]}
+partition: {num_clients: 3}
 model: {hidden: [8]}
-training: {rounds: 1, participants: 3, epochs: 1, batch: 4, lr: 0.05, small_clients: allow}
-hardware: {workers: 1}
+training: {rounds: 1, clients_per_round: 3, local_epochs: 1, batch_size: 4, lr: 0.05, small_clients: allow}
+hardware: {num_workers: 1}
 sweep: {method: "fedavg,OTHER", seed: "0,1,2"}
 report:
   kind: grid
@@ -30,7 +30,7 @@ report:
       expect: lower
 """
 #: FedDF whose server never distills: FedAvg on what partition.transfer leaves to its clients.
-NEVER = "defaults:\n  - feddf\n  - _self_\nname: never\ndistill: {after: 99}\n"
+NEVER = "defaults:\n  - feddf\n  - _self_\nname: never\nserver_distillation: {after: 99}\n"
 
 
 def preset(folder, other="never", reason="null"):
@@ -41,7 +41,7 @@ def preset(folder, other="never", reason="null"):
     for name, text in files.items():
         (folder / name).parent.mkdir()
         (folder / name).write_text(text)
-    return [f"--config-dir={folder}", f"paths.out={folder / 'out'}"]
+    return [f"--config-dir={folder}", f"paths.output_dir={folder / 'out'}"]
 
 
 def shown(capsys):
@@ -60,7 +60,7 @@ def test_shares_that_a_method_fills_in_differ(other, key, tmp_path, capsys):
     assert main(["claims", "own", *own]) == 0
     told = shown(capsys)
     assert "refused" in told and "claim 1: its runs hold out different shares of the training examples" in told
-    assert main(["compare", f"paths.out={tmp_path / 'out'}"]) == 0
+    assert main(["compare", f"paths.output_dir={tmp_path / 'out'}"]) == 0
     told = shown(capsys)
     assert key in told and f"different numbers of examples of mnist: fedavg 60; {other} 48." in told
     assert main(["reproduce", "own", *own]) == 0 and "0 0 0 + 1 refused" in shown(capsys)

@@ -7,8 +7,9 @@ from tests.contents import read_content
 
 #: Twelve clients of about 25 digits, five planted groups.
 CLIENTS = [
-    "task=mnist", "task.shape=[1,8,8]", "task.limit=300", "partition=pairs", "partition.clients=12",
-    "method=dataset_distance", "method.otdd.fedwad.support=5", "method.otdd.fedwad.iterations=3", "hardware.workers=1",
+    "task=mnist", "task.shape=[1,8,8]", "task.max_examples=300", "partition=pairs", "partition.num_clients=12",
+    "method=dataset_distance", "method.otdd.fedwad.support=5", "method.otdd.fedwad.iterations=3",
+    "hardware.num_workers=1",
 ]  # fmt: skip
 
 

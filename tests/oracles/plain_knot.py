@@ -36,7 +36,7 @@ class PlainKnot:
         steps = 0
         for epoch in range(1, settings.epochs + 1):
             order = torch.randperm(len(train), generator=generator(self.seed, "order", stage, party, epoch))
-            for rows in order.split(settings.batch):
+            for rows in order.split(settings.batch_size):
                 value = loss(self.logits(model, train.take(rows.numpy())), rows).mean()
                 gradients = torch.autograd.grad(value, list(model.parameters()))
                 steps += 1

@@ -38,7 +38,7 @@ def test_good_loop_matches_the_reference_loop(model, momentum):
     flat.load_flat(model, flat.layout_of(network), request.start.weights, request.start.buffers)
     model.to(memory_format=torch.channels_last)
     pixels = normalized(data, request.rows, torch.float32).permute(0, 2, 3, 1).contiguous()
-    training = good_loop.Training(model, [23], epochs=2, batch=8, lr=0.02, momentum=momentum)
+    training = good_loop.Training(model, [23], epochs=2, batch_size=8, lr=0.02, momentum=momentum)
     draws = generator(request.seed, "local", request.round, request.client)
     good_loop.train_client(model, model, pixels, data.labels[request.rows], training, draws)
     found, _ = flat.flat_vectors(model)

@@ -25,13 +25,13 @@ from tests.golden.messages import refuses
 
 #: Four data sets of 60 generated reviews, a narrow model.
 REVIEWS = [
-    "task=sa", "method=dataset_distance", "task.limit=60", "model.hidden=16", "model.layers=1", "model.intermediate=32",
-    "model.vocab_size=600", "method.otdd.features.components=8", "hardware.workers=1",
+    "task=sa", "method=dataset_distance", "task.max_examples=60", "model.hidden=16", "model.layers=1",
+    "model.intermediate=32", "model.vocab_size=600", "method.otdd.features.components=8", "hardware.num_workers=1",
 ]  # fmt: skip
 
 
 def context(out: Path, *overrides: str) -> RunContext:
-    (job,), _ = compose_all([*REVIEWS, f"paths.out={out}", *overrides])
+    (job,), _ = compose_all([*REVIEWS, f"paths.output_dir={out}", *overrides])
     return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
 
 

@@ -15,15 +15,15 @@ class Blocks:
     """Every client has as many images, the first one ``extra`` times as many."""
 
     kind: Literal["blocks"]
-    clients: Parties
+    num_clients: Parties
     extra: float
 
 
 def partition_blocks(settings, task, rng):
-    weights = np.array([settings.extra, *[1.0] * (settings.clients - 1)])
+    weights = np.array([settings.extra, *[1.0] * (settings.num_clients - 1)])
     ends = np.cumsum(weights) / weights.sum() * len(task.train)
     owner = np.searchsorted(ends, np.arange(len(task.train)), side="right")
-    return partition_by_owner(task, owner, settings.clients, rng)
+    return partition_by_owner(task, owner, settings.num_clients, rng)
 
 
 PARTITION_SETTINGS["blocks"], PARTITIONS["blocks"] = Blocks, partition_blocks

@@ -39,7 +39,7 @@ def check_command(options: argparse.Namespace) -> int:
             from knot_runner.cli.show import check_shown
 
             check_shown(command.jobs)
-    data = provenance.CurrentData(jobs[0].settings.paths.data)
+    data = provenance.CurrentData(jobs[0].settings.paths.data_dir)
     unlike = [line for command in commands for line in _unlike(command.jobs)]
     states = [state_of(job, data) for job in jobs]
     console = output()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def compare_command(options: argparse.Namespace) -> int:
-    """Compare the runs below ``paths.out`` that pass the filters. Raises :class:`UserError`."""
+    """Compare the runs below ``paths.output_dir`` that pass the filters. Raises :class:`UserError`."""
     from knot_runner.report.compare.files import TerminalSheet, form_of, write
     from knot_runner.report.render.terminal import output
 
@@ -38,10 +38,10 @@ def answer_of(options: argparse.Namespace) -> Sheet:
         raise UserError("needs --best=MEASURE", "--over")
     out, data, filters = "outputs", None, []
     for word in options.words:
-        if word.startswith("paths.out="):
-            out = unquoted(word.removeprefix("paths.out="))
-        elif word.startswith("paths.data="):
-            data = unquoted(word.removeprefix("paths.data="))
+        if word.startswith("paths.output_dir="):
+            out = unquoted(word.removeprefix("paths.output_dir="))
+        elif word.startswith("paths.data_dir="):
+            data = unquoted(word.removeprefix("paths.data_dir="))
         else:
             filters.append(parse_filter(word))
     question = Question(

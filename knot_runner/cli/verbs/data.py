@@ -18,7 +18,7 @@ from knot_runner.util.files import require_writable
 from knot_runner.util.memory import size_text
 from knot_runner.util.messages import LOGGER
 
-_KEY = "paths.data"
+_KEY = "paths.data_dir"
 #: state of a file -> its text
 SAID = {"absent": "absent", "unknown": "there", "other": "another file"}
 
@@ -64,7 +64,7 @@ def _state(one: DataSet, root: Path | None) -> str:
 
 
 def _where(root: Path | None) -> str:
-    return f"{_KEY}: {root}" if root else f"{_KEY}: is not set (paths.data=DIR or the variable KNOT_DATA)"
+    return f"{_KEY}: {root}" if root else f"{_KEY}: is not set (paths.data_dir=DIR or the variable KNOT_DATA)"
 
 
 def _size(size: int | None) -> str:
@@ -83,7 +83,7 @@ def _print_one(one: DataSet, root: Path | None) -> None:
     lines += [("file", f"{file.path}: {_file_line(file, root)}") for file in one.files]
     lines += [("instead", f"{', '.join(paths)}: {_all_there(paths, root)}") for paths in one.instead]
     lines += (
-        [("get", shlex.join(["knot-runner", "data", one.name, "--fetch", f"paths.data={root or 'DIR'}"]))]
+        [("get", shlex.join(["knot-runner", "data", one.name, "--fetch", f"paths.data_dir={root or 'DIR'}"]))]
         if one.sources
         else []
     )
@@ -124,7 +124,7 @@ def _fetched(chosen: list[DataSet], root: Path | None) -> int:
     from knot_runner.cli.progress import Live
 
     if root is None:
-        raise UserError("is not set; --fetch needs paths.data=DIR or the variable KNOT_DATA", _KEY)
+        raise UserError("is not set; --fetch needs paths.data_dir=DIR or the variable KNOT_DATA", _KEY)
     failed = 0
     with Live(Console(stderr=True)) as live:
         for one in chosen:

@@ -37,8 +37,8 @@ class Preset:
 
     @property
     def out(self) -> Path:
-        """``paths.out``."""
-        return Path(self.jobs[0].settings.paths.out)
+        """``paths.output_dir``."""
+        return Path(self.jobs[0].settings.paths.output_dir)
 
 
 def typed_preset(options: argparse.Namespace, verb: str) -> Preset:

@@ -92,7 +92,7 @@ def reproduce_command(options: argparse.Namespace) -> int:
     typed = [word for word in options.words if word not in names]
     candidates, problems = _candidates(names, [*options.flags, *typed], options.config_dir)
     out = candidates[0].preset.out
-    require_writable(out, "paths.out")
+    require_writable(out, "paths.output_dir")
     for one in candidates:
         problem = _carry_out(one, end) if options.hours else ""
         if problem:

@@ -28,7 +28,7 @@ ENDINGS = (".tar.gz", ".tgz")
 def bound_command(options: argparse.Namespace) -> int:
     """Print each run's bound and write its ``bound.json``. Raises :class:`UserError`; of several runs, one without a
     bound only prints a line, and the exit code is 2."""
-    runs, keys = _runs_and_keys(options, ("paths.out", "paths.data"))
+    runs, keys = _runs_and_keys(options, ("paths.output_dir", "paths.data_dir"))
     code = 0
     for run in runs:
         try:
@@ -44,7 +44,7 @@ def bound_command(options: argparse.Namespace) -> int:
 def _runs_and_keys(options: argparse.Namespace, known: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
     runs, keys = names_and_keys(options.words, known)
     if not runs:
-        raise UserError("needs a finished run: its folder, or its run id below paths.out", "RUN")
+        raise UserError("needs a finished run: its folder, or its run id below paths.output_dir", "RUN")
     return runs, keys
 
 
@@ -52,7 +52,7 @@ def _show_bound(run: str, keys: dict[str, str]) -> None:
     from knot_runner.report.render.bound_view import bound_table
     from knot_runner.report.render.terminal import output
 
-    folder = find_run(run, Path(keys.get("paths.out", "outputs")).expanduser())
+    folder = find_run(run, Path(keys.get("paths.output_dir", "outputs")).expanduser())
     result = require_result(folder)
     sealed = BOUND_FILE in result.digest
     record = json.loads(read_record(folder, result, BOUND_FILE)) if sealed else _measured(folder, result, keys)
@@ -68,7 +68,10 @@ def _measured(folder: Path, result: dict[str, Any], keys: dict[str, str]) -> dic
     from knot_runner.pipelines.context import run_context
 
     config = recorded_config(folder)
-    paths = {**config.get("paths", {}), "out": str(folder.resolve().parents[2])}  # <out>/<task>/<method>/<run id>
+    paths = {
+        **config.get("paths", {}),
+        "output_dir": str(folder.resolve().parents[2]),
+    }  # <out>/<task>/<method>/<run id>
     paths |= {key.removeprefix("paths."): value for key, value in keys.items()}
     context = run_context(job_of({**config, "paths": paths}), lambda *_: None, lambda _: None)
     return bound_of_run(dataclasses.replace(context, folder=folder, run_id=folder.name), result)
@@ -80,10 +83,10 @@ def bundle_command(options: argparse.Namespace) -> int:
     from knot_runner.cli.show import folder_for
     from knot_runner.report.render.text import plain
 
-    names, keys = _runs_and_keys(options, ("paths.out",))
+    names, keys = _runs_and_keys(options, ("paths.output_dir",))
     if options.to is not None and not options.to.endswith(ENDINGS):
         raise UserError(f"expected a name that ends in {' or '.join(ENDINGS)}", f"--to={options.to}")
-    out = Path(keys.get("paths.out", "outputs")).expanduser()
+    out = Path(keys.get("paths.output_dir", "outputs")).expanduser()
     packed: dict[str, RunContents] = {}
     for name in names:
         found = finished_runs(find_run(name, out))

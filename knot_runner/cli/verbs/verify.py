@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def verify_command(options: argparse.Namespace) -> int:
     """Rerun the runs and print a verdict on each. Raises :class:`UserError`, for example for a damaged bundle."""
-    names, keys = names_and_keys(options.words, ("paths.data", "paths.out"))
+    names, keys = names_and_keys(options.words, ("paths.data_dir", "paths.output_dir"))
     if len(names) != 1:
         raise UserError("needs one bundle", "verify", hint="Use knot-runner verify FILE.tar.gz")
     for name in ("rounds", "memory"):
@@ -33,12 +33,12 @@ def verify_command(options: argparse.Namespace) -> int:
 
     with temporary_folder() as folder:
         runs = read_bundle(Path(names[0]).expanduser(), folder / "bundle")
-        out = Path(keys.get("paths.out", f"{folder}/runs")).expanduser()
+        out = Path(keys.get("paths.output_dir", f"{folder}/runs")).expanduser()
         _check_new(out)
         _say_how_long(runs)
         from knot_runner.bundles.rerun import RerunPlace  # imports torch
 
-        data = keys.get("paths.data") or os.environ.get("KNOT_DATA")
+        data = keys.get("paths.data_dir") or os.environ.get("KNOT_DATA")
         place = RerunPlace(data, out, options.network, options.max_steps, options.memory)
         answers = [_answered(run, options.rounds, place) for run in runs]
     counts = Counter(answers)
@@ -55,7 +55,7 @@ NOT_MADE = "not made again"
 def _check_new(out: Path) -> None:
     """Raises :class:`UserError` for a non-empty folder: a run in it would be compared with itself."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError("not an empty folder. The runs are rerun there", f"paths.out={out}")
+        raise UserError("not an empty folder. The runs are rerun there", f"paths.output_dir={out}")
 
 
 def _say_how_long(runs: list[BundledRun]) -> None:

@@ -35,7 +35,7 @@ class ModelSettings:
     name: str
     #: published = KNOT's encoder layer over the last hidden state, read at [CLS]; plain = tanh pooler at [CLS]
     head: Literal["published", "plain"]
-    #: scratch = random start; hub = ``hub_id`` at ``revision``; else a folder (from ``paths.data`` unless absolute)
+    #: scratch = random start; hub = ``hub_id`` at ``revision``; else a folder (from ``paths.data_dir`` unless absolute)
     weights: str
     #: train = a WordPiece vocabulary learned on the task's train texts; hub; else a folder, whose own tokenizer is
     #: used, a tokenizer.json, or a file of word pieces
@@ -74,7 +74,7 @@ class StageSettings:
     #: passes over the stage's training examples
     epochs: Steps
     #: examples of a training step
-    batch: Items
+    batch_size: Items
     #: rate, constant but for ``milestones``
     lr: Positive
     #: weight decay of the stage, decoupled with adamw
@@ -84,7 +84,7 @@ class StageSettings:
     #: tokens of the texts that the stage trains and selects on, at most; null = ``task.max_length``
     max_length: int | None = None
     #: training examples that it uses, at most (of a seed, a smaller number's are among a larger one's); null = all
-    limit: Items | None = None
+    max_examples: Items | None = None
     #: optimizer of the stage
     optimizer: Literal["adamw", "sgd"] = "adamw"
     #: momentum of optimizer=sgd; 0 with adamw
@@ -99,7 +99,11 @@ class StageSettings:
         require(sgd or not self.momentum, "momentum", f"{self.momentum} works only with optimizer=sgd. Use 0")
         rising = all(a < b for a, b in zip(self.milestones, self.milestones[1:], strict=False))
         require(rising, "milestones", f"{self.milestones} do not rise")
-        require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} examples are too few; 10 is the least")
+        require(
+            self.max_examples is None or self.max_examples >= 10,
+            "max_examples",
+            f"{self.max_examples} examples are too few; 10 is the least",
+        )
         right = self.max_length is None or 8 <= self.max_length <= 512
         require(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
 
@@ -146,7 +150,7 @@ class HardwareSettings:
     threads: Annotated[int, Holds(lambda value: 1 <= value <= 1024, "is not in 1..1024")]
     #: processes that train independent models (or clients) side by side, and read LEAF's large files; 0 = one per core
     #: (engine=ray: of the cluster)
-    workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "is not in 0..1024; 0 = one per core")]
+    num_workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "is not in 0..1024; 0 = one per core")]
     #: what trains clients: loop (the reference), lean (worker processes, CPU), stacked (the cohort as one program), ray
     #: (lean in actors of a Ray cluster, with its bits and run ids), or a folder of knot_runner/engines;
     #: auto = lean on a CPU, stacked on a GPU
@@ -171,13 +175,13 @@ class PathSettings:
     """Folders. ``data``: the root that ``task.source=local`` reads; ``out``: where runs are written."""
 
     #: root of the files that ``task.source=local`` reads; by default the variable ``KNOT_DATA``
-    data: str | None
+    data_dir: str | None
     #: folder that runs, stages and reports are written to
-    out: str
+    output_dir: str
 
     def __post_init__(self) -> None:
-        require(self.out != "", "out", "is empty; a folder is right, or . for the current one")
-        for key in ("data", "out"):
+        require(self.output_dir != "", "output_dir", "is empty; a folder is right, or . for the current one")
+        for key in ("data_dir", "output_dir"):
             path = Path(getattr(self, key) or "").expanduser()
             longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
             require(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")

@@ -26,11 +26,11 @@ class Natural:
     #: clients with fewer training images are left out, and that is said
     least: Items
     #: the first so many clients (drawn by the seed); null = all
-    clients: Parties | None
+    num_clients: Parties | None
     #: of the embedded digits, which stand in for images with writers: of the Dirichlet shares
     alpha: Alpha
     #: of the embedded digits: clients
-    count: Parties
+    embedded_clients: Parties
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Iid:
 
     kind: Literal["iid"]
     #: among whom all examples are dealt
-    clients: Parties
+    num_clients: Parties
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Dirichlet:
 
     kind: Literal["dirichlet"]
     #: among whom all examples are dealt
-    clients: Parties
+    num_clients: Parties
     #: small = few classes a client, large = all classes at every client
     alpha: Alpha
     #: examples of every class that every client has first
@@ -62,7 +62,7 @@ class DirichletClients:
 
     kind: Literal["dirichlet_clients"]
     #: among whom all examples are dealt
-    clients: Parties
+    num_clients: Parties
     #: small = few classes a client, large = all classes at every client
     alpha: Alpha
 
@@ -73,7 +73,7 @@ class Shards:
 
     kind: Literal["shards"]
     #: among whom all examples are dealt
-    clients: Parties
+    num_clients: Parties
     #: shards of each client
     shards_per_client: Parties
 
@@ -85,7 +85,7 @@ class Pairs:
 
     kind: Literal["pairs"]
     #: at least two for each group
-    clients: Parties
+    num_clients: Parties
     #: class numbers of each group, from 0 on
     groups: list[list[int]]
 
@@ -95,7 +95,9 @@ class Pairs:
         require(
             all(self.groups) and len(set(flat)) == len(flat), "groups", "a group is empty or a class is in two groups"
         )
-        require(self.clients >= 2 * len(self.groups), "clients", f"{self.clients} give no two clients a group")
+        require(
+            self.num_clients >= 2 * len(self.groups), "num_clients", f"{self.num_clients} give no two clients a group"
+        )
 
 
 @dataclass
@@ -105,7 +107,7 @@ class Manual:
 
     kind: Literal["manual"]
     #: that examples are drawn for
-    clients: Parties
+    num_clients: Parties
     #: neighboring classes of each client
     classes_per_client: Annotated[int, AT_LEAST_ONE]
     #: of the logarithm of a client's size; exp(mu + 6 sigma) is still a number
@@ -214,7 +216,7 @@ def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
     """
     partition, method = config.get("partition") or {}, config.get("method") or {}
     shares = {}
-    if method.get("distill") is not None:
+    if method.get("server_distillation") is not None:
         shares["transfer"] = PartyShares.transfer
     settings = METHOD_SETTINGS.get(str(method.get("algorithm")))
     if _reads_valid(method.get("personalization")) or getattr(settings, "selects", False):

@@ -102,11 +102,11 @@ def _check_sent(method: FederatedSettings) -> None:
         raise UserError(
             f"{distillation.ensemble} reads every client's logits by themselves, and only "
             "their sum is private; with privacy logits is right",
-            "method.distill.ensemble",
+            "method.server_distillation.ensemble",
         )
     if distillation.weighting != "A":
         raise UserError(
             f"{distillation.weighting} weighs clients by their own data or logits, which are "
             "not clipped; with privacy A is right",
-            "method.distill.weighting",
+            "method.server_distillation.weighting",
         )

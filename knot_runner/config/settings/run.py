@@ -102,7 +102,7 @@ def build_run(config: dict[str, Any]) -> Settings:
     task_kind = kind_of(config["task"])
     kind = method_settings(config["method"])
     check_fit(config, kind, task_kind)
-    for group in ("task", "method"):  # these names are folders below paths.out
+    for group in ("task", "method"):  # these names are folders below paths.output_dir
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(f"{name!r} is not a plain name of letters, digits, . + - _", f"{group}.name")

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
 #: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
 HARDWARE_IN_RUN_ID = ("engine", "precision")
+#: Settings of a method -> those beside them that are not read; claims may still name them.
+UNREAD_KEYS = {
+    ("distance", "exact"): {"fedwad"},
+    ("solver", "exact"): {"fedwad", "precision"},
+    ("graph", "none"): {"otdd", "clusters", "scale"},
+}
 #: Groups whose ``name`` is a label; names of tasks and methods are folders.
 LABELED = ("model", "training", "fleet", "privacy")
 
@@ -38,15 +44,18 @@ def run_id(record: dict[str, Any]) -> str:
 
 def counted_settings(record: dict[str, Any]) -> dict[str, Any]:
     """Return those settings of a run's ``record`` that can change its numbers."""
-    method = dict(record["method"])
+    method = _read_settings(record["method"])
     family = family_of_algorithm(method["algorithm"])
     counted = without(record, *NOT_IN_RUN_ID) | {"method": method}
     for group in LABELED:
         counted[group] = without(record.get(group) or {}, "name") or None
     counted["plugins"] = [as_written(plugin) for plugin in record.get("plugins") or []]
-    if family.training == "rounds" and method.get("distill") is None:
+    if family.training == "rounds" and method.get("server_distillation") is None:
         counted["transfer"] = None  # not read
+    if method["algorithm"] == "federated_distance" and method["fedwad"]["mode"] == "exact":
+        method["fedwad"] = without(method["fedwad"], "support")  # as many points as the first sample
     if "teachers" in method:
+        del method["teacher"]  # stands in teachers
         method["teachers"] = [_identity(teacher) for teacher in method["teachers"]]
     if family.training == "rounds" and family.trains:
         counted["hardware"] = _counted_hardware(record["hardware"])
@@ -56,6 +65,13 @@ def counted_settings(record: dict[str, Any]) -> dict[str, Any]:
 def kind_of(task: dict[str, Any]) -> str:
     """Return the family of a composed task: images, image_sets, gaussians or texts."""
     return task["kind"] if task.get("kind") in ("images", "image_sets", "gaussians") else "texts"
+
+
+def _read_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a method, at any depth, without :data:`UNREAD_KEYS` ones."""
+    unread = {name for (key, value), names in UNREAD_KEYS.items() if settings.get(key) == value for name in names}
+    read = without(settings, *unread)
+    return {key: _read_settings(value) if isinstance(value, dict) else value for key, value in read.items()}
 
 
 def _identity(teacher: Any) -> Any:

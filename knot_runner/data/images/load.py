@@ -151,8 +151,8 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
         of = "the images" if test.users is None else "each writer's images"
         share = f"{settings.holdout:.0%} of {of}, {len(test)}, are held out"
         notes.append(f"{settings.name}: no test set of its own; {share}")
-    if settings.limit is not None:
-        train, test = limited(train, test, settings.limit, settings.cut_seed)
+    if settings.max_examples is not None:
+        train, test = limited(train, test, settings.max_examples, settings.cut_seed)
     return train, test, notes
 
 

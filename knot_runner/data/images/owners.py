@@ -94,7 +94,7 @@ def natural(
         )
     other = otherwise()
     note = (
-        f"partition: {task.name} ({task.source}) knows no {many}, so {settings.count} clients are dealt by "
+        f"partition: {task.name} ({task.source}) knows no {many}, so {settings.embedded_clients} clients are dealt by "
         f"Dirichlet({settings.alpha:g}) shares"
     )
     return _select(settings, Partition(other.names, other.train, other.test, [note, *other.notes]), "clients", rng)
@@ -131,7 +131,7 @@ def _by_source(settings: Natural, task: ImageTask, rng: np.random.Generator) -> 
 
 
 def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
-    """The clients with at least ``settings.least`` images, and of these a random ``settings.clients``."""
+    """The clients with at least ``settings.least`` images, and of these a random ``settings.num_clients``."""
     sizes = np.array([len(rows) for rows in whole.train])
     kept = np.flatnonzero(sizes >= settings.least)
     notes = list(whole.notes)
@@ -145,10 +145,12 @@ def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Gener
             f"partition.least={settings.least}: {len(sizes) - len(kept)} of {len(sizes)} {many} "
             "have fewer training examples and are left out"
         )
-    if settings.clients is not None:
-        if settings.clients > len(kept):
-            raise UserError(f"{settings.clients} is more than the {len(kept)} {many} there are", "partition.clients")
-        kept = np.sort(rng.choice(kept, settings.clients, replace=False))
+    if settings.num_clients is not None:
+        if settings.num_clients > len(kept):
+            raise UserError(
+                f"{settings.num_clients} is more than the {len(kept)} {many} there are", "partition.num_clients"
+            )
+        kept = np.sort(rng.choice(kept, settings.num_clients, replace=False))
     names, train, test = ([part[k] for k in kept] for part in (whole.names, whole.train, whole.test))
     return Partition(names, train, test, notes)
 
@@ -169,7 +171,7 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the training images. Of a class it has
     int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test images, shares ~ lognormal(1, 1) normalized.
     """
-    present, clients, size = np.unique(task.train.labels), settings.clients, len(task.train)
+    present, clients, size = np.unique(task.train.labels), settings.num_clients, len(task.train)
     if settings.classes_per_client > len(present):
         raise UserError(
             f"{settings.classes_per_client} is more than the {len(present)} classes "

@@ -44,7 +44,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "clients", 1)
     if clients > images:
         raise UserError(
-            f"{clients} are more than the {images} training examples; fewer clients would help", "partition.clients"
+            f"{clients} are more than the {images} training examples; fewer clients would help", "partition.num_clients"
         )
     partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
@@ -52,7 +52,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
         remedy = REMEDIES.get(kind, "fewer clients would help")
         raise UserError(
             f"client {sizes.index(0)} of {len(sizes)} would have no training examples (there are {images}); {remedy}",
-            "partition.clients",
+            "partition.num_clients",
         )
     return partition
 
@@ -87,28 +87,28 @@ def _centralized(settings: Centralized, task: ImageTask, rng: np.random.Generato
 
 
 def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
-    owner = rng.permutation(np.arange(len(task.train)) % settings.clients)
-    return partition_by_owner(task, owner, settings.clients, rng)
+    owner = rng.permutation(np.arange(len(task.train)) % settings.num_clients)
+    return partition_by_owner(task, owner, settings.num_clients, rng)
 
 
 def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -> Partition:
     """FLex&Chill's public code (chill.md 2.2 b): the floor first, the rest of each class by Dir(alpha) proportions."""
     sizes, floor = _sizes(task), settings.floor
     _check_floor(settings, sizes, task.classes)
-    shares = rng.dirichlet(np.full(settings.clients, settings.alpha), len(sizes)).T
-    exact = np.where(sizes > 0, floor + shares * (sizes - floor * settings.clients), 0)
-    return partition_by_owner(task, assign_images(task.train.labels, apportion(exact), rng), settings.clients, rng)
+    shares = rng.dirichlet(np.full(settings.num_clients, settings.alpha), len(sizes)).T
+    exact = np.where(sizes > 0, floor + shares * (sizes - floor * settings.num_clients), 0)
+    return partition_by_owner(task, assign_images(task.train.labels, apportion(exact), rng), settings.num_clients, rng)
 
 
 def _check_floor(settings: Dirichlet, sizes: np.ndarray, classes: list[str]) -> None:
     """Refuse a floor that takes more images than the smallest class has."""
     present = np.flatnonzero(sizes)
     smallest = int(present[sizes[present].argmin()])
-    size, taken = int(sizes[smallest]), settings.floor * settings.clients
+    size, taken = int(sizes[smallest]), settings.floor * settings.num_clients
     if taken > size:
         raise UserError(
-            f"{settings.floor} examples for each of {settings.clients} clients are {taken}, but class "
-            f"{classes[smallest]} has {size}; partition.floor={size // settings.clients} would fit",
+            f"{settings.floor} examples for each of {settings.num_clients} clients are {taken}, but class "
+            f"{classes[smallest]} has {size}; partition.floor={size // settings.num_clients} would fit",
             "partition.floor",
         )
 
@@ -117,18 +117,18 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
     """Client-wise Dirichlet (Hsu et al. 2019). The prior is alpha * C times the classes' frequencies: Dir(alpha, ...,
     alpha) where classes are equally frequent, and IID as alpha grows also where they are not."""
     left = _sizes(task)
-    needs = np.bincount(np.arange(len(task.train)) % settings.clients, minlength=settings.clients)
+    needs = np.bincount(np.arange(len(task.train)) % settings.num_clients, minlength=settings.num_clients)
     present = np.flatnonzero(left)
-    mixtures = np.zeros((settings.clients, len(left)))
+    mixtures = np.zeros((settings.num_clients, len(left)))
     prior = settings.alpha * len(present) * left[present] / left.sum()
-    mixtures[:, present] = rng.dirichlet(prior, settings.clients)
+    mixtures[:, present] = rng.dirichlet(prior, settings.num_clients)
     counts = np.zeros_like(mixtures, dtype=np.int64)
     while needs.any():  # each pass meets all needs or uses up a class
         sampled = _sample(mixtures, left, needs, rng)
         granted = apportion(sampled * np.minimum(1, left / np.maximum(sampled.sum(0), 1)))
         counts += granted
         left, needs = left - granted.sum(0), needs - granted.sum(1)
-    return partition_by_owner(task, assign_images(task.train.labels, counts, rng), settings.clients, rng)
+    return partition_by_owner(task, assign_images(task.train.labels, counts, rng), settings.num_clients, rng)
 
 
 def _sample(mixtures: np.ndarray, left: np.ndarray, needs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -141,19 +141,19 @@ def _sample(mixtures: np.ndarray, left: np.ndarray, needs: np.ndarray, rng: np.r
 
 def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Partition:
     """McMahan et al. 2017, with shards that differ by at most one image, so that none is left over."""
-    count, labels = settings.clients * settings.shards_per_client, task.train.labels
+    count, labels = settings.num_clients * settings.shards_per_client, task.train.labels
     if count > len(labels):
         raise UserError(
-            f"{settings.clients} clients x {settings.shards_per_client} are {count} "
+            f"{settings.num_clients} clients x {settings.shards_per_client} are {count} "
             f"shards, more than the {len(labels)} training examples; fewer clients or shards would fit",
             "partition.shards_per_client",
         )
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    shard_owner = rng.permutation(np.arange(count) % settings.clients)
+    shard_owner = rng.permutation(np.arange(count) % settings.num_clients)
     owner = np.empty(len(labels), np.int64)
     owner[by_class] = np.repeat(shard_owner, [len(shard) for shard in np.array_split(by_class, count)])
-    return partition_by_owner(task, owner, settings.clients, rng)
+    return partition_by_owner(task, owner, settings.num_clients, rng)
 
 
 def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partition:
@@ -164,9 +164,9 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     if outside:
         raise UserError(f"there is no class {outside[0]}; {task.name} has 0 to {classes - 1}", "partition.groups")
     count = len(settings.groups)
-    extra = rng.integers(count, size=settings.clients - 2 * count)
+    extra = rng.integers(count, size=settings.num_clients - 2 * count)
     groups = np.sort(np.concatenate([np.repeat(np.arange(count), 2), extra]))
-    member = np.zeros((settings.clients, classes))
+    member = np.zeros((settings.num_clients, classes))
     for number, group in enumerate(settings.groups):
         member[np.ix_(groups == number, group)] = 1
     shares = member / np.maximum(member.sum(0), 1)
@@ -176,12 +176,12 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
         owners.append(assign_images(images.labels, apportion(shares * sizes), rng))
     left = [int((owner == NOBODY).sum()) for owner in owners]
     notes = [f"partition.groups: {left[0]} training and {left[1]} test examples of classes in no group are left out"]
-    train, test = (client_rows(owner, settings.clients) for owner in owners)
-    return Partition(client_names(settings.clients), train, test, notes if any(left) else [], groups.tolist())
+    train, test = (client_rows(owner, settings.num_clients) for owner in owners)
+    return Partition(client_names(settings.num_clients), train, test, notes if any(left) else [], groups.tolist())
 
 
 def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Partition:
-    instead = Dirichlet("dirichlet", settings.count, settings.alpha, 0)
+    instead = Dirichlet("dirichlet", settings.embedded_clients, settings.alpha, 0)
     return natural(settings, task, lambda: _dirichlet(instead, task, rng), rng)
 
 

@@ -36,7 +36,7 @@ class UnlabeledImages:
 
 
 def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-    """The training images of ``settings.source``, ``settings.limit`` of them (drawn by ``cut_seed``).
+    """The training images of ``settings.source``, ``settings.max_examples`` of them (drawn by ``cut_seed``).
 
     Labels are hidden before anything is drawn, so none decides what is read. Raises :class:`UserError` naming the key
     below ``transfer`` or the file.
@@ -46,14 +46,14 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
     except UserError as problem:  # readers know the keys of a task
         raise UserError(transfer_keys(str(problem))) from None
     count = len(pixels)
-    if settings.limit is not None and settings.limit > count:
+    if settings.max_examples is not None and settings.max_examples > count:
         raise UserError(
-            f"{settings.limit} images are asked for, but {settings.name} has {count}; at most {count}, "
+            f"{settings.max_examples} images are asked for, but {settings.name} has {count}; at most {count}, "
             "or null for all, is right",
-            "transfer.limit",
+            "transfer.max_examples",
         )
-    if settings.limit is not None:
-        chosen = np.random.default_rng(settings.cut_seed).permutation(count)[: settings.limit]
+    if settings.max_examples is not None:
+        chosen = np.random.default_rng(settings.cut_seed).permutation(count)[: settings.max_examples]
         pixels = pixels[np.sort(chosen)]
     labels = np.full(len(pixels), UNLABELED, dtype=np.int64)
     return UnlabeledImages(settings.name, Images(pixels, labels), files, notes)

@@ -105,7 +105,7 @@ def make_ray(inputs: EngineInputs) -> Engine:
             "ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a GPU", "hardware.engine"
         )
     _check_precision(hardware.precision)
-    places = hardware.workers, hardware.threads
+    places = hardware.num_workers, hardware.threads
     return RayEngine(
         network,
         inputs.data,

@@ -44,7 +44,7 @@ def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
     draws = local_draws(request)
     for phase in recipe.phases:
         for _ in range(phase.epochs):
-            sampled = sample_epoch(len(request.rows), recipe.batch, draws, recipe.drop_last, augment)
+            sampled = sample_epoch(len(request.rows), recipe.batch_size, draws, recipe.drop_last, augment)
             yield Epoch(phase.trains, *sampled)
 
 
@@ -55,7 +55,7 @@ def local_draws(request: LocalTraining) -> torch.Generator:
 
 def steps(recipe: Recipe, count: int) -> int:
     """Optimizer steps of a client with ``count`` examples."""
-    return batch_count(count, recipe.batch, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)
+    return batch_count(count, recipe.batch_size, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)
 
 
 def finite(weights: Tensor) -> list[bool]:

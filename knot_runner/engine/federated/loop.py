@@ -148,7 +148,7 @@ class Loop:
         total, steps = torch.zeros((), dtype=torch.float64, device=self.device), 0
         for phase in recipe.phases:
             for _ in range(phase.epochs):
-                batches = examples.epoch(recipe.batch, draws, recipe.drop_last, recipe.augment)
+                batches = examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment)
                 optimizer = optimizers[phase.trains]
                 for value, _ in train_batches(model, batches, loss, rows, optimizer, **options):
                     total, steps = total + value.double(), steps + 1
@@ -175,7 +175,7 @@ def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[Input
     """Yields the batches of all epochs of the request, whatever its phases train."""
     recipe, draws = request.recipe, local.local_draws(request)
     for _ in range(sum(phase.epochs for phase in recipe.phases)):
-        yield from examples.epoch(recipe.batch, draws, recipe.drop_last, recipe.augment)
+        yield from examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment)
 
 
 def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Module:

@@ -149,7 +149,7 @@ def _number(ray: Any, workers: int, threads: int) -> int:
         raise UserError(
             f"Ray's cluster has {cores} cores, too few for {count or 1} actors with "
             f"hardware.threads={threads}; 0 = as many as it has room for",
-            "hardware.workers",
+            "hardware.num_workers",
         )
     return count
 

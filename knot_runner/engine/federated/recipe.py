@@ -35,7 +35,7 @@ class Recipe:
     ``patience``: of a request with held-out rows (:class:`~knot_runner.engine.federated.cohort.LocalTraining`)."""
 
     phases: tuple[Phase, ...]
-    batch: int
+    batch_size: int
     drop_last: bool
     lr: float
     momentum: float = 0.0

@@ -72,7 +72,7 @@ class Perceptron:
                 pixels = _with_slack(augmented_images(self._images.index_select(0, order), epoch.shifts, epoch.flips))
                 order, labels = torch.arange(len(order)), labels[order]
             total += self._epoch(epoch.trains, order, pixels, labels)
-            steps += -(-len(order) // recipe.batch)
+            steps += -(-len(order) // recipe.batch_size)
         if self._gram is not None:
             self._gram.finish()
         return total / max(steps, 1), steps
@@ -91,7 +91,7 @@ class Perceptron:
     def _epoch(self, trains: str, order: Tensor, pixels: Tensor, labels: Tensor) -> float:
         """Train on the batches of ``order``; returns the sum of their mean losses."""
         arrays = (pixels, *self._gram_arrays(trains), labels)
-        sizes = (len(self._images), len(self._layers), self._request.recipe.batch)
+        sizes = (len(self._images), len(self._layers), self._request.recipe.batch_size)
         client = _CLIENTS[pixels.dtype](*(address(array) for array in arrays), *sizes, *self._options)
         layers = self._layer_array(trains)
         count = ctypes.c_int64(len(order))

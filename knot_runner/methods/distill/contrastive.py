@@ -76,7 +76,7 @@ class ContrastPair(nn.Module):
         # all products, then the drawn ones: less work than to collect the drawn rows; a copy, for the memory moves
         # before the backward pass
         products = (embedded @ memory.clone().T).gather(1, places)
-        raised = (products / self.options.tau_nce).exp()
+        raised = (products / self.options.temperature).exp()
         # without a branch, which would wait for the device in every step
         scale = constant.where(constant != 0, raised.detach().mean() * len(memory))
         constant.copy_(scale)

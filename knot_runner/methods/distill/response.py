@@ -39,15 +39,15 @@ def softened_outputs(
 
     q = softmax(z / tau) of the student; p = softmax(v / tau) of the teacher, of several the mean.
     """
-    log_q = F.log_softmax(student.logits / options.tau, dim=-1)
+    log_q = F.log_softmax(student.logits / options.temperature, dim=-1)
     logits = torch.stack([teacher.logits for teacher in teachers])
     if options.mean == "logits":
-        p = F.softmax(logits.mean(0) / options.tau, dim=-1)
+        p = F.softmax(logits.mean(0) / options.temperature, dim=-1)
     else:
-        p = F.softmax(logits / options.tau, dim=-1).mean(0)
+        p = F.softmax(logits / options.temperature, dim=-1).mean(0)
     terms = F.kl_div(log_q, p, reduction="none") if options.form == "kl" else -p * log_q
     loss = terms.sum(-1)
-    return loss * options.tau**2 if options.tau_squared else loss
+    return loss * options.temperature**2 if options.temperature_squared else loss
 
 
 def decoupled(
@@ -58,16 +58,16 @@ def decoupled(
     TCKD: KL between (label, all others); NCKD: KL between the other classes, as if there were no label.
     """
     labels = batch.labels.clamp_min(0)
-    own = _split(student.logits / options.tau, labels)
+    own = _split(student.logits / options.temperature, labels)
     losses = []
     for teacher in teachers:
         target, rest = (
             F.kl_div(mine, theirs, reduction="none", log_target=True).sum(-1)
-            for mine, theirs in zip(own, _split(teacher.logits / options.tau, labels), strict=True)
+            for mine, theirs in zip(own, _split(teacher.logits / options.temperature, labels), strict=True)
         )
         losses.append(options.alpha * target + options.beta * rest)
     grown = min(batch.epoch / options.warmup, 1.0) if options.warmup else 1.0
-    loss = grown * options.tau**2 * torch.stack(losses).mean(0)
+    loss = grown * options.temperature**2 * torch.stack(losses).mean(0)
     return loss.where(batch.labels >= 0, 0)
 
 
@@ -90,8 +90,8 @@ def transported(
 ) -> Tensor:
     """Cost T_eps of moving softmax(z / tau) to softmax(v / tau) on ``points``, [B], mean over teachers (KNOT eq. 1)."""
     solver = Solver(options.solver, options.epsilon, options.tolerance, options.scaling)
-    p = F.softmax(student.logits / options.tau, dim=-1)[:, None]
-    q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.tau, dim=-1)
+    p = F.softmax(student.logits / options.temperature, dim=-1)[:, None]
+    q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.temperature, dim=-1)
     return transport_loss(p, q, points.to(p.device), solver).mean(1).to(p.dtype)
 
 

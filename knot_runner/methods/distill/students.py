@@ -178,7 +178,9 @@ class Students:
         self, number: int, order: torch.Generator, draws: torch.Generator
     ) -> Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]]:
         self.module.eval()
-        batches = self.train.epoch(self.request.training.batch, order, drop_last=False, augment=self.request.augment)
+        batches = self.train.epoch(
+            self.request.training.batch_size, order, drop_last=False, augment=self.request.augment
+        )
         for _, (positions, inputs) in zip(range(FIRST_BATCHES), batches, strict=False):
             outputs = [reader(inputs) for reader in self.readers]
             taught = self._teachers(outputs, positions, inputs)
@@ -204,7 +206,7 @@ class Students:
     def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
         """One epoch; mean loss over the students. Dropout and batch order are keyed by (seed, stage, party, epoch)."""
         request, total = self.request, torch.zeros((), dtype=torch.float64, device=self.train.labels.device)
-        names, size = (request.stage, request.party, number), request.training.batch
+        names, size = (request.stage, request.party, number), request.training.batch_size
         torch.manual_seed(keyed(request.seed, "dropout", *names))
         draws = generator(request.seed, "terms", *names)
         steps = batch_count(len(self.train), size, False)

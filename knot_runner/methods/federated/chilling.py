@@ -67,7 +67,7 @@ def recipe(hp: FederatedSettings, federation: Federation, round: int, client: in
     temperature, epochs = temperature_and_epochs(hp, federation, round, client)
     return Recipe(
         phases=(Phase(epochs),),
-        batch=training.batch,
+        batch_size=training.batch_size,
         drop_last=training.drop_last,
         lr=training.lr / temperature if _in_rate(hp) else training.lr,
         momentum=training.momentum,
@@ -98,8 +98,8 @@ def objective(hp: FederatedSettings, federation: Federation, round: int, client:
 def temperature_and_epochs(hp: FederatedSettings, federation: Federation, round: int, client: int) -> tuple[float, int]:
     """T and epochs of ``client`` in ``round``: stragglers have their own."""
     if hp.stragglers and client in stragglers(hp, federation):
-        return hp.stragglers.temperature, hp.stragglers.epochs or federation.training.epochs
-    return scheduled(hp.temperature, hp.schedule, round), federation.training.epochs
+        return hp.stragglers.temperature, hp.stragglers.epochs or federation.training.local_epochs
+    return scheduled(hp.temperature, hp.schedule, round), federation.training.local_epochs
 
 
 def _in_rate(hp: FederatedSettings) -> bool:

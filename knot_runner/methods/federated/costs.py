@@ -45,7 +45,7 @@ def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
     the body none of the head's weights; a program may train further epochs of all."""
     recipe, count = request.recipe, len(request.rows)
     if recipe.drop_last:
-        count -= count % recipe.batch
+        count -= count % recipe.batch_size
     each = {
         "all": 3 * flops.forward,
         "head": flops.forward + flops.head,
@@ -100,7 +100,7 @@ def public_logits(hp: FedMdSettings, federation: Federation, work: RoundWork) ->
     if not work.inferences:
         return 0, 0
     rows = len(work.inferences[0].rows)
-    biases = 1 if needs_bias(hp.distill.weighting) else 0
+    biases = 1 if needs_bias(hp.server_distillation.weighting) else 0
     up = _bytes(work.requests, work.classes * (rows + biases))
     down = 0
     for request in work.distillation:

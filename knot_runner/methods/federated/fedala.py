@@ -129,7 +129,7 @@ def _learn_mix(settings: dict[str, Any], work: LocalWork, own: Tensor, sent: Ten
     buffers = request.start.buffers.to(sent.device)
     while len(losses) < settings["max_epochs"] and not _settled(losses, settings["window"], settings["threshold"]):
         total = 0.0
-        for positions, inputs in examples.in_turn(request.recipe.batch):
+        for positions, inputs in examples.in_turn(request.recipe.batch_size):
             flat.load_flat(model, work.layout, _mixed(start, own, sent, mix), buffers)
             value = loss(model(**inputs), cut_rows(rows, chosen[positions], sent.device)).mean()
             gradient = torch.cat([each.reshape(-1) for each in gradients_of(value, last)])

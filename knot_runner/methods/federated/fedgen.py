@@ -223,7 +223,7 @@ def train_generator(
     losses = []
     for step in range(spec.steps):
         draws = generator(seed, "generator", round, step)
-        labels, noise = drawn_labels(counts, spec.batch, draws), drawn_noise(spec, spec.batch, dtype, draws)
+        labels, noise = drawn_labels(counts, spec.batch_size, draws), drawn_noise(spec, spec.batch_size, dtype, draws)
         loss = heads_loss(generated(model, noise, labels, len(counts)), noise, labels, heads, spec.diversity)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -1,8 +1,8 @@
 """FedMD (Li and Wang 2019): clients keep their models and share logits of public examples.
 
 In a round they train on their own examples, then give their logits for the transfer set; each fits the consensus there
-by the same distillation as FedDF's server (``method.distill``). Their architectures may differ (``method.models``).
-State: :mod:`own_models`.
+by the same distillation as FedDF's server (``method.server_distillation``). Their architectures may differ
+(``method.models``). State: :mod:`own_models`.
 """
 
 from __future__ import annotations

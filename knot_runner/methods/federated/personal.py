@@ -29,10 +29,10 @@ def init(hp: FedPerSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` when there is no body, or it gets no epoch."""
     if not federation.layout.mask("body").any():
         raise UserError(f"{hp.algorithm} shares all but the head; at least one hidden layer is right", "model.hidden")
-    epochs = federation.training.epochs
+    epochs = federation.training.local_epochs
     if isinstance(hp, FedRepSettings) and hp.head_epochs >= epochs:
         raise UserError(
-            f"{hp.head_epochs} of training.epochs={epochs} leaves none for the body; at most {epochs - 1} is right",
+            f"{hp.head_epochs} of training.local_epochs={epochs} leaves none for the body. Use at most {epochs - 1}",
             "method.head_epochs",
         )
     return averaging.init(hp, federation)

@@ -32,7 +32,7 @@ def client_inferences(
 ) -> list[Inference] | None:
     """Requests inference of each of the round's clients on the transfer set, then on the random examples, if the
     weighting uses biases; None in rounds that do not distill, and in a last one of heads alone."""
-    spec = hp.distill
+    spec = hp.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:
         return None
     row_sets = [_examples(spec, federation, round).unique()]
@@ -59,7 +59,7 @@ def distillation_request(
     ``tested``: rows of the test examples that it is measured on before and after, in rounds that are measured."""
     from knot_runner.methods.losses import distillation  # with optimal transport, which averaging alone needs not
 
-    spec = hp.distill
+    spec = hp.server_distillation
     rows, places = _examples(spec, federation, round).unique(return_inverse=True)
     on_random = logits[len(trained) :]
     biases = [probability_bias(own) for own in on_random] or None
@@ -143,7 +143,7 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:
         return transfer
-    wanted = spec.steps * spec.batch
+    wanted = spec.steps * spec.batch_size
     draws = generator(federation.seed, "transfer", round)
     passes = [torch.randperm(len(transfer), generator=draws) for _ in range(math.ceil(wanted / len(transfer)))]
     return transfer[torch.cat(passes)[:wanted]]
@@ -185,7 +185,7 @@ def _recipe(hp: FederatedSettings, spec: ServerDistillation) -> Recipe:
     """Returns the training recipe, without augmentation, since the clients' logits are of the original images."""
     return Recipe(
         phases=(Phase(1 if spec.steps else spec.epochs),),
-        batch=spec.batch,
+        batch_size=spec.batch_size,
         drop_last=False,
         lr=spec.lr,
         momentum=spec.momentum,

@@ -1,5 +1,5 @@
-"""The server's distillation by loss terms (``method.distill.terms``), those of ``method=distill``, in the place of a
-loss of KNOT: softened outputs, transport, and what compares inner layers or the examples of a batch.
+"""The server's distillation by loss terms (``method.server_distillation.terms``), those of ``method=distill``, in the
+place of a loss of KNOT: softened outputs, transport, and what compares inner layers or the examples of a batch.
 
 The clients are one teacher, whose outputs are the weighted means of theirs, inner layers included (clients begin a
 round as one model, so that their features can be averaged). Inner layers are read from the models that the clients
@@ -38,7 +38,7 @@ from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
-_KEY = "method.distill.terms"
+_KEY = "method.server_distillation.terms"
 
 
 def check_server_terms(
@@ -49,7 +49,7 @@ def check_server_terms(
     ``private`` training nobody sees those."""
     sends_models = METHODS[hp.algorithm].exchange.answered_by == "server"
     for network in networks:
-        for found in read_terms(hp.distill.terms, network, [network], _KEY):
+        for found in read_terms(hp.server_distillation.terms, network, [network], _KEY):
             where = f"{_KEY}.{found.name}"
             if TERMS[found.name].reads_labels:
                 raise UserError("reads labels, and the transfer set has none; kd would fit", where)
@@ -63,7 +63,9 @@ def check_server_terms(
                     "reads inner layers of every client's model, and only sums are private; kd or sinkhorn would fit",
                     where,
                 )
-            require_batch(found.name, min(hp.distill.batch, examples), "the transfer set's batch", _KEY)
+            require_batch(
+                found.name, min(hp.server_distillation.batch_size, examples), "the transfer set's batch", _KEY
+            )
 
 
 def term_program(
@@ -96,7 +98,7 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     optimizer = work.optimizer(module)
     course = work.course([optimizer])
     draws, steps = generator(request.seed, "terms", *names), 0
-    per_epoch = batch_count(len(work.examples), request.recipe.batch, request.recipe.drop_last)
+    per_epoch = batch_count(len(work.examples), request.recipe.batch_size, request.recipe.drop_last)
     total = torch.zeros((), dtype=torch.float64, device=device)
     work.train_mode(work.model)
     losses.train()

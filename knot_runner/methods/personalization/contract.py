@@ -93,7 +93,7 @@ def personal_recipe(hp: LocalSettings, federation: PersonalFederation, client: i
     return dataclasses.replace(
         whole,
         phases=(Phase(epochs),),
-        batch=hp.batch or whole.batch,
+        batch_size=hp.batch_size or whole.batch_size,
         lr=hp.rate * (whole.lr / training.lr),  # with lr_control the temperature is in the rate
         momentum=0.0,
         weight_decay=0.0,

@@ -31,7 +31,7 @@ def plan(
     hp: FinetuneSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
     """Requests the next part of the training clients' epochs; once they have finished, the next few clients start."""
-    step = round % hp.saves
+    step = round % hp.checkpoints
     return [finetune_request(hp, federation, state, client, step) for client in under_way(hp, federation, round)]
 
 
@@ -57,10 +57,10 @@ def finetune_request(
     origin = federation.start(client)
     start = current(state, client) if step else origin
     recipe = personal_recipe(hp, federation, client, hp.part)
-    found = personal_training(federation, client, step, start, dataclasses.replace(recipe, proximal=2 * hp.wd))
-    if not hp.wd or not step:
+    found = personal_training(federation, client, step, start, dataclasses.replace(recipe, proximal=2 * hp.prox))
+    if not hp.prox or not step:
         return found
-    return dataclasses.replace(found, control=2 * hp.wd * (start.weights - origin.weights))
+    return dataclasses.replace(found, control=2 * hp.prox * (start.weights - origin.weights))
 
 
 def current(state: FederatedState, client: int) -> ClientModel:
@@ -71,13 +71,13 @@ def current(state: FederatedState, client: int) -> ClientModel:
 def under_way(hp: FinetuneSettings, federation: PersonalFederation, round: int) -> list[int]:
     """Returns the clients that train in ``round``; [] when all have finished."""
     size = _at_once(federation)
-    first = round // hp.saves * size
+    first = round // hp.checkpoints * size
     return list(federation.everyone[first : first + size])
 
 
 def finetune_rounds(hp: FinetuneSettings, federation: PersonalFederation) -> int:
     """All of them."""
-    return math.ceil(len(federation.clients) / _at_once(federation)) * hp.saves
+    return math.ceil(len(federation.clients) / _at_once(federation)) * hp.checkpoints
 
 
 def _at_once(federation: PersonalFederation) -> int:
@@ -86,14 +86,14 @@ def _at_once(federation: PersonalFederation) -> int:
 
 def finetune_points(hp: FinetuneSettings) -> list[Point]:
     """theta_0, and the model after each part of the epochs."""
-    return [Point(step, step * hp.part, alpha=float(step > 0)) for step in range(hp.saves + 1)]
+    return [Point(step, step * hp.part, alpha=float(step > 0)) for step in range(hp.checkpoints + 1)]
 
 
 def finetune_models(
     hp: FinetuneSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> Iterator[tuple[int, int, ClientModel]]:
     """See :class:`Personalization`."""
-    step, clients = round % hp.saves, under_way(hp, federation, round)
+    step, clients = round % hp.checkpoints, under_way(hp, federation, round)
     if step == 0:
         yield from ((0, client, federation.start(client)) for client in clients)
     yield from ((step + 1, client, current(state, client)) for client in clients)

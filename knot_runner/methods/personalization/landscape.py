@@ -66,7 +66,7 @@ def plan(
     step = round - finetune.finetune_rounds(hp, federation)
     if step < 0:
         return finetune.plan(hp, state, federation, round)
-    if step >= hp.saves:
+    if step >= hp.checkpoints:
         return []
     return [finetune.finetune_request(hp, federation, state, client, step) for client in drawn(federation, state)]
 
@@ -85,7 +85,7 @@ def fold(
 
 def landscape_rounds(hp: LandscapeSettings, federation: PersonalFederation) -> int:
     """All of them."""
-    return finetune.finetune_rounds(hp, federation) + hp.saves
+    return finetune.finetune_rounds(hp, federation) + hp.checkpoints
 
 
 def landscape_models(hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, round: int):
@@ -109,7 +109,7 @@ def finish(
     arrays, facts = {}, []
     for number, client in enumerate(drawn(federation, state)):
         start = federation.start(client)
-        path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, hp.saves + 1))]
+        path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, hp.checkpoints + 1))]
         plane = Plane.of(path[0], path[-1], path[hp.between[number]])
         places = torch.tensor([plane.place(theta) for theta in path], dtype=torch.float64)
         axes = [_axis(places[:, axis], hp.grid, hp.margin) for axis in (0, 1)]

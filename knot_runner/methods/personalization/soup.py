@@ -30,7 +30,7 @@ def soup_models(
     hp: SoupSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> Iterator[tuple[int, int, ClientModel]]:
     """See :class:`Personalization`."""
-    step = round % hp.saves + 1
+    step = round % hp.checkpoints + 1
     if step not in _steps(hp):
         return
     before = _steps(hp).index(step) * len(hp.alphas)
@@ -41,4 +41,4 @@ def soup_models(
 
 
 def _steps(hp: SoupSettings) -> list[int]:
-    return list(range(1, hp.saves + 1)) if hp.at == "all" else [hp.saves]
+    return list(range(1, hp.checkpoints + 1)) if hp.at == "all" else [hp.checkpoints]

@@ -64,7 +64,7 @@ def gradient_request(
     loss is that of ``model``. Dropout, which our image models do not have, is that of training."""
     recipe = dataclasses.replace(
         personal_recipe(hp, federation, client, epochs=1),
-        batch=len(rows),
+        batch_size=len(rows),
         drop_last=False,
         lr=rate,
         frozen_statistics=True,
@@ -206,7 +206,7 @@ def _rounds(hp: TransferMatrixSettings, federation: PersonalFederation) -> int:
 
 def _points(hp: TransferMatrixSettings) -> list[Point]:
     """The trained models, then those of lambda at its start and after each part of the steps."""
-    every = hp.steps // hp.saves
+    every = hp.steps // hp.checkpoints
     first = {"zero": Point(0, 0, 0.0), "identity": Point(0, hp.epochs, phase="trained")}
     start = first.get(hp.start, Point(0, hp.epochs, phase="combined"))
     later = [Point(step, hp.epochs, phase="combined") for step in range(every, hp.steps + 1, every)]
@@ -223,7 +223,7 @@ def _measured(
         if hp.start == "zero":
             starts = [federation.start(client) for client in federation.everyone]
         yield from ((1, client, model) for client, model in enumerate(starts))
-    done, every = round - int(hp.early_stop), hp.steps // hp.saves
+    done, every = round - int(hp.early_stop), hp.steps // hp.checkpoints
     if done > 0 and done % every == 0:
         models = matrix_models(federation, state, state["kept/lambda"])
         yield from ((1 + done // every, client, model) for client, model in enumerate(models))

@@ -53,7 +53,7 @@ def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
     load_plugins(settings.plugins)
     task = context.services.parties(context)
     if result.data != task.source_digest:
-        raise UserError("was made from other data than are read now; paths.data=DIR names its own", context.folder)
+        raise UserError("was made from other data than are read now; paths.data_dir=DIR names its own", context.folder)
     store = context.store
     federation = make_federation(context, task, store, hp.bias if needs_bias(hp.weighting) else None)
     *_, last = finished_rounds(context, federation, store)

@@ -115,9 +115,9 @@ def make_setup(context: RunContext) -> Setup:
         check_server_terms(context.hp, networks, len(server["transfer"]), private)
     training = settings.training
     if isinstance(settings.partition, Centralized):
-        training = dataclasses.replace(training, participants=1, epochs=1)
+        training = dataclasses.replace(training, clients_per_round=1, local_epochs=1)
         partition.notes.append(
-            "one client has everything, so a round is one epoch (training.participants and .epochs do not apply)"
+            "one client has everything, so a round is one epoch (training.clients_per_round and .epochs do not apply)"
         )
     unseen = ()
     if settings.held_out is not None and settings.held_out.unseen is not None:
@@ -218,17 +218,17 @@ def check_sizes(federation: Federation) -> list[str]:
     training, clients = federation.training, federation.clients
     if federation.participants > len(federation):
         problem = f"{federation.participants} is more than the number of clients"
-        raise UserError(problem, "training.participants", hint=f"Use at most {len(federation)}")
+        raise UserError(problem, "training.clients_per_round", hint=f"Use at most {len(federation)}")
     empty = [client.name for client in clients if not client.size]
     if empty:
         raise UserError(f"{empty[0]} has no training examples ({len(empty)} such clients)", "partition")
-    small = [(client.size, client.name) for client in clients if client.size < training.batch]
+    small = [(client.size, client.name) for client in clients if client.size < training.batch_size]
     if not small:
         return []
     size, name = min(small)
-    problem = f"{training.batch} is larger than the training set of {counted(len(small), 'client')}"
+    problem = f"{training.batch_size} is larger than the training set of {counted(len(small), 'client')}"
     other = "training.drop_last=false" if training.drop_last else "training.small_clients=allow"
     if training.drop_last or training.small_clients == "stop":
         smallest = f"(smallest: {name}, {counted(size, 'example')})"
-        raise UserError(f"{problem} {smallest}", "training.batch", hint=f"Use at most {size}, or set {other}")
-    return [f"training.batch={problem}; these clients train on one smaller batch"]
+        raise UserError(f"{problem} {smallest}", "training.batch_size", hint=f"Use at most {size}, or set {other}")
+    return [f"training.batch_size={problem}; these clients train on one smaller batch"]

@@ -50,8 +50,8 @@ def server_examples(
     """Returns the training examples ``data`` with the server's unlabeled ones appended, and the rows of the latter:
     ``transfer`` [n], the transfer set, and ``random`` [r], random examples for probability biases (none where no
     weighting uses them). Raises :class:`UserError`."""
-    spec = context.hp.distill
-    check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.distill")
+    spec = context.hp.server_distillation
+    check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.server_distillation")
     own, random = _more_examples(context, task, data, held_out)
     parts = [part for part in (data, own, random) if part is not None]
     total = sum(len(part.labels) for part in parts)
@@ -60,7 +60,8 @@ def server_examples(
         transfer = len(data.labels) + torch.arange(len(own.labels))
     if spec.valid and int(spec.valid * len(transfer)) == 0:
         raise UserError(
-            f"{spec.valid:g} of {len(transfer)} transfer examples is none; 0, or more, is right", "method.distill.valid"
+            f"{spec.valid:g} of {len(transfer)} transfer examples is none; 0, or more, is right",
+            "method.server_distillation.valid",
         )
     shown = torch.arange(total - (len(random.labels) if random is not None else 0), total)
     return _joined(parts, transfer), {"transfer": transfer, "random": shown}
@@ -71,7 +72,7 @@ def _more_examples(
 ) -> tuple[ClientData | None, ClientData | None]:
     """Returns the task's own transfer set (of texts, or the data set that ``transfer`` names), if any, and random
     examples, if the weighting uses biases; both unlabeled."""
-    spec = context.hp.distill
+    spec = context.hp.server_distillation
     biased = needs_bias(spec.weighting)
     if isinstance(task, TextPool):
         return server_texts(context, task, biased)
@@ -134,7 +135,7 @@ def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[Tex
     transfer = None
     if own is not None:
         transfer = encoded_pool(own.splits["train"].unlabeled(), tokenizer, settings, context.store)
-    random = random_pool(tokenizer, settings, context.hp.distill.bias, context.store) if biased else None
+    random = random_pool(tokenizer, settings, context.hp.server_distillation.bias, context.store) if biased else None
     return transfer, random
 
 

@@ -32,7 +32,7 @@ from knot_runner.util.errors import UserError
 #: What has an ``encoder`` of images and ``features`` of texts.
 Described = OtddSettings | CoresetSettings | CoresetKnnSettings
 #: Parties of texts that no partition deals out: the data sets that are there.
-DATA_SETS = Natural("natural", by="user", least=1, clients=None, alpha=1.0, count=1)
+DATA_SETS = Natural("natural", by="user", least=1, num_clients=None, alpha=1.0, embedded_clients=1)
 
 
 def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
@@ -180,7 +180,7 @@ def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixel
     for epoch in range(spec.epochs):
         order = torch.randperm(len(pixels), generator=generator(context.settings.seed, ENCODER_STAGE, "order", epoch))
         total = 0.0
-        for rows in order.split(spec.batch):
+        for rows in order.split(spec.batch_size):
             batch = pixels[rows]
             loss = F.mse_loss(model(batch), batch)
             optimizer.zero_grad()

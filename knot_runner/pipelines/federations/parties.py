@@ -1,5 +1,5 @@
 """The federation of a task whose examples are in the store: its data sets are the parties, by their roles, of whose
-training examples a stage uses ``training.STAGE.limit`` at most."""
+training examples a stage uses ``training.STAGE.max_examples`` at most."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stages_of(settings: Settings) -> dict[Role, StageSettings]:
 
 def used_count(dataset: Dataset, split: str, settings: Settings) -> int:
     """Returns the number of used examples of a split; of ``train`` at most the stage's ``limit``."""
-    limit = stages_of(settings)[dataset.role].limit if split == "train" else None
+    limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
     count = len(dataset.splits[split])
     return count if limit is None else min(count, limit)
 

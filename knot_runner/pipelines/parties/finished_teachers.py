@@ -42,12 +42,12 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
             raise UserError(f"{folder}: is no more the finished run that was asked for", key)
         settings = build_run({**recorded_config(folder), "plugins": context.settings.plugins})
         _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
-        if changes := data_changes(result, context.settings.paths.data):
+        if changes := data_changes(result, context.settings.paths.data_dir):
             change = changes[0].removeprefix(DATA_CHANGE)
-            raise UserError(f"run {teacher.run} was made from other data than those in paths.data: {change}", key)
+            raise UserError(f"run {teacher.run} was made from other data than those in paths.data_dir: {change}", key)
         if context.settings.on_images:
             continue
-        paths = dataclasses.replace(settings.paths, data=context.settings.paths.data)
+        paths = dataclasses.replace(settings.paths, data_dir=context.settings.paths.data_dir)
         own = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), hp=settings.method)
         theirs = load_tokenizer(settings.model, own.services.parties(own), own.data_root)
         if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():

@@ -89,7 +89,7 @@ def finished_rounds(context: RunContext, federation: Federation, store: Store) -
             found = store.find(*key_of(request))
             if found is None:
                 raise UserError(
-                    f"the run's {request_title(request)} is gone; another paths.out=DIR makes the run, and it, anew",
+                    f"the run's {request_title(request)} is gone. Rerun with another paths.output_dir=DIR",
                     f"{store.folder(*key_of(request))}",
                 )
             artifacts.append(found)

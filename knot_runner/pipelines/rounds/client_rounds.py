@@ -116,7 +116,7 @@ def check_outcomes(
     for result in trained:
         if not (math.isfinite(result.loss) and result.finite):
             name = "the server" if result.client == SERVER else federation.clients[result.client].name
-            first = "a smaller method.distill.lr" if result.client == SERVER else remedy
+            first = "a smaller method.server_distillation.lr" if result.client == SERVER else remedy
             number = round + 1
             raise DivergedError(
                 f"diverged in round {number} at {name}: its weights are not finite; {first} would be the first to try",

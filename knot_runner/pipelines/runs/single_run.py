@@ -28,7 +28,7 @@ def complete_run(context: RunContext) -> RunResult:
     finished = read_result(context.folder)
     if finished is not None:  # a read-only disk allows no lock and needs none
         return finished
-    with locked(lock_of(context.settings.paths.out, context.run_id)):
+    with locked(lock_of(context.settings.paths.output_dir, context.run_id)):
         return run_locked(context)
 
 
@@ -43,7 +43,7 @@ def run_locked(context: RunContext) -> RunResult:
     if problem := result_problem(context.folder):
         context.note(f"{problem.partition(';')[0]}; this run is made again")
     load_plugins(context.settings.plugins)
-    with disk_errors(Path(context.settings.paths.out)):
+    with disk_errors(Path(context.settings.paths.output_dir)):
         remove_temporaries(context.folder)
         result = _carry_out(context)
         if not result.code:  # of a plug-in that does not use RunContext.describe()
@@ -56,13 +56,13 @@ def run_locked(context: RunContext) -> RunResult:
 
 def finished_result(context: RunContext) -> RunResult | None:
     """Returns the run's result, if it is finished. Raises :class:`UserError` where another command made it from other
-    data than those in ``paths.data`` (``launch.py`` reports runs that existed before), unless stale runs are to be
+    data than those in ``paths.data_dir`` (``launch.py`` reports runs that existed before), unless stale runs are to be
     shown.
     """
     result = read_result(context.folder)
     changes = []
     if result and not context.keep:
-        changes = provenance.CurrentData(context.settings.paths.data).changes(context.folder, result)
+        changes = provenance.CurrentData(context.settings.paths.data_dir).changes(context.folder, result)
     if changes:
         raise UserError(provenance.refusal([(context.run_id, context.folder, changes)], 1))
     return result

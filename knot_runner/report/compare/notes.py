@@ -69,7 +69,9 @@ def _other_data(runs: RunSet) -> list[str]:
     data = runs.settings.reindex(columns=["data"])["data"].groupby(row_numbers(task, list(task)))
     if (data.nunique(dropna=False) <= 1).all():
         return []
-    return ["Runs of one task were made from different data (paths.data=DIR leaves out what was not made from DIR)."]
+    return [
+        "Runs of one task were made from different data (paths.data_dir=DIR leaves out what was not made from DIR)."
+    ]
 
 
 def _machines(records: Iterable[Run]) -> list[str]:

@@ -106,7 +106,7 @@ def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
     (Fig. 5, 12). Bands are 95% t intervals over seeds; the numbers are in a CSV beside the PNG."""
     series: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for run, other in zip(
-        runs, others([run.job for run in runs], ("partition.clients", "method.algorithm")), strict=True
+        runs, others([run.job for run in runs], ("partition.num_clients", "method.algorithm")), strict=True
     ):
         accuracy = run.metric(ACCURACY, "ALL")
         if accuracy is None or lookup(run.result, "clients") is None:

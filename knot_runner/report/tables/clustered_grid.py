@@ -29,7 +29,7 @@ ACCURACY_WEIGHTINGS = {
 PRINTED, BY_IMAGES = "clusters", "weighted"
 GRAPH, SUPPORT = "method.clustering.graph", "method.clustering.otdd.fedwad.support"
 #: Settings that rows and columns already describe.
-GRID_KEYS = ("task.name", "method.algorithm", "partition", "partition.kind", "partition.clients", GRAPH, SUPPORT)
+GRID_KEYS = ("task.name", "method.algorithm", "partition", "partition.kind", "partition.num_clients", GRAPH, SUPPORT)
 VANILLA = "vanilla"
 
 
@@ -157,12 +157,12 @@ def in_words(structure: str) -> str:
 
 
 def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> GridRow:
-    clients = lookup(job.config, "partition.clients")
+    clients = lookup(job.config, "partition.num_clients")
     if "clustering" not in job.config.get("method", {}):
         raise UserError(f"{job.task} {job.method}: is not federated, so it has no row in a table of clustered runs")
     if not isinstance(clients, int):
         kind = lookup(job.config, "partition.kind")
-        raise UserError("has no partition.clients to name a row; pairs and shards have", f"partition={kind}")
+        raise UserError("has no partition.num_clients to name a row; pairs and shards have", f"partition={kind}")
     return GridRow(case_of(job, cases), algorithms.get(job.method, job.method), clients, other)
 
 

@@ -115,8 +115,7 @@ def distance_matrix(
     if len(features) > 1:
         raise UserError(f"sets of {sorted(features)} features; the same number in all is right", "samples")
     known = dict(done or {})
-    support = 1 if options.fedwad is None else options.fedwad.support
-    tiles = cut_tiles(len(sets), support, *np.max([samples.points.shape[::-1] for samples in sets], 0))
+    tiles = cut_tiles(len(sets), options.fedwad.support, *np.max([samples.points.shape[::-1] for samples in sets], 0))
     left = [pairs for pairs in tiles if any(pair not in known for pair in _listed(pairs))]
     for pairs, values in _computed(sets, options, seed, workers, left):
         fresh = {pair: value for pair, value in zip(pairs, values, strict=True) if pair not in known}

@@ -22,7 +22,7 @@ LAUNCHERS = {
 
 def small(out, *arguments):
     """``arguments`` as those of a tiny grid, whose results go below ``out``."""
-    return ["-m", *replaced(TINY_IMAGES, f"paths.out={out}", *arguments)]
+    return ["-m", *replaced(TINY_IMAGES, f"paths.output_dir={out}", *arguments)]
 
 
 def command(out, *arguments):

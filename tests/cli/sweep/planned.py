@@ -8,7 +8,7 @@ from tests.tiny import TINY_IMAGES
 
 
 def composed(out, *overrides, base=TINY_IMAGES):
-    return compose_all([*base, f"paths.out={out}", *overrides])[0]
+    return compose_all([*base, f"paths.output_dir={out}", *overrides])[0]
 
 
 def planned(out, jobs, fail_fast=False):

@@ -69,10 +69,10 @@ def test_sweep_summary_groups_causes_and_returns_exit_code(tmp_path):
     finish(all_jobs[0])
     for job in all_jobs[1:3]:
         job.folder.mkdir()
-        write_failure(job.folder, "user", "training.batch: 99 is more than the 12 images")
+        write_failure(job.folder, "user", "training.batch_size: 99 is more than the 12 images")
     outcomes = [{"run_id": str(i), "state": "done", "resumed": i == 0} for i in range(3)]
     lines, code = sweep_summary(all_jobs[:3], 5, outcomes)
-    cause = "  femnist fedavg seed 1 and 1 more: training.batch: 99 is more than the 12 images"
+    cause = "  femnist fedavg seed 1 and 1 more: training.batch_size: 99 is more than the 12 images"
     assert lines == ["6 done, 2 failed (5 were there, 1 went on from a commit)", cause] and code == 2
     assert "could not be made" in sweep_summary(all_jobs, 0, outcomes)[0][-1]
     all_jobs[3].folder.mkdir()

@@ -11,7 +11,7 @@ from tests.golden.messages import refuses
 
 
 def settings(out, devices):
-    jobs, _ = compose_all(["task=femnist", f"hardware.devices=[{devices}]", f"paths.out={out}"])
+    jobs, _ = compose_all(["task=femnist", f"hardware.devices=[{devices}]", f"paths.output_dir={out}"])
     return jobs[0].settings
 
 

@@ -101,8 +101,8 @@ def _alive(out):
 
 
 def test_sweep_labels_outcomes_by_differing_overrides(tmp_path):
-    code, said = sweep(tmp_path, "seed=0", "training.lr=1e30,0.01", "training.batch=8,99999")
+    code, said = sweep(tmp_path, "seed=0", "training.lr=1e30,0.01", "training.batch_size=8,99999")
     assert code == 1 and "1 done, 2 failed, 1 diverged" in said, said
-    assert "femnist fedavg seed 0 training.lr=0.01 training.batch=8: done" in said
-    assert "femnist fedavg seed 0 training.lr=1e+30 training.batch=8: diverged in round 1" in said
-    assert said.count("training.batch: 99999 is larger than") == 2  # as it happened, and in the summary
+    assert "femnist fedavg seed 0 training.lr=0.01 training.batch_size=8: done" in said
+    assert "femnist fedavg seed 0 training.lr=1e+30 training.batch_size=8: diverged in round 1" in said
+    assert said.count("training.batch_size: 99999 is larger than") == 2  # as it happened, and in the summary

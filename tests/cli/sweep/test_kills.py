@@ -14,7 +14,7 @@ import pytest
 from tests.cli.sweep.grids import LAUNCHERS, begun, command, faulty, results, small, sweep
 from tests.forked import Forked
 
-GRID = ["seed=0,1,2", "training.rounds=40", "training.epochs=4"]
+GRID = ["seed=0,1,2", "training.rounds=40", "training.local_epochs=4"]
 
 
 def _endure():

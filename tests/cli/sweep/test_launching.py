@@ -66,7 +66,9 @@ def test_processes_of_local_launchers_end_with_the_command(tmp_path, monkeypatch
     monkeypatch.setenv("PYTHONWARNINGS", "")
     made = {}
     for name in ("joblib", "submitit_local", "submitit_slurm"):
-        jobs, (command,) = compose_all([*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1", f"hydra/launcher={name}"])
+        jobs, (command,) = compose_all(
+            [*TINY_IMAGES, f"paths.output_dir={tmp_path}", "seed=0,1", f"hydra/launcher={name}"]
+        )
         made[name] = launchers._launcher(planned(tmp_path, jobs), command.hydra)
     assert (made["joblib"].joblib["initializer"], made["joblib"].joblib["initargs"]) == (begin_child, (os.getpid(),))
     assert made["submitit_local"].task_function.keywords["parent"] == os.getpid()

@@ -62,7 +62,7 @@ def test_run_on_ray_fails_job_on_unreadable_plan(tmp_path, monkeypatch):
 
 
 def test_run_on_worker_runs_in_command_folder(tmp_path, monkeypatch):
-    """Relative paths, of ``paths.out`` and of plug-ins, are of that."""
+    """Relative paths, of ``paths.output_dir`` and of plug-ins, are of that."""
     (job,) = composed(tmp_path)
     plan = planned(tmp_path, [job])
     seen = []

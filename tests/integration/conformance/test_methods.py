@@ -15,7 +15,7 @@ from tests.accounted import accounted
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, replaced
 
-PERSONAL = [f"method.personalization.{one}" for one in ("epochs=2", "saves=2", "lr=0.05")]
+PERSONAL = [f"method.personalization.{one}" for one in ("epochs=2", "checkpoints=2", "lr=0.05")]
 KIND = "+base/personalization@method.personalization"
 #: What goes on top -> the words that put it there.
 ON_TOP = {
@@ -23,24 +23,38 @@ ON_TOP = {
     "clustered": ["+base/clustering@method.clustering=otdd", "method.aggregation=uniform"],
     "on a fleet": ["fleet=phones_partial"],
     "asynchronous": ["fleet=phones_async", "fleet.buffer=2"],
-    "private": ["method.aggregation=uniform", "privacy=user_level", "training.participants=2"],
+    "private": ["method.aggregation=uniform", "privacy=user_level", "training.clients_per_round=2"],
     "fine-tuned": [f"{KIND}=finetune", *PERSONAL],
     "soup": [f"{KIND}=soup", *PERSONAL, "method.personalization.at=all"],
-    "distilled": ["+base@method=feddf", "+base/loss@method.distill.loss=entropy", "method.distill.batch=16"],
+    "distilled": [
+        "+base@method=feddf",
+        "+base/loss@method.server_distillation.loss=entropy",
+        "method.server_distillation.batch_size=16",
+    ],
 }
 #: (what goes on top, algorithm) -> why it does not.
 NEVER = {
     ("private", "local"): "privacy: clients of algorithm=local send nothing that noise could cover",
-    ("distilled", "feddistill"): "method.distill: not a setting of",
-    ("distilled", "local"): "method.distill: not a setting of",
+    ("distilled", "feddistill"): "method.server_distillation: not a setting of",
+    ("distilled", "local"): "method.server_distillation: not a setting of",
 }
 #: Further runs that are resumed.
 RESUMED = {
     "cossim": [f"{KIND}=cossim", "method.personalization.rounds=2", "method.personalization.lr=0.05"],
     "transfer_matrix": [f"{KIND}=transfer_matrix", *PERSONAL, "method.personalization.steps=4"],
     "landscape": [f"{KIND}=landscape", "method.personalization.lr=0.05", "method.personalization.grid=3"],
-    "feddf of another data set": ["method=feddf", "method.distill.weighting=E", "transfer=usps", "transfer.limit=60"],
-    "fedmd of another data set": ["method=fedmd", "method.distill.weighting=E", "transfer=usps", "transfer.limit=60"],
+    "feddf of another data set": [
+        "method=feddf",
+        "method.server_distillation.weighting=E",
+        "transfer=usps",
+        "transfer.max_examples=60",
+    ],
+    "fedmd of another data set": [
+        "method=fedmd",
+        "method.server_distillation.weighting=E",
+        "transfer=usps",
+        "transfer.max_examples=60",
+    ],
 }
 #: Small networks, which engines compute in ways of their own.
 NETWORKS = {
@@ -56,12 +70,12 @@ def words_of(top, algorithm):
     """``algorithm`` with ``top``."""
     words = [f"method={algorithm}", *(ON_TOP[top] if (top, algorithm) != ("distilled", "fedmd") else [])]
     if algorithm == "fedrep":
-        words.append("training.epochs=5")  # four are of the head
+        words.append("training.local_epochs=5")  # four are of the head
     if top == "distilled" or algorithm == "fedmd":
         words.append("partition.transfer=0.2")
     if algorithm == "fedmd":
         # a client alone is its own teacher: Adam would make large what rounding leaves of that
-        words += ["method.distill.batch=16", "method.distill.optimizer=sgd"]
+        words += ["method.server_distillation.batch_size=16", "method.server_distillation.optimizer=sgd"]
     return words
 
 
@@ -104,7 +118,7 @@ def test_engines_and_resumption_agree_for_every_combination(top, algorithm, tmp_
 @pytest.mark.parametrize("network", NETWORKS)
 def test_engines_agree_on_every_network(network, tmp_path, monkeypatch):
     monkeypatch.setattr(checks, "SMALL_RUN", [word for word in checks.SMALL_RUN if "model." not in word])
-    words = [f"model={network}", *NETWORKS[network], "training.rounds=1", "training.epochs=1"]
+    words = [f"model={network}", *NETWORKS[network], "training.rounds=1", "training.local_epochs=1"]
     checks.check_engines_agree(words, tmp_path)
 
 

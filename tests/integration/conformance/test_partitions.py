@@ -19,19 +19,19 @@ from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 #: kind -> its settings, and what is promised beside the default
 PARTITIONS_CHECKED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "natural": (
-        {"by": "user", "least": 1, "clients": None, "alpha": 0.5, "count": 4},
+        {"by": "user", "least": 1, "num_clients": None, "alpha": 0.5, "embedded_clients": 4},
         {"owners": (0, 1), "seeded": False, "labels": False},
     ),
-    "iid": ({"clients": 7}, {"labels": False}),
-    "dirichlet": ({"clients": 4, "alpha": 0.5, "floor": 1}, {}),
-    "dirichlet_clients": ({"clients": 4, "alpha": 0.5}, {}),
-    "shards": ({"clients": 5, "shards_per_client": 2}, {}),
-    "pairs": ({"clients": 4, "groups": [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]}, {}),
+    "iid": ({"num_clients": 7}, {"labels": False}),
+    "dirichlet": ({"num_clients": 4, "alpha": 0.5, "floor": 1}, {}),
+    "dirichlet_clients": ({"num_clients": 4, "alpha": 0.5}, {}),
+    "shards": ({"num_clients": 5, "shards_per_client": 2}, {}),
+    "pairs": ({"num_clients": 4, "groups": [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]}, {}),
     "manual": (
-        {"clients": 20, "classes_per_client": 3, "mu": 1.0, "sigma": 0.5, "offset": 2}, {"owners": range(1000)},
+        {"num_clients": 20, "classes_per_client": 3, "mu": 1.0, "sigma": 0.5, "offset": 2}, {"owners": range(1000)},
     ),
     "centralized": ({}, {"seeded": False, "labels": False}),
-    "blocks": ({"clients": 5, "extra": 2.0}, {"seeded": False, "labels": False}),
+    "blocks": ({"num_clients": 5, "extra": 2.0}, {"seeded": False, "labels": False}),
 }  # fmt: skip
 
 
@@ -49,11 +49,11 @@ def test_partition_checks_cover_every_partition() -> None:
 @dataclass
 class Halves:
     kind: str = "halves"
-    clients: int = 2
+    num_clients: int = 2
 
 
 def halves(settings: Halves, task: Any, rng: np.random.Generator) -> Partition:
-    return partition_by_owner(task, rng.permutation(len(task.train)) % settings.clients, settings.clients, rng)
+    return partition_by_owner(task, rng.permutation(len(task.train)) % settings.num_clients, settings.num_clients, rng)
 
 
 def changed(change: Callable[[Partition], Any]) -> Callable[..., Partition]:
@@ -72,7 +72,7 @@ BROKEN: list[tuple[Callable[..., Partition], dict[str, Any], str]] = [
     (changed(lambda made: made.names.__setitem__(0, made.names[-1])), {}, "differ in length"),
     (lambda settings, task, _: halves(settings, task, np.random.default_rng()), {}, "the same seed"),
     (lambda settings, task, _: halves(settings, task, np.random.default_rng(0)), {}, "another seed"),
-    (lambda settings, task, rng: halves(Halves(), task, rng), {"labels": False}, "partition.clients=1"),
+    (lambda settings, task, rng: halves(Halves(), task, rng), {"labels": False}, "partition.num_clients=1"),
 ]
 
 

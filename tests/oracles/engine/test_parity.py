@@ -111,8 +111,8 @@ def by_formulas(request, data):
     w, v, losses = start.copy(), np.zeros_like(start), []
     for epoch in local.epochs(request, recipe.augment):
         order = epoch.order.numpy()
-        for at in range(0, len(order), recipe.batch):
-            part = order[at : at + recipe.batch]
+        for at in range(0, len(order), recipe.batch_size):
+            part = order[at : at + recipe.batch_size]
             p = softmax(x[part] @ w.T / t[part, None])
             losses.append(np.mean(-s[part] * np.log((p * truth[part]).sum(1))))
             slope = s[part, None] * (p - truth[part]) / t[part, None] / len(part)

@@ -42,10 +42,10 @@ def test_true_labels(smoothing):
     assert_same(ours, total / 4, student)
 
 
-@pytest.mark.parametrize(("form", "mean", "tau_squared"), [
+@pytest.mark.parametrize(("form", "mean", "temperature_squared"), [
     ("kl", "probabilities", True), ("kl", "logits", True), ("cross_entropy", "probabilities", False),
 ])  # fmt: skip
-def test_softened_outputs(form, mean, tau_squared, tau=3.0):
+def test_softened_outputs(form, mean, temperature_squared, tau=3.0):
     student, teachers = random_outputs(1, trained=True), [random_outputs(2), random_outputs(3)]
     rows = []
     for b in range(B):
@@ -55,8 +55,8 @@ def test_softened_outputs(form, mean, tau_squared, tau=3.0):
             p = [sum(values) / 2 for values in zip(*(softmax(t.logits[b], tau) for t in teachers), strict=True)]
         q = softmax(student.logits[b], tau)
         row = sum(p[c] * (torch.log(p[c]) * (form == "kl") - torch.log(q[c])) for c in range(C))
-        rows.append(row * (9 if tau_squared else 1))
-    term = made("kd", student, teachers, form=form, mean=mean, tau_squared=tau_squared, tau=tau)
+        rows.append(row * (9 if temperature_squared else 1))
+    term = made("kd", student, teachers, form=form, mean=mean, temperature_squared=temperature_squared, temperature=tau)
     assert_same(term(student, teachers, a_batch()), torch.stack(rows), student)
 
 
@@ -74,7 +74,7 @@ def test_decoupled(warmup, epoch, share, tau=2.0, alpha=0.7, beta=3.0):
                 p_rest, q_rest = p[c] / (1 - p[label]), q[c] / (1 - q[label])
                 row = row + beta * p_rest * torch.log(p_rest / q_rest)
         rows.append(share * tau**2 * row / 2)
-    term = made("dkd", student, teachers, tau=tau, alpha=alpha, beta=beta, warmup=warmup)
+    term = made("dkd", student, teachers, temperature=tau, alpha=alpha, beta=beta, warmup=warmup)
     assert_same(term(student, teachers, a_batch(epoch=epoch)), torch.stack(rows), student)
 
 
@@ -95,7 +95,7 @@ def test_transported(epsilon=0.5, tau=1.5):
         value[b] += ((plan * cost).sum() + epsilon * (plan * torch.log(plan / torch.outer(p, q))).sum()) / 2
         potential = epsilon * torch.log(u)
         gradient[b] += p * (potential - p @ potential) / tau / 2  # through the softmax
-    term = made("sinkhorn", student, teachers, points=points, epsilon=epsilon, tau=tau, tolerance=1e-12)
+    term = made("sinkhorn", student, teachers, points=points, epsilon=epsilon, temperature=tau, tolerance=1e-12)
     ours = term(student, teachers, a_batch())
     torch.testing.assert_close(ours, value, rtol=0, atol=1e-10)
     torch.testing.assert_close(gradients(ours, student)[0], gradient, rtol=0, atol=1e-10)
@@ -263,7 +263,7 @@ def test_contrast(n=20, tau=0.5):
     """Two steps of student and teacher embeddings against memories, negatives as drawn, memories moved in between."""
     student, teacher = random_outputs(1, trained=True, a=(3, 2)), random_outputs(2, a=(4,))
     torch.manual_seed(0)
-    term = made("crd", student, [teacher], tau_nce=tau, negatives=6, dim=3, momentum=0.3)
+    term = made("crd", student, [teacher], temperature=tau, negatives=6, dim=3, momentum=0.3)
     own = term.contrasts[0]
     memories = [own.teacher_memory.clone(), own.student_memory.clone()]
     constants = [None, None]

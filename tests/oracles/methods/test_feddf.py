@@ -27,7 +27,7 @@ class OneRound:
         self.world = make_world([]).with_training(**training)
         federation = with_server(self.world.federation, torch.arange(0, 40), transfer, RANDOM)
         self.federation = federation if members is None else federation.cluster(members)
-        self.hp, self.round = settings(algorithm, distill=spec), round
+        self.hp, self.round = settings(algorithm, server_distillation=spec), round
         (one,) = rounds_of(World(self.federation, self.world.engine), self.hp, first=round)
         self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.said
 
@@ -44,13 +44,13 @@ class OneRound:
 
 def by_hand(one, loss, rows=TRANSFER):
     """The averaged model trained on ``loss(logits, positions)`` for the epochs of ``one`` in float64: [P]."""
-    spec = one.hp.distill
+    spec = one.hp.server_distillation
     weights = one.averaged["weights"].clone().requires_grad_()
     kinds = {"adamw": torch.optim.AdamW, "sgd": functools.partial(torch.optim.SGD, momentum=spec.momentum)}
     optimizer = kinds[spec.optimizer]([weights], lr=spec.lr, weight_decay=spec.weight_decay)
     draws = generator(3, "local", one.round, -1)
     for _ in range(spec.epochs):
-        for positions in torch.randperm(len(rows), generator=draws).split(spec.batch):
+        for positions in torch.randperm(len(rows), generator=draws).split(spec.batch_size):
             optimizer.zero_grad()
             loss(one.logits(weights, rows[positions]), positions).mean().backward()
             optimizer.step()
@@ -67,7 +67,7 @@ def kl(q, logits):
 def test_feddf_of_one_client_equals_plain_distillation(own, ensemble):
     rows = make_world([]).federation.clients[2].train
     spec = distill(ensemble=ensemble, student_temperature=2.0, teacher_temperature=0.5, **own)
-    one = OneRound(spec, members=[2], transfer=rows, participants=1)
+    one = OneRound(spec, members=[2], transfer=rows, clients_per_round=1)
     q = torch.softmax(one.clients(rows)[:, 0] / 0.5, -1)
     wanted = by_hand(one, lambda logits, at: kl(q[at], logits / 2.0), rows)
     close(one.state["weights"], wanted)
@@ -195,7 +195,7 @@ def test_rounds_that_distill(after, every, wanted):
 
 
 def test_drawn_examples_chains_permutations_of_transfer_set():
-    spec = distill(steps=10, batch=5)
+    spec = distill(steps=10, batch_size=5)
     one = OneRound(spec)
     assert one.row["distill_steps"] == 10
     drawn = drawn_examples(spec, one.federation, 0)
@@ -203,9 +203,9 @@ def test_drawn_examples_chains_permutations_of_transfer_set():
     assert len(drawn[32:].unique()) == 18 and drawn[:18].tolist() != drawn[32:].tolist()
     assert torch.equal(drawn, drawn_examples(spec, one.federation, 0))
     assert not torch.equal(drawn, drawn_examples(spec, one.federation, 1))
-    few = OneRound(distill(steps=2, batch=5, optimizer="sgd"))  # clients are asked about these alone
-    rows = drawn_examples(few.hp.distill, few.federation, 0).sort().values
-    few.hp = dataclasses.replace(few.hp, distill=dataclasses.replace(few.hp.distill, epochs=1))
+    few = OneRound(distill(steps=2, batch_size=5, optimizer="sgd"))  # clients are asked about these alone
+    rows = drawn_examples(few.hp.server_distillation, few.federation, 0).sort().values
+    few.hp = dataclasses.replace(few.hp, server_distillation=dataclasses.replace(few.hp.server_distillation, epochs=1))
     assert len(rows) == 10 and few.row["distill_steps"] == 2
 
 

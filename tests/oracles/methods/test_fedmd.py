@@ -30,7 +30,7 @@ HIDDEN = 5
 
 def two_architectures():
     """A linear model, and one of a hidden layer: (the federation that has them in turn, its engine, its examples)."""
-    world = make_world([]).with_training(participants=4)
+    world = make_world([]).with_training(clients_per_round=4)
     network = Network(MlpSettings("mlp", "deep", [HIDDEN], "logits"), SHAPE, CLASSES)
     weights, buffers = flat.initial(network, 1)
     other = Architecture(network, flat.layout_of(network), ClientModel(weights.double(), buffers.double()))
@@ -58,7 +58,7 @@ def logits_by_hand(weights, client, inputs):
 def test_fedmd_clients_fit_mean_logits_across_architectures():
     federation, engine, data = two_architectures()
     spec = distill(ensemble="logits", optimizer="sgd", lr=0.5)
-    states, seen, method, hp = played("fedmd", 2, federation, engine, distill=spec)
+    states, seen, method, hp = played("fedmd", 2, federation, engine, server_distillation=spec)
     public = data.pixels[TRANSFER].flatten(1)
     requests, trained = seen[1]
     assert {request.client % 2 for request in requests} == {0, 1}
@@ -123,7 +123,7 @@ def test_alone_is_one_long_training_in_pieces():
 THREE = (
     "method.models=[cnn_4,{kind:mlp,name:wide,hidden:[16],output:logits},{kind:mlp,name:flat,hidden:[],output:logits}]"
 )
-FEDMD = replaced(TINY_IMAGES, "method=fedmd", THREE, "method.distill.batch=16", "training.lr=0.1")
+FEDMD = replaced(TINY_IMAGES, "method=fedmd", THREE, "method.server_distillation.batch_size=16", "training.lr=0.1")
 
 
 @pytest.mark.thorough
@@ -173,5 +173,5 @@ def test_models_setting_refuses_single_model_plugin_method(tmp_path, capsys):
         "METHODS['own_average'] = METHODS['fedavg']\n"
     )
     words = ["method=fedavg", "method.algorithm=own_average", "+method.models=[cnn_4,cnn_8]", f"plugins=['{plugin}']"]
-    assert main([*TINY_IMAGES, *words, f"paths.out={tmp_path / 'out'}"]) == 2
+    assert main([*TINY_IMAGES, *words, f"paths.output_dir={tmp_path / 'out'}"]) == 2
     assert "method.models: not a setting of method.algorithm=own_average, but of" in capsys.readouterr().err

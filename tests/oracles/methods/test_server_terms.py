@@ -17,7 +17,7 @@ from tests.unit.methods.federated.worlds import World, make_world, rounds_of, se
 HIDDEN, CLASSES = 5, 3
 NETWORK = Network(MlpSettings("mlp", "t", [HIDDEN], "logits"), (1, 2, 2), CLASSES)
 SGD = {"optimizer": "sgd", "lr": 0.2}
-KD = {"kd": {"weight": 0.7, "tau": 2.0}}
+KD = {"kd": {"weight": 0.7, "temperature": 2.0}}
 #: Of features, by the distances between examples alone.
 RKD = {"rkd": {"weight": 1.5, "distance": 1.0, "angle": 0.0}}
 
@@ -28,7 +28,7 @@ class Distilled:
     def __init__(self, **spec) -> None:
         self.world = make_world([HIDDEN])
         self.federation = with_server(self.world.federation, torch.arange(0, 40), TRANSFER, RANDOM)
-        self.hp = settings("fedavg", distill=distill(**{"ensemble": "logits", **SGD, **spec}))
+        self.hp = settings("fedavg", server_distillation=distill(**{"ensemble": "logits", **SGD, **spec}))
         (one,) = rounds_of(World(self.federation, self.world.engine), self.hp)
         self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.said
 
@@ -46,10 +46,10 @@ class Distilled:
 
     def by_hand(self, loss):
         """The averaged model after SGD on ``loss(features, logits, positions)``."""
-        spec, weights = self.hp.distill, self.averaged["weights"].clone().requires_grad_()
+        spec, weights = self.hp.server_distillation, self.averaged["weights"].clone().requires_grad_()
         optimizer, draws = torch.optim.SGD([weights], lr=spec.lr), generator(3, "local", 0, -1)
         for _ in range(spec.epochs):
-            for at in torch.randperm(len(TRANSFER), generator=draws).split(spec.batch):
+            for at in torch.randperm(len(TRANSFER), generator=draws).split(spec.batch_size):
                 optimizer.zero_grad()
                 loss(*self.outputs(weights, TRANSFER[at]), at).backward()
                 optimizer.step()
@@ -119,19 +119,19 @@ def test_server_terms_follow_the_cosine_schedule():
 
 
 WRONG = [
-    ({"ce": {"weight": 1}}, {}, r"method\.distill\.terms\.ce: reads labels, and the transfer set has none"),
-    ({"dkd": {"weight": 1}}, {}, r"method\.distill\.terms\.dkd: reads labels"),
-    ({"kdd": {"weight": 1}}, {}, r"method\.distill\.terms\.kdd: no such term \(did you mean 'dkd'\?\)"),
-    ({"at": {"weight": 1}}, {}, r"method\.distill\.terms\.at\.taps: t and t have no maps"),
-    ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}, r"method\.distill\.terms\.rkd: reads inner layers"),
-    ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.distill\.terms\.triplet nothing to compare"),
+    ({"ce": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.ce: reads labels, and the transfer set has none"),
+    ({"dkd": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.dkd: reads labels"),
+    ({"kdd": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.kdd: no such term \(did you mean 'dkd'\?\)"),
+    ({"at": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.at\.taps: t and t have no maps"),
+    ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}, r"method\.server_distillation\.terms\.rkd: reads inner layers"),
+    ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.server_distillation\.terms\.triplet nothing to compare"),
 ]
 
 
 @pytest.mark.parametrize(("terms", "changes", "said"), WRONG)
 def test_terms_that_cannot_be(terms, changes, said):
     changes = {"algorithm": "fedavg", "examples": 9} | changes
-    hp = settings(changes["algorithm"], distill=distill(terms=terms, ensemble="logits"))
+    hp = settings(changes["algorithm"], server_distillation=distill(terms=terms, ensemble="logits"))
     with pytest.raises(UserError, match=said):
         check_server_terms(hp, [NETWORK], changes["examples"])
 
@@ -151,8 +151,9 @@ def test_server_terms_refuse_loss_only_settings(changes, key):
 
 #: Terms of inner layers.
 RUN = [
-    *FEDDF_RKD, "+method.distill.terms.hint.weight=1", "training.rounds=2", "method.distill.batch=16",
-    "method.distill.optimizer=sgd", "method.distill.lr=0.05",
+    *FEDDF_RKD, "+method.server_distillation.terms.hint.weight=1", "training.rounds=2",
+    "method.server_distillation.batch_size=16", "method.server_distillation.optimizer=sgd",
+    "method.server_distillation.lr=0.05",
 ]  # fmt: skip
 
 

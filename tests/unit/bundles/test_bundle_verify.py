@@ -48,7 +48,7 @@ def test_bundle_packs_sealed_files_reproducibly(folder, packed, tmp_path, capsys
         assert (file["size"], file["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
     assert list(members) == ["bundle.json", *(f"runs/{run['folder']}/{file['name']}" for file in run["files"])]
     assert table["written_by"] == result["written_by"]
-    lines = said_by(["bundle", folder.name, f"paths.out={folder.parents[2]}"], capsys)
+    lines = said_by(["bundle", folder.name, f"paths.output_dir={folder.parents[2]}"], capsys)
     again = folder.parents[2] / "bundles" / f"{folder.name}.tar.gz"
     assert lines[-1] == str(again) and lines[0].startswith(f"{run['folder']}, seed 0: 7 files, ")
     assert again.read_bytes() == packed.read_bytes()
@@ -70,12 +70,12 @@ def test_bundle_omits_large_files_that_verify_compares(folder, tmp_path, capsys,
 
 
 @pytest.mark.parametrize(
-    "words", ["nowhere OUT", "", "OUT", "RUN --two=x", "RUN paths.data=x", "RUN --to=x.zip", "OTHER"]
+    "words", ["nowhere OUT", "", "OUT", "RUN --two=x", "RUN paths.data_dir=x", "RUN --to=x.zip", "OTHER"]
 )
 def test_bundle_refuses_what_it_cannot_pack(words, folder, tmp_path, capsys):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "result.json").write_text("{}")
-    places = {"OUT": f"paths.out={tmp_path}", "RUN": str(folder), "OTHER": str(tmp_path / "other")}
+    places = {"OUT": f"paths.output_dir={tmp_path}", "RUN": str(folder), "OTHER": str(tmp_path / "other")}
     capsys.readouterr()
     assert main(["bundle", *(places.get(word, word) for word in words.split())]) == 2
     check(capsys.readouterr().err)
@@ -92,7 +92,7 @@ def test_bundles_have_a_largest_size(folder, tmp_path, capsys, monkeypatch):
 
 def test_verify_reports_same_bits_on_same_machine(folder, packed, tmp_path, capsys):
     capsys.readouterr()
-    assert main(["verify", str(packed), f"paths.out={tmp_path / 'new'}"]) == 0
+    assert main(["verify", str(packed), f"paths.output_dir={tmp_path / 'new'}"]) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
     assert re.fullmatch(r"1 run took \d+\.\d s on record\n", said.err)
@@ -100,14 +100,14 @@ def test_verify_reports_same_bits_on_same_machine(folder, packed, tmp_path, caps
     assert lines[1].startswith("  compared: 3 of 3 rows of the log, ") and lines[-1] == "1 run: 1 the same bits"
     assert len(lines) == 3  # neither code nor data differ
     assert (tmp_path / "new" / "/".join(folder.parts[-3:]) / "result.json").exists()
-    (line,) = said_by(["verify", packed, f"paths.out={tmp_path / 'new'}"], capsys, 2)
+    (line,) = said_by(["verify", packed, f"paths.output_dir={tmp_path / 'new'}"], capsys, 2)
     assert "not an empty folder" in line
-    (line,) = said_by(["verify", packed, f"paths.out={packed}"], capsys, 2)
-    assert line == f"knot-runner: paths.out={packed}: not an empty folder. The runs are rerun there"
+    (line,) = said_by(["verify", packed, f"paths.output_dir={packed}"], capsys, 2)
+    assert line == f"knot-runner: paths.output_dir={packed}: not an empty folder. The runs are rerun there"
 
 
 def test_verify_compares_only_first_rounds_on_request(packed, capsys, tmp_path):
-    lines = said_by(["verify", packed, "--rounds=2", f"paths.out={tmp_path}"], capsys)
+    lines = said_by(["verify", packed, "--rounds=2", f"paths.output_dir={tmp_path}"], capsys)
     assert lines[0].endswith("the same bits") and lines[1] == "  compared: 2 of 3 rows of the log"
     (made,) = tmp_path.glob("*/*/*/rounds.jsonl")
     assert len(made.read_text().splitlines()) == 2

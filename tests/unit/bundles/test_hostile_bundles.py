@@ -218,10 +218,10 @@ def test_job_here_refuses_hostile_or_malformed_configs(made, tmp_path):
 def test_job_here_replaces_tracker_paths_and_hardware(made, tmp_path):
     def change(config):
         config["tracker"] = {"name": "wandb", "project": "theirs", "mode": "online"}
-        config["paths"] = {"data": "/theirs", "out": "/theirs"}
+        config["paths"] = {"data_dir": "/theirs", "output_dir": "/theirs"}
         config["hardware"] |= {
             "device": "cuda:3",
-            "workers": 1024,
+            "num_workers": 1024,
             "threads": 1024,
             "engine": "ray",
             "devices": ["cuda:0"],
@@ -229,15 +229,17 @@ def test_job_here_replaces_tracker_paths_and_hardware(made, tmp_path):
 
     settings = here(made, tmp_path, change).settings
     assert (
-        settings.tracker.name == "none" and settings.paths.out == str(tmp_path / "out") and settings.paths.data is None
+        settings.tracker.name == "none"
+        and settings.paths.output_dir == str(tmp_path / "out")
+        and settings.paths.data_dir is None
     )
     hardware = settings.hardware
-    assert hardware.device == "cpu" and hardware.workers <= cores() and hardware.threads <= cores()
+    assert hardware.device == "cpu" and hardware.num_workers <= cores() and hardware.threads <= cores()
     assert hardware.devices == [] and hardware.engine == "auto"
     assert here(made, tmp_path, lambda _: None).run_id == made[0].name
 
 
-@pytest.mark.parametrize("key", ["rounds", "epochs"])
+@pytest.mark.parametrize("key", ["rounds", "local_epochs"])
 def test_made_again_refuses_more_steps_than_allowed(key, made, tmp_path):
     job = here(made, tmp_path, lambda config: config["training"].update({key: 5001}))
     with refuses():
@@ -245,7 +247,7 @@ def test_made_again_refuses_more_steps_than_allowed(key, made, tmp_path):
     assert not list(tmp_path.rglob("rounds.jsonl"))
 
 
-@pytest.mark.parametrize("old, new", [("seed: 0", "seed: 1"), ("count: 6", "count: 5")])
+@pytest.mark.parametrize("old, new", [("seed: 0", "seed: 1"), ("embedded_clients: 6", "embedded_clients: 5")])
 def test_verify_refuses_the_settings_of_another_run(old, new, made, tmp_path, capsys):
     capsys.readouterr()
     assert main(["verify", str(tampered_config(made[0], tmp_path, lambda text: text.replace(old, new)))]) == 2

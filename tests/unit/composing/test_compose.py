@@ -36,12 +36,12 @@ def test_main_file_of_ones_own_has_a_grid(tmp_path):
 LR = "training.local.lr"
 ONE_BY_ONE = [
     ["seed=3", f"{LR}=0.5", "training.distill.lr=$\\{training.local.lr\\}"],
-    ["seed=1,2", f"{LR}=0.5,1e-3", "training.distill.lr=$\\{training.local.lr\\}", "task.limit=90"],
-    ["task=nli", "method=glob([entr*_e,sinkh*_e])", "model.name='a b'", "task.limit=null",
+    ["seed=1,2", f"{LR}=0.5,1e-3", "training.distill.lr=$\\{training.local.lr\\}", "task.max_examples=90"],
+    ["task=nli", "method=glob([entr*_e,sinkh*_e])", "model.name='a b'", "task.max_examples=null",
      "task.labels.support=onehot"],
-    ["task=femnist", "model.hidden=[16],[32,8]", "partition.count=6,7", "paths.out=x/$\\{seed\\}"],
+    ["task=femnist", "model.hidden=[16],[32,8]", "partition.embedded_clients=6,7", "paths.output_dir=x/$\\{seed\\}"],
     ["task=erc", "+model.per_party.MELD={layers:1,hidden:32}", "training.distill.lr=0.1,0.2"],
-    ["task=erc", "method=entropy_a,sinkhorn_e", "~training.local.batch", "+training.local.batch=7"],
+    ["task=erc", "method=entropy_a,sinkhorn_e", "~training.local.batch_size", "+training.local.batch_size=7"],
     ["task=erc", "task.datasets.MELD.embedded={rows:50},{rows:60}", "seed=1"],
     ["task=erc", "training.distill={epochs:1},{lr:0.5}", "seed=0"],
     ["task=femnist", "model.hidden.0=5,6"],
@@ -72,8 +72,8 @@ def test_config_yaml_reads_back_equal():
 def test_compose_interpolates_in_lists(tmp_path):
     (tmp_path / "model").mkdir()
     own = (config_folder() / "model" / "femnist_dnn.yaml").read_text()
-    (tmp_path / "model" / "odd.yaml").write_text(own.replace("[512, 256, 128]", "['${training.batch}', 3]"))
-    found = compose_jobs(["task=femnist", "model=odd", "training.batch=5,6"], str(tmp_path))
+    (tmp_path / "model" / "odd.yaml").write_text(own.replace("[512, 256, 128]", "['${training.batch_size}', 3]"))
+    found = compose_jobs(["task=femnist", "model=odd", "training.batch_size=5,6"], str(tmp_path))
     assert [job.config["model"]["hidden"] for job in found] == [[5, 3], [6, 3]]
 
 
@@ -83,7 +83,7 @@ def test_compose_refuses_method_unfit_for_task():
 
 
 def test_compose_jobs_keeps_grid_values_per_job():
-    first, second = compose_jobs(["task=femnist", "training.lr=0.1,0.2", "paths.out=x"], None)
+    first, second = compose_jobs(["task=femnist", "training.lr=0.1,0.2", "paths.output_dir=x"], None)
     assert (first.config["training"]["lr"], second.config["training"]["lr"]) == (0.1, 0.2)
 
 
@@ -99,14 +99,14 @@ def test_job_label_omits_task_method_and_seed():
 
 
 SAME = [
-    "hardware.workers=7", "hardware=auto", "tracker=wandb", "paths.out=elsewhere", "paths.data=elsewhere",
-    "task.datasets.Food.hub.revision=abc",
+    "hardware.num_workers=7", "hardware=auto", "tracker=wandb", "paths.output_dir=elsewhere",
+    "paths.data_dir=elsewhere", "task.datasets.Food.hub.revision=abc",
 ]  # fmt: skip
 CHANGES = [
-    "seed=1", "task=nli", "task.limit=50", "method=entropy_e", "method.normalize=true", "training.distill.lr=0.1",
-    "model.dropout=0.2", "model.vocab_size=500", "model=bert_tiny_plain", "task.labels.support=onehot",
-    "method.loss.epsilon=0.1", "task.datasets.Food.embedded.rows=100", "method.bias.texts=10",
-    "+model.per_party.Cell.layers=1",
+    "seed=1", "task=nli", "task.max_examples=50", "method=entropy_e", "method.normalize=true",
+    "training.distill.lr=0.1", "model.dropout=0.2", "model.vocab_size=500", "model=bert_tiny_plain",
+    "task.labels.support=onehot", "method.loss.epsilon=0.1", "task.datasets.Food.embedded.rows=100",
+    "method.bias.texts=10", "+model.per_party.Cell.layers=1",
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from tests.tiny import FEDDF_SINKHORN_E
 #: Where and how a run is carried out and shown, and labels of groups, for every kind of run.
 NEVER = ["fail_fast", "tracker.*", "paths.*", "report", "sweep"]
 NEVER += ["model.name", "training.name", "fleet.name", "privacy.name"]
-HARDWARE = ["hardware.name", "hardware.device", "hardware.devices", "hardware.threads", "hardware.workers"]
+HARDWARE = ["hardware.name", "hardware.device", "hardware.devices", "hardware.threads", "hardware.num_workers"]
 UNTRAINED = [*HARDWARE, "hardware.engine", "hardware.precision", "hardware.stack"]
 #: Of generated images, and of generated texts.
 OTHER_SOURCES = ["task.local.*", "task.hub.*"]
@@ -106,7 +106,9 @@ def test_run_id_equates_whole_and_decimal_rates() -> None:
     for words, key in known.items():
         whole, decimal = _ids(f"{words} {key}=1", f"{words} {key}=1.0")
         assert whole == decimal
-    one_client, all_clients = _ids("task=femnist training.participants=1", "task=femnist training.participants=1.0")
+    one_client, all_clients = _ids(
+        "task=femnist training.clients_per_round=1", "task=femnist training.clients_per_round=1.0"
+    )
     assert one_client != all_clients  # a number of clients, and a share of them
 
 

@@ -71,9 +71,9 @@ def test_build_run_refuses_numbers_above_their_bounds(base):
 
 
 def test_bounds_are_of_magnitudes_and_inclusive():
-    manual = {"kind": "manual", "clients": 10**6, "classes_per_client": 2, "mu": -100.0, "sigma": 2.0, "offset": 50}
+    manual = {"kind": "manual", "num_clients": 10**6, "classes_per_client": 2, "mu": -100.0, "sigma": 2.0, "offset": 50}
     assert build(Manual, manual, "partition") == Manual(**manual)
-    for key, value in (("mu", -100.5), ("mu", 100.5), ("clients", 10**6 + 1)):
+    for key, value in (("mu", -100.5), ("mu", 100.5), ("num_clients", 10**6 + 1)):
         with refuses():
             build(Manual, {**manual, key: value}, "partition")
     assert MAX_COUNT < 2**31 and MAX_NUMBER < 3.4e38  # of 32 bits

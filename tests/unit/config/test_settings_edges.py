@@ -33,23 +33,25 @@ def parts() -> dict[str, Any]:
 
 #: of which settings, key, values that are right, values that are not
 EDGES = [
-    ("training", "rounds", [1], [0]), ("training", "epochs", [1], [0]), ("training", "batch", [1], [0]),
-    ("training", "evaluate_every", [1], [0]), ("training", "participants", [1, 0.01, 0.99, 1.0], [0, 0.0, 1.01, -1]),
+    ("training", "rounds", [1], [0]), ("training", "local_epochs", [1], [0]), ("training", "batch_size", [1], [0]),
+    ("training", "evaluate_every", [1], [0]),
+    ("training", "clients_per_round", [1, 0.01, 0.99, 1.0], [0, 0.0, 1.01, -1]),
     ("training", "lr", [1e-9], [0.0]), ("training", "momentum", [0.0, 0.999], [1.0, -0.1]),
     ("training", "weight_decay", [0.0], [-1e-9]), ("training", "target", [1.0, 1e-9, None], [0.0, 1.0001]),
     ("training", "stop_at_target", [False], [True]),  # there is no target
     ("method", "temperature", [1e-3], [0.0]), ("method", "hard_temperature", [1e-3, None], [0.0]),
     ("server", "lr", [1e-9], [0.0]), ("server", "beta1", [0.0, 0.999], [1.0, -0.1]),
     ("server", "beta2", [0.0, 0.999], [1.0, -0.1]), ("server", "tau", [1e-9], [0.0]),
-    ("partition", "clients", [1, None], [0]), ("partition", "least", [1], [0]), ("partition", "count", [1], [0]),
+    ("partition", "num_clients", [1, None], [0]), ("partition", "least", [1], [0]),
+    ("partition", "embedded_clients", [1], [0]),
     ("partition", "alpha", [1e-9, 1e6], [0.0, 1.1e6]),
-    ("task", "max_length", [8, 512], [7, 513]), ("task", "limit", [10, None], [9]),
+    ("task", "max_length", [8, 512], [7, 513]), ("task", "max_examples", [10, None], [9]),
     ("dataset", "chunk", [[0, 1], [1, 2], None], [[1, 1], [-1, 2], [0], [0, 1, 2]]), ("embedded", "rows", [20], [19]),
     ("embedded", "shares", [[0.0, 0.5, 0.5, 0.0, 0.0]], [[-0.5, 0.5, 0.5, 0.5, 0.0], [0.1, 0.5, 0.5, 0.0, 0.0]]),
     ("labels", "coordinates", [], [[[0.0]]]), ("labels", "names", [], [["a"]]),
     ("model", "per_party", [{"MELD": {"hidden": 128}}], [{"MELD": {"vocabulary": 1}}]),
     ("soup", "alphas", [[0.5], [0.0, 1.0]], [[]]), ("mlp", "hidden", [[], [1]], [[0], [3, 0]]),
-    ("cnn", "hidden", [[], [1]], [[0], [3, 0]]), ("cnn", "convs", [], [[]]), ("pairs", "clients", [4, 5], [3]),
+    ("cnn", "hidden", [[], [1]], [[0], [3, 0]]), ("cnn", "convs", [], [[]]), ("pairs", "num_clients", [4, 5], [3]),
     ("pairs", "groups", [[[0], [1]]], [[[0, 1], []], [[0, 1], [1]], [[0, 1]]]),
 ]  # fmt: skip
 

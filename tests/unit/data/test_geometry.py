@@ -45,4 +45,4 @@ def test_geometry_adds_semantic_distance_to_federated_run(tmp_path, fedavg_run):
 ], ids=lambda words: words[1][:40])  # fmt: skip
 def test_class_points_refuse_settings(overrides, tmp_path, capsys):
     extra = [] if "mnist" in overrides[0] else ["task.geometry=superclasses"]
-    refused(capsys, *overrides, *extra, f"paths.out={tmp_path}")
+    refused(capsys, *overrides, *extra, f"paths.output_dir={tmp_path}")

@@ -61,7 +61,7 @@ def test_load_task_applies_official_splits_chunks_and_limits(folder: Path, task_
     assert note.startswith("G: ") and note.endswith(
         "of the test texts are also in the training set, so the score measures memorization"
     )
-    task_dict["limit"] = 10
+    task_dict["max_examples"] = 10
     assert [len(p) for p in load_task(make(task_dict), folder).datasets["A"].splits.values()] == [10, 4, 10]
 
 

@@ -41,12 +41,12 @@ class Counted:
 
     def __call__(self, settings, root):
         with self.lock:
-            self.calls.append((settings.limit, root))
+            self.calls.append((settings.max_examples, root))
         return self._load(settings, root)
 
 
 def limited(settings, limit):
-    return dataclasses.replace(settings, limit=limit)
+    return dataclasses.replace(settings, max_examples=limit)
 
 
 def test_shared_tasks_are_what_the_loaders_read(texts, images, tmp_path):

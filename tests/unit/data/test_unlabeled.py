@@ -40,7 +40,7 @@ def test_load_unlabeled_ignores_labels(limit, tmp_path):
     found = []
     for labels in (np.arange(30) % 10, np.zeros(30), np.arange(30)[::-1] % 7):
         write_usps(tmp_path, labels)
-        found.append(load_unlabeled(settings("transfer.source=local", f"transfer.limit={limit}"), tmp_path))
+        found.append(load_unlabeled(settings("transfer.source=local", f"transfer.max_examples={limit}"), tmp_path))
     assert {one.images.digest for one in found} == {found[0].images.digest}
     assert set(found[0].images.labels) == {-1} and [file.path for file in found[0].files] == ["usps/zip.test.gz"]
     pixels, all_pixels = found[0].images.pixels.reshape(-1, 256), ((LEVELS + 1) / 2).astype(np.float32)
@@ -57,15 +57,15 @@ def test_load_unlabeled_needs_no_test_images(tmp_path):
 
 def test_load_unlabeled_draws_limit_by_seed(tmp_path):
     write_usps(tmp_path, np.arange(30) % 10)
-    few = ["transfer.source=local", "transfer.limit=12"]
+    few = ["transfer.source=local", "transfer.max_examples=12"]
     digests = [load_unlabeled(settings(*few, f"transfer.cut_seed={seed}"), tmp_path).images.digest for seed in (1, 2)]
     assert digests[0] != digests[1]
     with refuses():
-        load_unlabeled(settings("transfer.source=local", "transfer.limit=31"), tmp_path)
+        load_unlabeled(settings("transfer.source=local", "transfer.max_examples=31"), tmp_path)
 
 
 def test_load_unlabeled_takes_turned_digits():
-    found = load_unlabeled(settings("transfer.limit=null"), None)
+    found = load_unlabeled(settings("transfer.max_examples=null"), None)
     np.testing.assert_array_equal(found.images.pixels, np.rot90(read_digits([1, 16, 16]).pixels, axes=(2, 3)))
     assert "turned by 90 degrees, stand in" in found.notes[0] and set(found.images.labels) == {-1}
 

@@ -36,7 +36,7 @@ def plain_task() -> dict[str, Any]:
         "max_length": 50,
         "context": 0,
         "missing": "error",
-        "limit": None,
+        "max_examples": None,
         "score": "f1",
     }
 

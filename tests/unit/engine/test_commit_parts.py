@@ -156,7 +156,7 @@ def test_write_result_omits_parts_that_clear_states_removes(tmp_path):
     assert {path.name for path in run.iterdir()} == {"result.json", ROUNDS_FILE}
 
 
-SCAFFOLD = ("method=scaffold", "training.momentum=0", "training.rounds=2", "training.epochs=1")
+SCAFFOLD = ("method=scaffold", "training.momentum=0", "training.rounds=2", "training.local_epochs=1")
 
 
 def test_scaffold_with_parts_survives_any_failing_call(tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ LABELS = np.repeat(np.arange(4), 25)
 OWNED = images(LABELS, users=np.tile(np.arange(10), 10))
 POPULATION = WORLD.federation
 SLOW = settings(stragglers=Stragglers(share=0.4, temperature=0.5, epochs=1))
-RECIPE = Recipe(phases=(Phase(2),), batch=4, drop_last=True, lr=0.1)
+RECIPE = Recipe(phases=(Phase(2),), batch_size=4, drop_last=True, lr=0.1)
 
 
 def seeded_as(seed: int) -> Any:
@@ -71,7 +71,7 @@ DRAWS: dict[str, Callable[[int], Any]] = {
     "stragglers": lambda seed: [sorted(stragglers(SLOW, seeded_as(seed + 10 * i))) for i in range(4)],
     "batches, crops and flips": local,
     "first weights": lambda seed: flat.initial(Network(MlpSettings("mlp", "t", [5], "logits"), (1, 2, 2), 3), seed)[0],
-    "task.limit": lambda seed: limit(images(LABELS, users=np.arange(100)), 20, seed).users,
+    "task.max_examples": lambda seed: limit(images(LABELS, users=np.arange(100)), 20, seed).users,
     "valid and test parts": lambda seed: cut_splits(LABELS, 0.3, seed),
     "unstratified parts": lambda seed: cut_splits(np.arange(40) // 2, 0.1, seed),
     "test images of each writer": lambda seed: (

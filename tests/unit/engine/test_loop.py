@@ -42,7 +42,7 @@ def request_(place):
         stage="local", party="A", network=Network(SPEC, 500, 3), start=None,
         train=StoredPart(put_texts(place.store, "t", 50, 1)), valid=StoredPart(put_texts(place.store, "v", 20, 2)),
         objective=Objective(cross_entropy),
-        training=StageSettings(epochs=3, batch=16, lr=1e-2, weight_decay=0.1),
+        training=StageSettings(epochs=3, batch_size=16, lr=1e-2, weight_decay=0.1),
         select="f1", seed=7,
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ def plain_training(request, place):
         torch.manual_seed(keyed(request.seed, "dropout", request.stage, request.party, epoch))
         order = generator(request.seed, "order", request.stage, request.party, epoch)
         total = 0.0
-        for index in batches(texts.lengths, request.training.batch, order):
+        for index in batches(texts.lengths, request.training.batch_size, order):
             loss = F.cross_entropy(model.train()(**texts.batch(index)), tensors["labels"][index])
             optimizer.zero_grad()
             loss.backward()

@@ -93,6 +93,6 @@ def test_native_library_names_unwritable_cache_folder(cache, tmp_path, monkeypat
 
 def test_native_engine_refuses_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
-    hardware = HardwareSettings("gpu", "cuda", threads=1, workers=1, engine="native")
+    hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine="native")
     with refuses():
         choose.make_engine(hardware, MODELS["mlp"], images(GRAY), images(GRAY, 40, 1))

@@ -8,12 +8,12 @@ from knot_runner.methods.distill.term import TERMS, NetworkOutputs, TermBatch, T
 LABELS = torch.tensor([2, 0, 3, -1, 1])
 
 
-def random_outputs(seed, trained=False, batch=5, classes=4, **shapes):
+def random_outputs(seed, trained=False, batch_size=5, classes=4, **shapes):
     """Random logits and taps of these shapes (less the batch), in float64; ``trained``: with a gradient."""
     draws = torch.Generator().manual_seed(seed)
 
     def normal(*shape):
-        values = torch.randn(batch, *shape, generator=draws, dtype=torch.float64) * 2
+        values = torch.randn(batch_size, *shape, generator=draws, dtype=torch.float64) * 2
         return values.requires_grad_(trained)
 
     return NetworkOutputs(normal(classes), {name: normal(*shape) for name, shape in shapes.items()})

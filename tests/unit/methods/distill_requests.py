@@ -56,7 +56,7 @@ def students(place: Place, terms: dict, teachers: tuple = (), network: Network =
         "train": StoredPart(put_images(place, "train", 40, 1, changes.pop("unlabeled", 0))),
         "valid": StoredPart(put_images(place, "valid", 20, 2)), "schedule": {"kind": "offline"},
         "points": [[0.0], [1.0], [2.0]], "auto_ratio": 1.0, "seed": 5,
-        "training": StageSettings(epochs=3, batch=16, lr=0.01, weight_decay=0.1, select="last"),
+        "training": StageSettings(epochs=3, batch_size=16, lr=0.01, weight_decay=0.1, select="last"),
     }  # fmt: skip
     return TrainStudents(**{**made, **changes})
 
@@ -89,7 +89,7 @@ def assert_same_bits(found: dict, wanted: dict) -> None:
     assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
 
 
-KD = {"weight": 0.7, "tau": 2.0}
+KD = {"weight": 0.7, "temperature": 2.0}
 
 
 def trained(request, place, folder):
@@ -111,7 +111,7 @@ def orders(request, count=40):
     """The batches of every epoch."""
     for epoch in range(1, request.training.epochs + 1):
         order = torch.randperm(count, generator=generator(request.seed, "order", request.stage, "student", epoch))
-        yield epoch, order.split(request.training.batch)
+        yield epoch, order.split(request.training.batch_size)
 
 
 def started(name, network=MLP, seed=5):

@@ -83,7 +83,7 @@ def test_snapshot_schedule_equals_a_plain_loop(place):
 
 def test_sgd_with_milestones_equals_a_plain_loop(place):
     sgd = {"optimizer": "sgd", "momentum": 0.9, "milestones": [1, 2]}
-    settings = StageSettings(epochs=3, batch=16, lr=0.1, weight_decay=0.01, select="last", **sgd)
+    settings = StageSettings(epochs=3, batch_size=16, lr=0.1, weight_decay=0.01, select="last", **sgd)
     request = small.students(place, {"ce": CE}, training=settings)
     compare(place, request, lambda _, model, x, y, epoch: F.cross_entropy(model(x), y), small.started("student"))
 
@@ -182,7 +182,7 @@ def test_run_records_and_shares_its_phase(tmp_path):
     }
     run(tmp_path, *TWO_STAGE, "training.distill.lr=0.001")
     assert len(list(tmp_path.glob("artifacts/phase1/*"))) == 2  # the rate is the phase's too
-    run(tmp_path, *TWO_STAGE, "method.terms.kd.tau=2")
+    run(tmp_path, *TWO_STAGE, "method.terms.kd.temperature=2")
     assert len(list(tmp_path.glob("artifacts/phase1/*"))) == 2  # what comes after it is not
 
 
@@ -239,13 +239,15 @@ def first_values(place, teacher):
 
 def test_weights_and_first_ratios_by_hand(place):
     teacher = small.put_teacher(place, WIDE, 1)
-    terms = {"ce": {"weight": 0.5}, "kd": {"weight": "auto", "tau": 2.0}}
+    terms = {"ce": {"weight": 0.5}, "kd": {"weight": "auto", "temperature": 2.0}}
     request = small.students(place, terms, [teacher], auto_ratio=3.0)
     _, facts = small.trained(request, place, "a")
     ce, kd = first_values(place, teacher)
     assert facts["terms"]["ce"] == {"weight": 0.5, "ratio": pytest.approx(0.5, rel=1e-5)}
     assert facts["terms"]["kd"] == {"weight": pytest.approx(3 * ce / kd, rel=1e-4), "ratio": pytest.approx(3.0)}
-    typed = small.students(place, {**terms, "kd": {"weight": facts["terms"]["kd"]["weight"], "tau": 2.0}}, [teacher])
+    typed = small.students(
+        place, {**terms, "kd": {"weight": facts["terms"]["kd"]["weight"], "temperature": 2.0}}, [teacher]
+    )
     small.assert_same_bits(small.trained(typed, place, "b")[0], small.trained(request, place, "c")[0])
 
 

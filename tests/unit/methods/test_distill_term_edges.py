@@ -24,8 +24,8 @@ SIDES = st.integers(1, 9)
 @pytest.mark.parametrize(("name", "examples"), [("sp", 1), ("rkd", 1), ("pkt", 1), ("triplet", 1), ("triplet", 2)])
 def test_relation_terms_return_zero_for_too_few_examples(name, examples):
     for seed in range(10):  # rounding would leave it to chance
-        student = random_outputs(seed, trained=True, batch=examples, a=(3, 2, 2), b=(2, 4, 4))
-        teacher = random_outputs(99, batch=examples, a=(3, 2, 2), b=(2, 4, 4))
+        student = random_outputs(seed, trained=True, batch_size=examples, a=(3, 2, 2), b=(2, 4, 4))
+        teacher = random_outputs(99, batch_size=examples, a=(3, 2, 2), b=(2, 4, 4))
         loss = made(name, student, [teacher])(student, [teacher], a_batch(torch.zeros(examples, dtype=torch.int64)))
         assert loss.shape == () and loss.item() == 0
         assert not any(gradient.any() for gradient in gradients(loss, student))
@@ -109,7 +109,7 @@ def test_triples_are_of_three_examples(examples, seed):
 
 
 @pytest.mark.parametrize(("name", "values"), [
-    ("kd", {}), ("kd", {"weight": -1}), ("kd", {"weight": "much"}), ("kd", {"weight": 1, "tau": 0}),
+    ("kd", {}), ("kd", {"weight": -1}), ("kd", {"weight": "much"}), ("kd", {"weight": 1, "temperature": 0}),
     ("kd", {"weight": 1, "mean": "median"}), ("ce", {"weight": 1, "label_smoothing": 1}),
     ("at", {"weight": 1, "p": 0.5}), ("crd", {"weight": 1, "dim": 0}), ("sinkhorn", {"weight": 1, "epsilon": 1e-5}),
     ("sinkhorn", {"weight": 1, "tolerance": 0.1}), ("sp", {"weight": 1, "taps": [["a"]]}),

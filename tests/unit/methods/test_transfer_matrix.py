@@ -28,7 +28,7 @@ RATE = transfer_matrix.GRADIENT_RATE
 
 
 def spec(**changes):
-    plain = {"kind": "transfer_matrix", "lr": 0.1, "epochs": 2, "steps": 4, "saves": 2}
+    plain = {"kind": "transfer_matrix", "lr": 0.1, "epochs": 2, "steps": 4, "checkpoints": 2}
     return TransferMatrixSettings(**{**plain, **changes})
 
 
@@ -164,7 +164,7 @@ def test_points_begin_where_lambda_does(start):
 
 def test_early_stopping_keeps_best_lambda_on_other_half():
     federation, engine = after_rounds(hidden=())
-    hp = spec(early_stop=True, matrix_lr=3.0, steps=6, saves=3)
+    hp = spec(early_stop=True, matrix_lr=3.0, steps=6, checkpoints=3)
     for client in federation.everyone:
         learned, stopping = transfer_matrix.held_out_rows(hp, federation, client)
         assert sorted([*learned.tolist(), *stopping.tolist()]) == federation.clients[client].valid.tolist()
@@ -249,7 +249,7 @@ def test_lambda_learns_the_weights_of_distributions(seed, start, signed):
     rows = federation.rows("train")[:3]
     federation = dataclasses.replace(federation, clients=federation.clients[:3], start=lambda _: zero)
     federation = with_rows(federation, train=rows, valid=rows, test=rows)
-    hp = spec(start=start, signed=signed, matrix_lr=0.6, steps=80, saves=1)
+    hp = spec(start=start, signed=signed, matrix_lr=0.6, steps=80, checkpoints=1)
     state, _, _ = run_kind(KIND, hp, federation, Regression(inputs, optima, shares))
     assert (state["lambda"] - shares).abs().max() < 1e-3
 

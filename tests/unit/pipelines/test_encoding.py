@@ -34,7 +34,7 @@ def context(out, seed: int = 0):
 
 
 def spec(**changes) -> EncoderSettings:
-    known = {"name": "e", "kind": "dense", "sizes": [8, 3], "epochs": 2, "batch": 7, "lr": 0.01}
+    known = {"name": "e", "kind": "dense", "sizes": [8, 3], "epochs": 2, "batch_size": 7, "lr": 0.01}
     return EncoderSettings(**known | changes)
 
 

@@ -17,7 +17,7 @@ def job(root, graph, seed=0, clients=20, support=10, kind="pairs", method="clust
     config = {
         "task": {"name": task, "kind": "images", "source": "local"},
         "model": {"name": "mlp_fedrep", "kind": "mlp"},
-        "partition": {"kind": kind, "clients": clients},
+        "partition": {"kind": kind, "num_clients": clients},
         "method": {"name": method, "algorithm": method.removeprefix("clustered_"), "clustering": clustering},
     }
     facts = [task, method, kind, clients, graph, support if graph != "none" else None, seed, label]
@@ -31,7 +31,7 @@ def job(root, graph, seed=0, clients=20, support=10, kind="pairs", method="clust
 def write(job, accuracy, by_images=None, ari=None, train=20_000, **more):
     """A finished run: ``accuracy`` with clusters alike, ``by_images`` (the same) over all clients."""
     other = accuracy if by_images is None else by_images
-    graph, clients = job.config["method"]["clustering"]["graph"], job.config["partition"]["clients"]
+    graph, clients = job.config["method"]["clustering"]["graph"], job.config["partition"]["num_clients"]
     labels = [0] * clients if graph == "none" else [0, 1, *(2 + i % 3 for i in range(clients - 2))]  # two of one client
     means = {"weighted": other, "unweighted": other, "clusters": accuracy}
     row = dict.fromkeys(("accuracy", "f1", "loss", "tempered_loss"), 0.5) | {"client_accuracy": means, "round": 9}

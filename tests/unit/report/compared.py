@@ -18,13 +18,13 @@ from tests.unit.report.made_runs import FederatedFactory
 CONFIG: dict[str, Any] = {
     "seed": 0,
     "plugins": [],
-    "paths": {"data": None, "out": "outputs"},
+    "paths": {"data_dir": None, "output_dir": "outputs"},
     "sweep": {"seed": "0,1,2"},
     "report": {"notes": ["a note: with a colon"]},
     "model": {"name": "mlp", "kind": "mlp", "hidden": [8, 4]},
     "training": {"name": "quick", "rounds": 3, "lr": 0.01},
     "method": {"name": "fedavg_chill", "algorithm": "fedavg", "temperature": 1, "lr_control": False},
-    "partition": {"kind": "iid", "clients": 4},
+    "partition": {"kind": "iid", "num_clients": 4},
     "hardware": {"name": "cpu", "engine": "lean", "precision": "float32", "stack": 0},
     "task": {"name": "mnist", "kind": "images", "source": "embedded", "classes": ["0", "1"]},
 }

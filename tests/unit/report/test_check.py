@@ -34,7 +34,7 @@ def test_main_runs_nothing_for_unknown_report_kind(verb, tmp_path, capsys):
     own = "# @package _global_\nsweep:\n  seed: 0,1\nreport:\n  kind: gridd\n"
     (tmp_path / "experiment" / "mine.yaml").write_text(own)
     out = tmp_path / "out"
-    assert main([*verb, f"--config-dir={tmp_path}", "experiment=mine", "task=femnist", f"paths.out={out}"]) == 2
+    assert main([*verb, f"--config-dir={tmp_path}", "experiment=mine", "task=femnist", f"paths.output_dir={out}"]) == 2
     shown = capsys.readouterr()
     assert "report.kind: there is no table or figure 'gridd' (did you mean 'grid'?)" in shown.err
     assert "Traceback" not in shown.err and not list(out.rglob("config.yaml"))

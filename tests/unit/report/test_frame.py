@@ -58,7 +58,7 @@ def test_frame_has_the_settings_that_differ(tmp_path):
     made(tmp_path, 0.5, method__mu=0.1, training__lr="1e-3")
     made(tmp_path, 0.6, method__name="other", training__rounds=4)
     frame = read_runs(tmp_path).frame()
-    assert {"method.mu", "training.rounds", "training.lr"} < set(frame) and "partition.clients" not in frame
+    assert {"method.mu", "training.rounds", "training.lr"} < set(frame) and "partition.num_clients" not in frame
     assert frame["training.rounds"].dtype == "Int64"
     by_method = frame.drop_duplicates("method").set_index("method")
     assert by_method["method.mu"].isna().to_dict() == {"fedavg_chill": False, "other": True}

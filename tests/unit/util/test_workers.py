@@ -93,7 +93,7 @@ def test_worker_process_exits_silently_without_parent(worker):
 def test_worker_process_leaves_nothing_behind_after_death(worker):
     _, (first, _) = asked(worker, "plain")
     others = set(active_children())
-    with pytest.raises(WorkerDied, match=r"^hardware\.workers: a worker process died"):
+    with pytest.raises(WorkerDied, match=r"^hardware\.num_workers: a worker process died"):
         asked(worker, "exit", 3)
     assert len(set(active_children())) == len(others) - 1 and not Path(f"/proc/{first}").exists()
     with pytest.raises(WorkerDied):

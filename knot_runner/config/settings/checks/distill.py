@@ -81,7 +81,7 @@ def check_distill_method(settings: Settings) -> None:
             f"works only with schedule.kind=offline; schedule.kind={kind} trains its own teachers. Use []",
             "method.teachers",
         )
-    batch = settings.training.distill.batch
+    batch = settings.training.distill.batch_size
     check_terms(method.terms, "method.terms", settings, batch)
     if isinstance(schedule, OfflineSchedule):
         for number, phase in enumerate(schedule.phases):
@@ -104,7 +104,11 @@ def teacher_settings(teacher: dict[str, Any], where: str, settings: Settings) ->
 
 
 def check_terms(
-    terms: dict[str, dict[str, Any]], where: str, settings: Settings, batch: int, key: str = "training.distill.batch"
+    terms: dict[str, dict[str, Any]],
+    where: str,
+    settings: Settings,
+    batch: int,
+    key: str = "training.distill.batch_size",
 ) -> None:
     """Builds the settings of loss terms, the value of the setting ``where``; ``batch``: of ``key``. An unknown term is
     left to the run where there are plug-ins. Raises :class:`UserError`."""

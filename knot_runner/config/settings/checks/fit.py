@@ -141,12 +141,12 @@ def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
         found["partition"] = "natural"
     if method.get("teachers") and kind == "texts":
         found["method.teacher"] = TEXT_TEACHER
-    distill = method.get("distill")
+    distill = method.get("server_distillation")
     terms = method.get("terms") or {}
     places = {
         "method.loss": method.get("loss"),
-        "method.distill.loss": distill and distill.get("loss"),
-        "method.distill.terms.sinkhorn": ((distill or {}).get("terms") or {}).get("sinkhorn"),
+        "method.server_distillation.loss": distill and distill.get("loss"),
+        "method.server_distillation.terms.sinkhorn": ((distill or {}).get("terms") or {}).get("sinkhorn"),
         "method.terms.sinkhorn": terms.get("sinkhorn"),
     }
     for where, loss in places.items():

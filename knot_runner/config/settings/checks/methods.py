@@ -42,12 +42,16 @@ def check_federated_method(settings: Settings) -> None:
     _check_architectures(method, settings.model)
     distillation = server_distillation(method)
     if distillation is not None:
-        distillation.loss = _loss(distillation.loss, "method.distill.loss")
+        distillation.loss = _loss(distillation.loss, "method.server_distillation.loss")
         if distillation.terms:
             from knot_runner.config.settings.checks.distill import check_terms  # which reads this module
 
             check_terms(
-                distillation.terms, "method.distill.terms", settings, distillation.batch, "method.distill.batch"
+                distillation.terms,
+                "method.server_distillation.terms",
+                settings,
+                distillation.batch_size,
+                "method.server_distillation.batch_size",
             )
     _check_personal(settings, method)
 

@@ -83,7 +83,7 @@ class FedRepSettings(FedPerSettings):
 
     needs_rounds = not_private = ""
 
-    #: epochs of the head alone; the body then trains for ``training.epochs`` - head_epochs
+    #: epochs of the head alone; the body then trains for ``training.local_epochs`` - head_epochs
     head_epochs: Steps
 
 
@@ -193,7 +193,7 @@ class FedMdSettings(FederatedSettings):
     sends_logits = True
 
     #: the clients' distillation from their mean logits
-    distill: ServerDistillation
+    server_distillation: ServerDistillation
     #: as of ``local``
     models: list[Any] = field(default_factory=list)
 

@@ -19,7 +19,7 @@ class StatisticsSynthesis:
     #: images made in all
     images: Items
     #: images made at a time: their means and variances are compared
-    batch: Items
+    batch_size: Items
     #: of Adam, on each batch of images
     steps: Steps
     #: rate of Adam on the pixels
@@ -47,7 +47,7 @@ class RecordsSynthesis:
     #: images made in all
     images: Items
     #: images made at a time
-    batch: Items
+    batch_size: Items
     #: of Adam, on each batch of images
     steps: Steps
     #: rate of Adam on the pixels
@@ -67,7 +67,7 @@ class GeneratorSynthesis:
     #: images sampled from the trained generator in all
     images: Items
     #: images of a training step
-    batch: Items
+    batch_size: Items
     #: of Adam, on the generator's weights
     steps: Steps
     #: rate of Adam on the generator's weights
@@ -199,7 +199,7 @@ class DistillSettings:
     #: when teachers and students train, by ``kind``
     schedule: dict[str, Any]
     #: the model, by the name of its YAML file, that a method's own ``teachers`` are
-    teacher: str | None
+    teacher: str
     #: of the offline schedule: models by the names of their YAML files, or finished runs as ``run:ID``; composing puts
     #: their settings in their place
     teachers: list[Any]
@@ -216,7 +216,6 @@ class DistillSettings:
     synthesis: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self.teacher = None  # composing has put it into ``teachers``
         require(bool(self.terms), "terms", "has none; {ce: {weight: 1}} learns from labels alone")
 
 

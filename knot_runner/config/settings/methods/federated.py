@@ -26,11 +26,11 @@ class FederatedTraining:
     #: R: how often clients train and the server averages
     rounds: Steps
     #: clients a round: a number, or a share of all clients up to 1.0 (at least one client)
-    participants: Annotated[int, AtMost(10**6)] | float
+    clients_per_round: Annotated[int, AtMost(10**6)] | float
     #: E: passes of a client over its examples in a round
-    epochs: Steps
+    local_epochs: Steps
     #: B: examples of a local step
-    batch: Items
+    batch_size: Items
     #: eta: rate of local training
     lr: Positive
     #: momentum of optimizer=sgd; 0 with adamw
@@ -57,9 +57,9 @@ class FederatedTraining:
         return round + 1 >= self.rounds or (round + 1) % self.evaluate_every == 0
 
     def __post_init__(self) -> None:
-        share = self.participants
+        share = self.clients_per_round
         right = share >= 1 if isinstance(share, int) else 0 < share <= 1
-        require(right, "participants", f"{share} is neither a number of clients nor a share of them, up to 1.0")
+        require(right, "clients_per_round", f"{share} is neither a number of clients nor a share of them, up to 1.0")
         require(
             self.optimizer == "sgd" or not self.momentum,
             "momentum",
@@ -182,12 +182,12 @@ class AveragingSettings(FederatedSettings):
     #: what the server does with the mean
     server: ServerSettings
     #: the server distills the averaged model from the round's clients on unlabeled examples; null = it only averages
-    distill: ServerDistillation | None = None
+    server_distillation: ServerDistillation | None = None
 
 
 def server_distillation(hp: FederatedSettings) -> ServerDistillation | None:
     """Return the settings of the distillation by the server; None where it does not distill."""
-    return getattr(hp, "distill", None)
+    return getattr(hp, "server_distillation", None)
 
 
 def architecture_settings(hp: FederatedSettings) -> list[Any]:

@@ -31,10 +31,6 @@ class FederatedDistanceSettings:
     #: how Algorithm 1 is run
     fedwad: FedwadSettings
 
-    def __post_init__(self) -> None:
-        if self.fedwad.mode == "exact":  # as many points as the first sample
-            self.fedwad.support = None
-
 
 @dataclass
 class DatasetDistanceSettings:
@@ -66,17 +62,13 @@ class _Coreset:
     #: standard deviation of the first points, N(0, start_scale^2 I)
     start_scale: Deviation
     #: of distance=federated: its interpolating measures
-    fedwad: FedwadSettings | None
+    fedwad: FedwadSettings
     #: what stands for an image; null = its normalized pixels
     encoder: EncoderSettings | None = None
     #: what stands for a text; tasks of images do not read it
     features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
-        if self.distance == "exact":
-            self.fedwad = None
-            return
-        require(self.fedwad is not None, "fedwad", "is not set")
         require(self.fedwad.privacy is None, "fedwad.privacy", "works only with method=federated_distance")
 
 

@@ -129,7 +129,7 @@ class ProbeSettings:
     algorithm: Literal["temperature_probe"]
     #: at each of which one step is taken
     temperatures: list[float]
-    #: epochs of central training at T=1 (``training.batch``, ``training.lr``) before the probe; 0 = a fresh model
+    #: epochs of central training at T=1 (``training.batch_size``, ``training.lr``) before the probe; 0 = a fresh model
     warm_epochs: StepsOrNone
     #: Fig. 1: training images whose gradients are taken, at most (paper: all 50,000 of CIFAR-10)
     images: Items

@@ -30,8 +30,8 @@ class LocalSettings:
     lr: Positive = 0.0025
     #: of local training; adamw is decoupled weight decay
     optimizer: Literal["sgd", "adamw"] = "sgd"
-    #: examples of a local step; 0 = ``training.batch``
-    batch: ItemsOrNone = 0
+    #: examples of a local step; 0 = ``training.batch_size``
+    batch_size: ItemsOrNone = 0
 
     @property
     def rate(self) -> float:
@@ -42,25 +42,26 @@ class LocalSettings:
 @dataclass(kw_only=True)
 class FinetuneSettings(LocalSettings):
     """Every client trains its model of the last round further on its own examples, plainly or held near where it began:
-    f_k(theta) + wd ||theta - theta_0||^2 (Ditto's code adds lambda (theta - theta_0) to the gradient: lambda = 2 wd).
+    f_k(theta) + prox ||theta - theta_0||^2 (Ditto's code adds lambda (theta - theta_0) to the gradient:
+    lambda = 2 prox).
     """
 
     kind: Literal["finetune"]
     #: of local training after the last round
     epochs: Steps = 10
     #: the models are measured so many times, after equally many epochs each; the optimizer begins afresh there
-    saves: Steps = 10
+    checkpoints: Steps = 10
     #: at a rate so many times smaller, for so many times the epochs
     slower: Steps = 1
     #: weight of the squared distance from where fine-tuning began; 0 = plain
-    wd: NotNegative = 0.0
+    prox: NotNegative = 0.0
     #: which of the measured models is deployed: the best on the clients' held-out examples (``partition.valid``), or
     #: the last
     select: Literal["valid", "last"] = "last"
 
     def __post_init__(self) -> None:
-        even = self.length % self.saves == 0
-        require(even, "saves", f"{self.saves} do not divide the {self.length} epochs into equal parts")
+        even = self.length % self.checkpoints == 0
+        require(even, "checkpoints", f"{self.checkpoints} do not divide the {self.length} epochs into equal parts")
 
     @property
     def rate(self) -> float:
@@ -75,7 +76,7 @@ class FinetuneSettings(LocalSettings):
     @property
     def part(self) -> int:
         """Epochs from one save to the next."""
-        return self.length // self.saves
+        return self.length // self.checkpoints
 
 
 @dataclass(kw_only=True)
@@ -135,7 +136,7 @@ class TransferMatrixSettings(LocalSettings):
     #: of lambda, by plain gradient descent
     steps: Steps = 50
     #: times the models are measured, after equally many steps each
-    saves: Steps = 5
+    checkpoints: Steps = 5
     #: whether lambda may be below 0
     signed: bool = True
     #: pull of lambda towards its start
@@ -146,8 +147,8 @@ class TransferMatrixSettings(LocalSettings):
     select: Literal["last"] = "last"
 
     def __post_init__(self) -> None:
-        even = self.steps % self.saves == 0
-        require(even, "saves", f"{self.saves} do not divide the {self.steps} steps into equal parts")
+        even = self.steps % self.checkpoints == 0
+        require(even, "checkpoints", f"{self.checkpoints} do not divide the {self.steps} steps into equal parts")
 
 
 @dataclass(kw_only=True)
@@ -165,8 +166,8 @@ class LandscapeSettings(FinetuneSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        right = len(self.between) == 2 and all(0 < step < self.saves for step in self.between)
-        require(right, "between", f"{self.between} are not two saves before the last, {self.saves}")
+        right = len(self.between) == 2 and all(0 < step < self.checkpoints for step in self.between)
+        require(right, "between", f"{self.between} are not two saves before the last, {self.checkpoints}")
         require(self.grid >= 3, "grid", f"{self.grid} points are no plane; at least 3 are right")
 
 

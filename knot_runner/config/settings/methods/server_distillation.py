@@ -1,5 +1,5 @@
-"""Settings nested in those of a federated method: of distillation by the server (``method.distill``) and by labels
-(``method.labels``), and of the generator of fedgen (``method.generator``)."""
+"""Settings nested in those of a federated method: of distillation by the server (``method.server_distillation``) and by
+labels (``method.labels``), and of the generator of fedgen (``method.generator``)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ServerDistillation:
     #: batches in a round instead, of examples drawn for it; null = ``epochs``
     steps: Steps | None
     #: transfer examples of a step
-    batch: Items
+    batch_size: Items
     #: rate of the server's training
     lr: Positive
     #: of the server's training, fresh in every round; adamw (decoupled weight decay) has no momentum
@@ -124,7 +124,7 @@ class LatentGenerator:
     #: steps of the generator's Adam in a round
     steps: Steps
     #: generated features of a step
-    batch: Items
+    batch_size: Items
     #: rate of the generator's Adam
     lr: Positive
     #: weight decay of the generator's training
@@ -133,4 +133,6 @@ class LatentGenerator:
     diversity: NotNegative
 
     def __post_init__(self) -> None:
-        require(self.batch >= 2, "batch", f"{self.batch} has no spread to normalize by; at least 2 is right")
+        require(
+            self.batch_size >= 2, "batch_size", f"{self.batch_size} has no spread to normalize by; at least 2 is right"
+        )

@@ -59,9 +59,9 @@ class KdTermSettings:
     #: of the term in the student's loss; ``auto`` = so that it begins at ``method.auto_ratio`` of the cross-entropy
     weight: Weight
     #: temperature of both outputs
-    tau: Temperature = 4.0
+    temperature: Temperature = 4.0
     #: times tau^2, which keeps the gradient's size as tau grows; false is the control
-    tau_squared: bool = True
+    temperature_squared: bool = True
     #: cross_entropy: -sum p log q, the same gradient
     form: Literal["kl", "cross_entropy"] = "kl"
     #: of several teachers: of their softened probabilities, or of their logits
@@ -79,7 +79,7 @@ class DkdTermSettings:
     #: of the other classes among themselves
     beta: NotNegative = 8.0
     #: temperature of both outputs
-    tau: Temperature = 4.0
+    temperature: Temperature = 4.0
     #: epochs over which the term grows linearly to its full size; 0 = at once
     warmup: StepsOrNone = 20
 
@@ -91,7 +91,7 @@ class SinkhornTermSettings:
     #: of the term in the student's loss, or ``auto``
     weight: Weight
     #: temperature of both outputs
-    tau: Temperature = 1.0
+    temperature: Temperature = 1.0
     #: as of ``method.loss`` with ``name=sinkhorn``
     solver: Literal["newton", "geomloss", "exact", "line", "tree"] = "newton"
     #: weight of the entropy, in units of the transport cost; 1e-4 at least
@@ -174,7 +174,7 @@ class CrdTermSettings(_OfTaps):
     #: pairs [student's, teacher's]; null = the features that the last layers read
     taps: TapPairs = None
     #: temperature of the contrast
-    tau_nce: Temperature = 0.07
+    temperature: Temperature = 0.07
     #: examples against which each is held; of fewer examples, all the others
     negatives: Items = 16384
     #: numbers of an embedding
@@ -215,7 +215,7 @@ TERM_SETTINGS: dict[str, type] = {
 LEAST_BATCH = {"sp": 2, "rkd": 2, "pkt": 2, "triplet": 3}
 
 
-def require_batch(name: str, batch: int, key: str = "training.distill.batch", terms: str = "method.terms") -> None:
+def require_batch(name: str, batch: int, key: str = "training.distill.batch_size", terms: str = "method.terms") -> None:
     """Raises :class:`UserError` where batches of ``batch`` examples (of setting ``key``) leave the term ``name`` of
     ``terms`` nothing to compare."""
     least = LEAST_BATCH.get(name, 0)

@@ -43,7 +43,7 @@ class FedwadSettings:
     #: interpolating measures: exact (eq. 5, their support grows) or approximate (eq. 10, ``support`` points)
     mode: Literal["exact", "approximate"]
     #: S, points of the first interpolating measure
-    support: Items | None
+    support: Items
     #: K, the iterations of Algorithm 1
     iterations: Steps
     #: place on the geodesic of every interpolation; random: drawn from U(0, 1) for each one (public code of FL, OTDD)
@@ -56,7 +56,6 @@ class FedwadSettings:
     def __post_init__(self) -> None:
         right = self.t == "random" or 0 < self.t < 1
         require(right, "t", f"{self.t} is neither 'random' nor between 0 and 1")
-        require(self.support is not None or self.mode == "exact", "support", "is not set")
         noised = self.privacy is not None and self.mode == "exact"
         require(not noised, "privacy", "exact interpolating measures show every sample; mode=approximate is right")
 
@@ -73,7 +72,7 @@ class EncoderSettings:
     #: epochs of the encoder's training; 0 = as initialized
     epochs: StepsOrNone
     #: images of a training step
-    batch: Items
+    batch_size: Items
     #: rate of Adam in the encoder's training
     lr: Positive
 
@@ -111,9 +110,9 @@ class OtddSettings:
     #: samples of each side, at most (a seeded draw)
     samples: Annotated[int, AtMost(10**8), Holds(lambda value: value >= 2, "is not at least 2")]
     #: of the computation with solver=federated
-    precision: Literal["float64", "float32"] | None
+    precision: Literal["float64", "float32"]
     #: of solver=federated: its interpolating measures
-    fedwad: FedwadSettings | None
+    fedwad: FedwadSettings
     #: what stands for an image; null = its normalized pixels
     encoder: EncoderSettings | None = None
     #: what stands for a text; tasks of images do not read it
@@ -122,11 +121,6 @@ class OtddSettings:
     def __post_init__(self) -> None:
         roots = self.part != "root_diagonal" or self.covariance == "sqrt_frobenius"
         require(roots, "part", "root_diagonal works only with covariance=sqrt_frobenius")
-        if self.solver == "exact":
-            self.fedwad = self.precision = None
-            return
-        require(self.precision is not None, "precision", "is not set")
-        require(self.fedwad is not None, "fedwad", "is not set")
         require(self.fedwad.mode == "approximate", "fedwad.mode", "exact works only with method=federated_distance")
         require(self.fedwad.privacy is None, "fedwad.privacy", "works only with method=federated_distance")
 
@@ -138,20 +132,15 @@ class ClusteringSettings:
     #: none: one cluster of all; affinity: (scale - D) / scale; sparse3, sparse5, ...: nearest neighbors in D
     graph: str
     #: how many clusters (public code: 5), or eigengap: where the graph Laplacian's spectrum has its widest gap
-    clusters: Parties | Literal["eigengap"] | None
+    clusters: Parties | Literal["eigengap"]
     #: of graph=affinity: largest = the largest distance there is; a number (public code: 5000) must not be exceeded
-    scale: Positive | Literal["largest"] | None
+    scale: Positive | Literal["largest"]
     #: the distance between two clients' data
-    otdd: OtddSettings | None
+    otdd: OtddSettings
 
     def __post_init__(self) -> None:
         right = re.fullmatch(r"none|affinity|sparse[1-9]\d{0,3}", self.graph)
         require(bool(right), "graph", f"{self.graph!r} is not one of none, affinity, sparse3, sparse5 (sparseK)")
-        if self.graph == "none":
-            self.clusters = self.scale = self.otdd = None
-            return
-        for key in ("clusters", "scale", "otdd"):
-            require(getattr(self, key) is not None, key, "is not set")
 
     @property
     def neighbors(self) -> int | None:

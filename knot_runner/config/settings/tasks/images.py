@@ -22,7 +22,7 @@ UNLABELED = -1
 
 @dataclass
 class ImageFiles:
-    """Images on disk, paths relative to ``paths.data``.
+    """Images on disk, paths relative to ``paths.data_dir``.
 
     ``leaf``: json files or folders of them. ``cifar``: folders or archives of the official batches (binary or python).
     ``idx``: pairs [images, labels]. ``usps``: zip.train / zip.test text. ``folders``: class folders, in a tree or a zip
@@ -72,7 +72,7 @@ class ImageTaskSettings:
 
     name: str
     kind: Literal["images"]
-    #: where the images come from: scikit-learn's digits, files below ``paths.data``, or the hub
+    #: where the images come from: scikit-learn's digits, files below ``paths.data_dir``, or the hub
     source: Literal["embedded", "local", "hub"]
     #: class names in label order
     classes: list[str]
@@ -96,17 +96,21 @@ class ImageTaskSettings:
     #: on the Hugging Face hub; null = not to be had so
     hub: ImageHub | None
     #: images of the train set, at most (seeded, stratified; the test set shrinks alike); null = all
-    limit: int | None
+    max_examples: int | None
     #: share of the images held out where the source has no test set
     holdout: Fraction
-    #: seed of ``limit`` and ``holdout``
+    #: seed of ``max_examples`` and ``holdout``
     cut_seed: Seed = 2021
 
     def __post_init__(self) -> None:
         require(len(self.classes) >= 2, "classes", "needs at least two classes")
         require(len(set(self.classes)) == len(self.classes), "classes", "names repeat")
         check_pixels(self.shape, self.mean, self.std)
-        require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} images are too few; 10 is the least")
+        require(
+            self.max_examples is None or self.max_examples >= 10,
+            "max_examples",
+            f"{self.max_examples} images are too few; 10 is the least",
+        )
         require(0 <= self.cut_seed < 2**32, "cut_seed", f"{self.cut_seed} is not in 0..4294967295")
         if self.coordinates is not None:
             fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1

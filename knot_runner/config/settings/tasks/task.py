@@ -70,9 +70,9 @@ class Labels:
 
 @dataclass
 class File:
-    """One file, relative to ``paths.data``; ``where`` keeps only rows whose columns have these values."""
+    """One file, relative to ``paths.data_dir``; ``where`` keeps only rows whose columns have these values."""
 
-    #: relative to ``paths.data``; ``.gz`` is read as it is
+    #: relative to ``paths.data_dir``; ``.gz`` is read as it is
     path: str
     #: column -> the value that the rows to be kept have there
     where: dict[str, Any] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class TaskSettings:
     name: str
     #: what the labels are, which says how a text is read: alone, in its dialogue, or as a pair
     kind: Literal["sentiment", "emotion", "inference"]
-    #: where the texts come from: generated, files below ``paths.data``, or the Hugging Face hub
+    #: where the texts come from: generated, files below ``paths.data_dir``, or the Hugging Face hub
     source: Literal["embedded", "local", "hub"]
     #: the labels, and how far apart they are
     labels: Labels
@@ -226,7 +226,7 @@ class TaskSettings:
     #: of local data sets, none of whose files is there, and of files (as ``local.files`` has them) of any data set
     missing: list[str] | Literal["error", "skip"]
     #: rows per split, at most (a seeded, label-stratified subset); null = all
-    limit: int | None
+    max_examples: int | None
     #: which of the table's measures is the headline: f1 or accuracy
     score: Literal["f1", "accuracy"]
     #: local data sets and files that ``missing=skip`` stands for: those that not everybody can get
@@ -236,7 +236,11 @@ class TaskSettings:
 
     def __post_init__(self) -> None:
         require(8 <= self.max_length <= 512, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions)")
-        require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} rows are too few; 10 is the least")
+        require(
+            self.max_examples is None or self.max_examples >= 10,
+            "max_examples",
+            f"{self.max_examples} rows are too few; 10 is the least",
+        )
         require("local" in [data.role for data in self.datasets.values()], "datasets", "none has role local")
         for data in self.datasets.values():
             data.labels = data.labels or {name: name for name in self.labels.names}

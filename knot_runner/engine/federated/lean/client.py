@@ -141,9 +141,9 @@ class ManualBackward:
             if epoch.trains != trains:
                 trains = epoch.trains
                 network.begin(trains)
-            for part, shifts, flips in _blocks(epoch, max(1, _IMAGES_AT_ONCE // recipe.batch) * recipe.batch):
+            for part, shifts, flips in _blocks(epoch, max(1, _IMAGES_AT_ONCE // recipe.batch_size) * recipe.batch_size):
                 loss.start(part)
-                batches = network.stem.batches(part, shifts, flips, recipe.batch)
+                batches = network.stem.batches(part, shifts, flips, recipe.batch_size)
                 for number, x in enumerate(batches):
                     network.step(x, loss, number)
                 total, steps = total + loss.total(), steps + len(batches)
@@ -156,13 +156,13 @@ class ManualBackward:
         options = tempered(request.objective)
         if options is not None:
             logits = self._logits(weights, images) if options.hard_temperature is not None else None
-            size, classes = request.recipe.batch, self._network.classes
+            size, classes = request.recipe.batch_size, self._network.classes
             return TemperedLoss(options, size, labels, classes, self._dtype, logits, softmax)
         with torch.inference_mode(False):
             own = {name: tensor.clone() for name, tensor in request.inputs.items()}
             inputs = ObjectiveInputs(labels.clone(), own, lambda: self._logits(weights, images).clone())
             rows, function = make_loss(request.objective, inputs)
-        return AutogradLoss(function, rows, request.recipe.batch, softmax)
+        return AutogradLoss(function, rows, request.recipe.batch_size, softmax)
 
     def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
         spec, (convs, layers) = self._network.spec, pairs(sgd.weights, self._layout)

@@ -96,7 +96,8 @@ class Stacked:
         """After memory ran out with ``room`` clients: free it; if no other structure held any, halve the stack."""
         if room == 1:
             raise UserError(
-                "out of GPU memory with one client at a time; a smaller training.batch takes less", "hardware.stack"
+                "out of GPU memory with one client at a time; a smaller training.batch_size takes less",
+                "hardware.stack",
             )
         others = self.programs.keys() - {structure}
         self.programs.clear()

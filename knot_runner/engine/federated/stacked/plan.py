@@ -63,7 +63,7 @@ def structure_of(request: LocalTraining) -> Structure:
     recipe, options = request.recipe, tempered(request.objective)
     whole = max(FULL_BATCH, 1 << max(len(request.rows) - 1, 0).bit_length())
     return Structure(
-        room=min(recipe.batch, whole),
+        room=min(recipe.batch_size, whole),
         trains=tuple(phase.trains for phase in _phases(request)),
         momentum=recipe.momentum != 0,
         decay=recipe.weight_decay != 0,

@@ -101,14 +101,14 @@ class OptimizedImages:
         self.lowest, self.highest = (0 - mean) / std, (1 - mean) / std
         self.module = nn.Module()
         self.module.register_buffer("finished", torch.zeros((hp.images, *request.network.inputs), device=device))
-        self.x = torch.zeros((hp.batch, *request.network.inputs), device=device, requires_grad=True)
+        self.x = torch.zeros((hp.batch_size, *request.network.inputs), device=device, requires_grad=True)
         self.optimizer = torch.optim.Adam([self.x], lr=hp.lr)
-        self.epochs = -(-hp.images // hp.batch)
+        self.epochs = -(-hp.images // hp.batch_size)
 
     def epoch(self, number: int, report: Report) -> float:
         """Make batch ``number``, from 1; the loss of its last step."""
-        first = (number - 1) * self.hp.batch
-        count = min(self.hp.batch, self.hp.images - first)
+        first = (number - 1) * self.hp.batch_size
+        count = min(self.hp.batch_size, self.hp.images - first)
         labels = (torch.arange(count) + first) % self.request.network.classes
         names = (self.request.seed, "synthetic", self.request.party, number - 1)
         activations = sampled_activations(self.records, labels, generator(*names, "activations"))
@@ -197,7 +197,7 @@ class GeneratedImages:
     def epoch(self, number: int, report: Report) -> float:
         """The steps of epoch ``number``, from 1; the loss of the last."""
         for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, self.hp.steps)):
-            pixels = self.module(self._latent(step, self.hp.batch))
+            pixels = self.module(self._latent(step, self.hp.batch_size))
             outputs = self.read({"x": (pixels - self.mean) / self.std})
             loss = take_step(self.optimizer, generator_loss(outputs, FEATURES, self.hp), step + 1)
             report(step + 1, self.hp.steps, f"step {step + 1}")
@@ -211,4 +211,4 @@ class GeneratedImages:
     def images(self) -> Tensor:
         """Returns images of the trained generator, pixels in 0..1, float32 [N, C, H, W]."""
         latent = self._latent("images", self.hp.images)
-        return torch.cat([self.module(z) for z in latent.split(self.hp.batch)]).float().cpu()
+        return torch.cat([self.module(z) for z in latent.split(self.hp.batch_size)]).float().cpu()

@@ -82,7 +82,9 @@ class MakeImages(OwnRequest):
             score=lambda number: 0.0,
             weights=lambda: {},
         )
-        training = StageSettings(epochs=made.epochs, batch=hp.batch, lr=hp.lr, weight_decay=0.0, select="last")
+        training = StageSettings(
+            epochs=made.epochs, batch_size=hp.batch_size, lr=hp.lr, weight_decay=0.0, select="last"
+        )
         _, facts = train_epochs(trainee, work, training, "score")
         statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances
         record = found.info["released"] if found else released("nothing", [])

@@ -1,8 +1,8 @@
 """Buffered asynchronous aggregation (FedBuff, Nguyen et al. 2022, Algorithm 1) of any federated method.
 
-``training.participants`` clients train at any time; the server steps whenever ``buffer`` updates have arrived, each
-from what the client was sent when it began. A round is a server step, its clients are those of the buffer, and what
-follows a method's fold is of them; a model's version is how many steps came before it.
+``training.clients_per_round`` clients train at any time; the server steps whenever ``buffer`` updates have arrived,
+each from what the client was sent when it began. A round is a server step, its clients are those of the buffer, and
+what follows a method's fold is of them; a model's version is how many steps came before it.
 State, beyond the clock: ``fleet/in_flight`` [m, 2] int64, client and version of those who train, ``fleet/arrivals`` [m]
 float64, when they finish, and what each version in flight was sent (:mod:`knot_runner.methods.federated.versions`).
 """
@@ -56,7 +56,7 @@ def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) 
     if fleet.buffer > at_once:
         raise UserError(
             f"{fleet.buffer} is more than the {at_once} clients that train at any time "
-            f"(training.participants); at most {at_once} is right",
+            f"(training.clients_per_round); at most {at_once} is right",
             "fleet.buffer",
         )
     return {**method.init(hp, federation), **_in_flight([], 0.0)}

@@ -86,7 +86,7 @@ def work_times(
         request = own[0]
         recipe, examples = request.recipe, len(request.rows)
         if recipe.drop_last:
-            examples = recipe.batch * batch_count(examples, recipe.batch, True)
+            examples = recipe.batch_size * batch_count(examples, recipe.batch_size, True)
         numbers = request.start.weights.numel() + request.start.buffers.numel()
         numbers += request.start.weights.numel() if request.control is not None else 0
         further = sum(one.program.further for one in own if one.program is not None)

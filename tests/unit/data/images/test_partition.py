@@ -116,7 +116,7 @@ REFUSED = [
     (Iid("iid", 101), balanced(10, 1)), (Shards("shards", 51, 2), balanced(10, 1)),
     (Pairs("pairs", 4, [[0], [10]]), balanced(10, 1)), (Pairs("pairs", 9, [[0], [1]]), balanced(2, 1)),
     (Manual("manual", 4, 11, 1.0, 1.0, 1), balanced(10, 1)), (natural(), balanced(10, 1)),
-    (natural(by="file"), balanced(10, 1)), (natural(clients=3), WRITERS), (natural(least=5), WRITERS),
+    (natural(by="file"), balanced(10, 1)), (natural(num_clients=3), WRITERS), (natural(least=5), WRITERS),
 ]  # fmt: skip
 
 
@@ -304,7 +304,7 @@ def test_natural_by_hand() -> None:
     large = make_partition(natural(least=2), made, 0)
     assert large.names == ["w2", "w4"]
     assert "partition.least=2: 1 of 3 writers have fewer training examples and are left out" in large.notes
-    drawn = {tuple(make_partition(natural(clients=2), made, seed).names) for seed in range(20)}
+    drawn = {tuple(make_partition(natural(num_clients=2), made, seed).names) for seed in range(20)}
     assert drawn == {("w2", "w4"), ("w2", "w9"), ("w4", "w9")}
 
 

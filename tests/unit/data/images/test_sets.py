@@ -106,7 +106,7 @@ def test_embedded_image_sets_share_no_image() -> None:
 
 
 BOTH = {"mnist": task_config("mnist"), "cifar10": task_config("cifar10")}
-LIMITED = {**BOTH, "mnist": task_config("mnist") | {"limit": 3}}
+LIMITED = {**BOTH, "mnist": task_config("mnist") | {"max_examples": 3}}
 
 
 @pytest.mark.parametrize("changes", [

@@ -65,7 +65,7 @@ FAMILIES = {
 #: without a body: only for recipes that train all of it
 LINEAR = Network(settings.MlpSettings("mlp", "mlp", [], "logits"), GRAY, CLASSES)
 
-PLAIN = Recipe(phases=(Phase(2),), batch=8, drop_last=False, lr=0.1)
+PLAIN = Recipe(phases=(Phase(2),), batch_size=8, drop_last=False, lr=0.1)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def orders(request, augment="none"):
 def test_epochs_permute_rows_and_steps_counts_batches(size, batch, drop_last, phases):
     names = ("head", "body", "all")
     request = request_with(
-        size, batch=batch, drop_last=drop_last, phases=tuple(Phase(n, names[k]) for k, n in enumerate(phases))
+        size, batch_size=batch, drop_last=drop_last, phases=tuple(Phase(n, names[k]) for k, n in enumerate(phases))
     )
     found = list(local.epochs(request, "none"))
     assert [epoch.trains for epoch in found] == [names[k] for k, n in enumerate(phases) for _ in range(n)]
@@ -49,7 +49,7 @@ def test_local_draws_depend_on_seed_round_client_alone():
 
 
 def test_augmentation_draws_cover_their_range():
-    epoch = next(local.epochs(request_with(60, batch=8, drop_last=True), "crop_flip"))
+    epoch = next(local.epochs(request_with(60, batch_size=8, drop_last=True), "crop_flip"))
     assert epoch.shifts.shape == (56, 2) and epoch.flips.shape == (56,)
     assert set(epoch.shifts.flatten().tolist()) == set(range(9)) and set(epoch.flips.tolist()) == {False, True}
 

@@ -61,7 +61,7 @@ def test_objectives_beside_each_other_stay_apart():
 def test_own_objective_matches_step_by_hand(engine):
     """A linear model, one batch: the gradient at the logits is 2 (z - t) / C + w (p - p_start), and p = p_start."""
     (request, *_), lr = list(asked(LINEAR, "plain", OWN)), 0.1
-    recipe = replace(request.recipe, phases=(replace(request.recipe.phases[0], epochs=1),), batch=64, lr=lr)
+    recipe = replace(request.recipe, phases=(replace(request.recipe.phases[0], epochs=1),), batch_size=64, lr=lr)
     (found,) = made(engine, LINEAR).train([replace(request, recipe=recipe)])
     data = images(LINEAR.inputs)
     x = data.pixels[request.rows].double().numpy().reshape(len(request.rows), -1) / 255

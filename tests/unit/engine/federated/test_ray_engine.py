@@ -27,7 +27,7 @@ NETWORK = MODELS["mlp"]
 
 
 def made(engine="ray", workers=2, said=None, **more):
-    hardware = HardwareSettings("cpu", "cpu", threads=1, workers=workers, engine=engine, **more)
+    hardware = HardwareSettings("cpu", "cpu", threads=1, num_workers=workers, engine=engine, **more)
     data = images(NETWORK.inputs), images(NETWORK.inputs, 40, 1)
     return make_engine(hardware, NETWORK, *data, (said if said is not None else []).append)
 
@@ -114,9 +114,9 @@ def test_ray_is_an_extra_and_for_cpus(monkeypatch):
 def test_ray_engine_resumes_from_commit_after_lost_actor(tmp_path, monkeypatch, capsys):
     """Under the name of the run with ``lean``, whose bits it has."""
     small = replaced(TINY_IMAGES, "method=scaffold", "training.rounds=2")
-    assert main([*small, f"paths.out={tmp_path / 'lean'}"]) == 0
+    assert main([*small, f"paths.output_dir={tmp_path / 'lean'}"]) == 0
     capsys.readouterr()
-    ray, words = faked(monkeypatch, lost=[7]), [*small, "hardware.engine=ray", f"paths.out={tmp_path / 'ray'}"]
+    ray, words = faked(monkeypatch, lost=[7]), [*small, "hardware.engine=ray", f"paths.output_dir={tmp_path / 'ray'}"]
     assert main(words) == 2
     said = capsys.readouterr().err
     assert "hardware.engine=ray: an actor was lost (" in said and "Traceback" not in said

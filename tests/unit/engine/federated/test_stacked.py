@@ -83,7 +83,7 @@ COHORTS = {
         "mlp", [cohort(MODELS["mlp"], RECIPES[name])[k] for k, name in enumerate(STRUCTURES)], 4
     ),
     "fewer epochs beside others": ("cnn", _fewer_epochs(), 1),
-    "a batch far larger than the client": ("mlp", cohort(MODELS["mlp"], Case(replace(PLAIN, batch=100_000))), 1),
+    "a batch far larger than the client": ("mlp", cohort(MODELS["mlp"], Case(replace(PLAIN, batch_size=100_000))), 1),
     "one that is not plain": ("mlp", _not_plain(), 1),
 }  # fmt: skip
 

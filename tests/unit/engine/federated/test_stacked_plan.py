@@ -21,7 +21,7 @@ def test_widths_are_few_and_close(active):
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(1, 20), st.booleans())
 def test_plan_chunk_follows_each_clients_draws(sizes, batch, drop_last):
-    case = Case(replace(PLAIN, batch=batch, drop_last=drop_last, phases=(Phase(2, "head"), Phase(1, "body"))))
+    case = Case(replace(PLAIN, batch_size=batch, drop_last=drop_last, phases=(Phase(2, "head"), Phase(1, "body"))))
     requests = sorted(cohort(MODELS["mlp"], case, sizes=sizes), key=lambda r: -len(r.rows))
     phases = plan_chunk(structure_of(requests[0]), requests, None)
     for k, request in enumerate(requests):

@@ -43,7 +43,7 @@ class Played:
     what was asked for after it, (inferences, logits, requests)."""
 
     def __init__(self, fleet, algorithm="fedavg", members=(0, 1, 2), hidden=(), changes=None, held=False, **training):
-        self.world = make_world(list(hidden)).with_training(**{"participants": 3, **training})
+        self.world = make_world(list(hidden)).with_training(**{"clients_per_round": 3, **training})
         if held:
             self.world = holding_out(self.world)
         served = with_server(self.world.federation, torch.arange(0), torch.arange(30, 62), torch.arange(5, 25))

@@ -18,7 +18,7 @@ def apfl(alpha=0.4, adaptive=False, **changes):
 
 @pytest.mark.parametrize(("adaptive", "lr"), [(False, 0.1), (True, 0.1), (True, 4.0)])
 def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
-    world = linear.with_training(epochs=3, batch=24, participants=5, small_clients="allow", lr=lr)
+    world = linear.with_training(local_epochs=3, batch_size=24, clients_per_round=5, small_clients="allow", lr=lr)
     hp = apfl(adaptive=adaptive, aggregation="uniform")
     state, seen = play(world, hp, APFL, 3)
     w = world.federation.model.weights
@@ -59,7 +59,7 @@ def test_apfl_extreme_alpha_equals_global_or_local_model(world):
     state, _ = play(world, hp, APFL, 2)
     for client in range(5):
         assert torch.equal(APFL.deployed(hp, state, world.federation, client).weights, state["weights"])
-    everybody = world.with_training(participants=5)
+    everybody = world.with_training(clients_per_round=5)
     hp = apfl(alpha=1.0)
     state, _ = play(everybody, hp, APFL, 2)
     alone = settings("feddistill", labels=LabelDistillation(0.0, 1.0))  # own_models: nothing is averaged
@@ -72,7 +72,7 @@ def test_apfl_extreme_alpha_equals_global_or_local_model(world):
 
 def test_apfl_own_optimizers_keep_their_own_momentum(world):
     """With momentum and decay alpha 1 is still what a client alone does."""
-    heavy = world.with_training(participants=5, momentum=0.9, weight_decay=0.05)
+    heavy = world.with_training(clients_per_round=5, momentum=0.9, weight_decay=0.05)
     _, ((_, trained, _),) = play(heavy, apfl(alpha=1.0), APFL, 1)
     _, ((_, plainly, _),) = play(heavy, settings(), FEDAVG, 1)
     for result, plain in zip(trained, plainly, strict=True):

@@ -53,15 +53,15 @@ def test_participants_are_drawn_by_seed_and_round(world):
 
 
 def test_participants_as_a_share(world):
-    assert len(world.with_training(participants=0.5).federation.drawn(0)) == 2
-    assert len(world.with_training(participants=0.39).federation.drawn(0)) == 1  # floor(1.95), not the nearest
-    assert len(world.with_training(participants=0.01).federation.drawn(0)) == 1
+    assert len(world.with_training(clients_per_round=0.5).federation.drawn(0)) == 2
+    assert len(world.with_training(clients_per_round=0.39).federation.drawn(0)) == 1  # floor(1.95), not the nearest
+    assert len(world.with_training(clients_per_round=0.01).federation.drawn(0)) == 1
 
 
 def test_federation_cluster_limits_participants_and_keeps_numbers(world):
     pair = world.federation.cluster([4, 1])
     assert pair.drawn(0) == [1, 4] and check_sizes(pair) == [] and len(pair) == 2
-    assert world.with_training(participants=0.5).federation.cluster([4, 1]).participants == 1
+    assert world.with_training(clients_per_round=0.5).federation.cluster([4, 1]).participants == 1
 
 
 @pytest.mark.parametrize("optimizer", ["none", "momentum", "adam"])
@@ -96,7 +96,7 @@ def test_fedprox_without_a_pull_is_fedavg(world):
 
 def test_fedprox_by_hand(linear):
     """Three full-batch steps of one client: w - lr (grad CE + mu (w - w_start)) (Li et al. 2020, eq. 2)."""
-    small = linear.with_training(epochs=3, batch=24, small_clients="allow", participants=1)
+    small = linear.with_training(local_epochs=3, batch_size=24, small_clients="allow", clients_per_round=1)
     (request,), (result,), _, _ = one_round(small, settings("fedprox", mu=0.7))
     x = small.engine.data.pixels[request.rows].flatten(1)
     y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()
@@ -111,12 +111,12 @@ def test_fedprox_by_hand(linear):
 
 def test_settings_that_clients_cannot_fulfil(world):
     with refuses():
-        check_sizes(world.with_training(participants=6).federation)
+        check_sizes(world.with_training(clients_per_round=6).federation)
     with refuses():
-        check_sizes(world.with_training(batch=10).federation)
-    allowed = world.with_training(batch=10, small_clients="allow").federation
+        check_sizes(world.with_training(batch_size=10).federation)
+    allowed = world.with_training(batch_size=10, small_clients="allow").federation
     (note,) = check_sizes(allowed)
-    assert note.startswith("training.batch=10 is larger than the training set of 1 client; ")
+    assert note.startswith("training.batch_size=10 is larger than the training set of 1 client; ")
     with refuses():
-        check_sizes(world.with_training(batch=10, small_clients="allow", drop_last=True).federation)
+        check_sizes(world.with_training(batch_size=10, small_clients="allow", drop_last=True).federation)
     assert check_sizes(world.federation) == []

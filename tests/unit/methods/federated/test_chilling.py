@@ -51,7 +51,7 @@ def test_lr_control_moves_temperature_into_rate(world):
 def test_recipe_holds_the_values_of_the_settings(world):
     changed = world.with_training(momentum=0.9, weight_decay=0.01, decay_biases=False, drop_last=True, lr=0.3)
     made = recipe(settings("fedprox", mu=0.5, batchnorm="frozen"), changed.federation, 0, 0)
-    assert (made.lr, made.momentum, made.weight_decay, made.batch) == (0.3, 0.9, 0.01, 4)
+    assert (made.lr, made.momentum, made.weight_decay, made.batch_size) == (0.3, 0.9, 0.01, 4)
     assert (made.decay_biases, made.drop_last, made.frozen_statistics, made.proximal) == (False, True, True, 0.5)
     plain = recipe(settings(), world.federation, 0, 0)
     assert (plain.decay_biases, plain.drop_last, plain.frozen_statistics, plain.proximal) == (True, False, False, 0.0)
@@ -71,7 +71,7 @@ def test_stragglers_form_fixed_share_training_colder_and_shorter(world):
 
 def test_chilling_steps_along_tempered_loss_gradient(linear):
     """One full-batch step of a client: w - lr * grad CE(z / T), with the gradient (p_T - y) / T by hand (eq. 2)."""
-    small = linear.with_training(epochs=1, batch=24, small_clients="allow")
+    small = linear.with_training(local_epochs=1, batch_size=24, small_clients="allow")
     federation = small.federation
     for heat in (4.0, 0.25, 0.05):
         hp = settings(temperature=heat)

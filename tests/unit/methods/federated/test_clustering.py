@@ -178,7 +178,7 @@ def test_clusters_learn_as_federations_of_their_own(deep, hp):
     both = per_cluster(method, [everyone.cluster(members) for members in CLUSTERS])
     state = all_rounds(both, hp, everyone, deep.engine)
     for number, members in enumerate(CLUSTERS):
-        training = dataclasses.replace(everyone.training, participants=min(3, len(members)))
+        training = dataclasses.replace(everyone.training, clients_per_round=min(3, len(members)))
         own = {"clients": tuple(everyone.clients[m] for m in members)}
         alone = dataclasses.replace(everyone, training=training, **own)
         if hp.stragglers is None:  # who is slow is drawn from all clients

@@ -49,33 +49,35 @@ class Played:
     ],
 )  # fmt: skip
 def test_round_costs_count_bytes_each_method_needs(algorithm, numbers):
-    played = Played(settings(algorithm), participants=3)
+    played = Played(settings(algorithm), clients_per_round=3)
     (costs,) = played.costs
     assert costs["bytes_up"] == costs["bytes_down"] == 3 * numbers * SIZE
     assert costs["server_flops"] == 0
 
 
 def test_client_flops_take_three_forward_passes_per_example():
-    played = Played(settings(), epochs=2, batch=5)
+    played = Played(settings(), local_epochs=2, batch_size=5)
     examples = sum(SIZES[client] for client in played.drawn())
     assert played.costs[0]["client_flops"] == 3 * F * examples * 2
     dropped = sum(SIZES[client] // 5 * 5 for client in played.drawn())
     assert dropped < examples
-    assert Played(settings(), epochs=2, batch=5, drop_last=True).costs[0]["client_flops"] == 3 * F * dropped * 2
-    assert Played(settings("apfl"), epochs=2, batch=5).costs[0]["client_flops"] == 2 * 3 * F * examples * 2
+    assert (
+        Played(settings(), local_epochs=2, batch_size=5, drop_last=True).costs[0]["client_flops"] == 3 * F * dropped * 2
+    )
+    assert Played(settings("apfl"), local_epochs=2, batch_size=5).costs[0]["client_flops"] == 2 * 3 * F * examples * 2
 
 
 def test_client_flops_omit_gradients_of_frozen_parts():
     """FedRep with one epoch of the head in three: F + H there; F + 2 F - H in each of the body."""
-    played = Played(settings("fedrep", head_epochs=1), epochs=3)
+    played = Played(settings("fedrep", head_epochs=1), local_epochs=3)
     examples = sum(SIZES[client] for client in played.drawn())
     assert played.costs[0]["client_flops"] == examples * ((F + H) + 2 * (3 * F - H))
-    assert Played(settings("fedper"), epochs=3).costs[0]["client_flops"] == examples * 3 * 3 * F
+    assert Played(settings("fedper"), local_epochs=3).costs[0]["client_flops"] == examples * 3 * 3 * F
 
 
 def test_round_costs_of_last_head_round_omit_uploads():
     hp = settings("fedper", final_head_epochs=2)
-    played = Played(hp, participants=2)
+    played = Played(hp, clients_per_round=2)
     request = played.works[0].requests[0]
     heads = dataclasses.replace(request, recipe=dataclasses.replace(request.recipe, phases=(Phase(2, "head"),)))
     work = RoundWork([heads, heads, heads])
@@ -86,7 +88,7 @@ def test_round_costs_of_last_head_round_omit_uploads():
 
 @pytest.mark.parametrize(("batchnorm", "sent"), [("averaged", 6), ("local", 0), ("frozen", 0)])
 def test_round_costs_count_running_statistics_only_when_averaged(batchnorm, sent):
-    played = Played(settings(), participants=2)
+    played = Played(settings(), clients_per_round=2)
     (plain,) = played.federation.architectures
     statistics = (Field("bn.running_mean", (6,), 0),)
     layout = FlatLayout(plain.layout.parameters, statistics, plain.layout.head)
@@ -99,7 +101,7 @@ def test_round_costs_count_running_statistics_only_when_averaged(batchnorm, sent
 
 
 def test_feddf_costs_add_server_flops_to_fedavg():
-    played = Played(settings(distill=distill(epochs=3, after=1)), rounds=2)
+    played = Played(settings(server_distillation=distill(epochs=3, after=1)), rounds=2)
     first, second = played.costs
     assert first["bytes_up"] == second["bytes_up"] == second["bytes_down"] == 3 * (BODY + HEAD) * SIZE
     assert first["server_flops"] == 0
@@ -110,21 +112,23 @@ def test_feddf_costs_add_server_flops_to_fedavg():
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_round_costs_count_heads_sent_for_distillation(algorithm):
     spec = {"head_epochs": 1} if algorithm == "fedrep" else {}
-    costs = Played(settings(algorithm, distill=distill(ensemble="logits"), **spec), participants=2).costs[0]
+    costs = Played(
+        settings(algorithm, server_distillation=distill(ensemble="logits"), **spec), clients_per_round=2
+    ).costs[0]
     assert (costs["bytes_down"], costs["bytes_up"]) == (2 * BODY * SIZE, 2 * (BODY + HEAD) * SIZE)
     assert costs["server_flops"] > 0
 
 
 def test_server_flops_include_biases_on_random_examples():
-    played = Played(settings(distill=distill(weighting="E", epochs=1)))
+    played = Played(settings(server_distillation=distill(weighting="E", epochs=1)))
     assert played.costs[0]["server_flops"] == F * (3 * (len(TRANSFER) + len(RANDOM)) + 3 * len(TRANSFER))
 
 
 @pytest.mark.parametrize(("ensemble", "told"), [("logits", 1), ("each", 2)])
 @pytest.mark.parametrize(("weighting", "biases"), [("A", 0), ("E", 1)])
 def test_fedmd_costs_count_logits_up_and_down(ensemble, told, weighting, biases):
-    spec = distill(ensemble=ensemble, weighting=weighting, steps=3, batch=4)
-    played = Played(settings("fedmd", distill=spec))
+    spec = distill(ensemble=ensemble, weighting=weighting, steps=3, batch_size=4)
+    played = Played(settings("fedmd", server_distillation=spec))
     (costs,), work = played.costs, played.works[0]
     rows = len(work.inferences[0].rows)
     assert 0 < rows <= 12 and len(work.inferences) == 3 * (1 + biases)
@@ -137,7 +141,7 @@ def test_fedmd_costs_count_logits_up_and_down(ensemble, told, weighting, biases)
 
 
 def test_fedmd_sends_nothing_without_distillation():
-    costs = Played(settings("fedmd", distill=distill(after=1))).costs[0]
+    costs = Played(settings("fedmd", server_distillation=distill(after=1))).costs[0]
     assert (costs["bytes_up"], costs["bytes_down"]) == (0, 0)
 
 
@@ -174,7 +178,7 @@ def test_feddistill_costs_exclude_labels_nobody_else_sent():
 def test_clusters_cost_what_each_costs_by_itself(algorithm):
     members = [[0, 3, 4], [1, 2]]
     spec = distill() if algorithm in ("feddf", "fedmd") else None
-    hp = settings("fedavg" if algorithm == "feddf" else algorithm, distill=spec)
+    hp = settings("fedavg" if algorithm == "feddf" else algorithm, server_distillation=spec)
     method = METHODS[hp.algorithm]
     everyone = Played(hp).federation
     together = Played(hp, method=per_cluster(method, [everyone.cluster(own) for own in members]))

@@ -17,7 +17,7 @@ def ditto(lam=0.7, epochs=None, lr=None, **changes):
 @pytest.fixture(scope="module")
 def whole(linear):
     """Everybody takes part in every round, with one batch of all examples: no draw matters."""
-    return linear.with_training(epochs=2, batch=24, participants=5, small_clients="allow")
+    return linear.with_training(local_epochs=2, batch_size=24, clients_per_round=5, small_clients="allow")
 
 
 def test_ditto_pulls_own_models_towards_sent_model(whole):

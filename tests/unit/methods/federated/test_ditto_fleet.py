@@ -8,7 +8,7 @@ from tests.unit.methods.federated.fleets import Played, fleet_of
 from tests.unit.methods.federated.plain import descend, examples
 
 #: One batch of all examples, so that no draw matters.
-WHOLE = {"batch": 24, "small_clients": "allow"}
+WHOLE = {"batch_size": 24, "small_clients": "allow"}
 
 
 def ditto(lam=0.7, epochs=None, lr=None):
@@ -47,7 +47,7 @@ def test_ditto_fleet_counts_transfer_of_global_model_only(paced):
     """15 numbers of 32 bits both ways at a bit a second (down) and two (up): 480 + 240 s, once."""
     paced(1.0)
     network = {"down": 1e-6, "up": 2e-6, "sigma": 0.0}
-    sent = played(fleet_of(network=network), members=(0,), participants=1, rounds=2)
+    sent = played(fleet_of(network=network), members=(0,), clients_per_round=1, rounds=2)
     assert sent.column("clock") == pytest.approx([32.0 + 720.0, 64.0 + 1440.0])
 
 

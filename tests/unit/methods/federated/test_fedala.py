@@ -36,7 +36,7 @@ def learned(mix, v, w, x, y, hp, passes):
 
 @pytest.mark.parametrize("max_epochs", [3, 100])
 def test_fedala_clients_train_from_learned_mix(linear, max_epochs):
-    world = linear.with_training(epochs=3, batch=24, participants=5, small_clients="allow", lr=1.0)
+    world = linear.with_training(local_epochs=3, batch_size=24, clients_per_round=5, small_clients="allow", lr=1.0)
     hp = fedala(max_epochs=max_epochs, aggregation="uniform")
     state, seen = play(world, hp, FEDALA, 4)
     w, own, mixes, counts = world.federation.model.weights, {}, {}, []
@@ -75,7 +75,7 @@ def test_fedala_clients_train_from_learned_mix(linear, max_epochs):
 
 
 def test_fedala_takes_first_layers_from_global_model(deep):
-    everybody = deep.with_training(participants=5)
+    everybody = deep.with_training(clients_per_round=5)
     layout, hp = everybody.federation.layout, fedala(deployed="mixed")
     assert layer_starts(layout) == [0, 25] and layout.size == 43
     state, seen = play(everybody, hp, FEDALA, 2)
@@ -96,14 +96,14 @@ def test_fedala_takes_first_layers_from_global_model(deep):
 def test_fedala_layers_accepts_up_to_all_layers(deep):
     with refuses():
         FEDALA.init(fedala(layers=3), deep.federation)
-    everybody = deep.with_training(participants=5)
+    everybody = deep.with_training(clients_per_round=5)
     state, _ = play(everybody, fedala(layers=2), FEDALA, 2)
     assert all(len(state[f"mix/{client}"]) == 43 for client in range(5))
 
 
 def test_fedala_share_redraws_examples_every_round(linear):
     """One step on all of a share at once: the mix is that of the examples that the draw names."""
-    world = linear.with_training(epochs=1, batch=24, participants=5, small_clients="allow")
+    world = linear.with_training(local_epochs=1, batch_size=24, clients_per_round=5, small_clients="allow")
     hp = fedala(share=0.3, max_epochs=1, rate=5.0)
     _, seen = play(world, hp, FEDALA, 3)
     last = {}
@@ -132,6 +132,6 @@ def test_training_goes_on_as_without_a_program():
 
 
 def test_fedala_first_mix_passes_exceed_window(linear):
-    world = linear.with_training(participants=5)
+    world = linear.with_training(clients_per_round=5)
     _, seen = play(world, fedala(threshold=10.0, window=4), FEDALA, 3)
     assert [row.get("mix_passes") for _, _, row in seen] == [None, 5, 1]

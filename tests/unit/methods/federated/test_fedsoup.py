@@ -28,7 +28,7 @@ def right(vector, world, rows):
 @pytest.mark.parametrize("start", [0.0, 0.5])
 def test_clients_choose_between_two_soups(linear, start):
     world = holding_out(linear).with_training(
-        rounds=ROUNDS, epochs=1, batch=24, participants=5, small_clients="allow", lr=10.0
+        rounds=ROUNDS, local_epochs=1, batch_size=24, clients_per_round=5, small_clients="allow", lr=10.0
     )
     hp = fedsoup(start, aggregation="uniform")
     state, seen = play(world, hp, FEDSOUP, ROUNDS)
@@ -63,14 +63,14 @@ def test_clients_choose_between_two_soups(linear, start):
 
 
 def test_fedsoup_costs_count_two_held_out_predictions(linear):
-    world = holding_out(linear).with_training(rounds=1, participants=5, small_clients="allow")
+    world = holding_out(linear).with_training(rounds=1, clients_per_round=5, small_clients="allow")
     for request in FEDSOUP.plan(fedsoup(), FEDSOUP.init(fedsoup(), world.federation), world.federation, 0):
         held, own = len(world.federation.clients[request.client].valid), len(request.rows)
         assert request.program.further == pytest.approx(2 * held / (3 * own))
 
 
 def test_running_statistics_are_those_of_training(linear):
-    world = holding_out(normed_world(linear)).with_training(rounds=1, participants=5, small_clients="allow")
+    world = holding_out(normed_world(linear)).with_training(rounds=1, clients_per_round=5, small_clients="allow")
     _, seen = play(world, fedsoup(), FEDSOUP, 1)
     bare = [dataclasses.replace(request, program=None) for request in seen[0][0]]
     for result, plain in zip(seen[0][1], world.engine.train(bare), strict=True):

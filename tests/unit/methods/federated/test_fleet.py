@@ -57,13 +57,13 @@ def test_fleet_rounds_match_clock_and_counts_by_hand(fleet, shares, seconds, par
 
 
 def test_fleet_draws_same_clients_as_without_fleet():
-    plain, played = (Played(fleet, members=range(5), participants=2) for fleet in (None, fleet_of()))
+    plain, played = (Played(fleet, members=range(5), clients_per_round=2) for fleet in (None, fleet_of()))
     assert played.column("participants") == plain.column("participants")
     assert torch.equal(played.state["weights"], plain.state["weights"])
 
 
 def test_partial_work_is_cut_phase_after_phase():
-    (request, *_), _ = Played(None, "fedrep", hidden=(5,), epochs=3).seen[0]
+    (request, *_), _ = Played(None, "fedrep", hidden=(5,), local_epochs=3).seen[0]
     assert [(phase.epochs, phase.trains) for phase in request.recipe.phases] == [(1, "head"), (2, "body")]
     for epochs, wanted in ((1, [(1, "head")]), (2, [(1, "head"), (1, "body")]), (3, [(1, "head"), (2, "body")])):
         cut = devices.shortened(request, epochs)
@@ -90,7 +90,7 @@ def test_fleet_clock_counts_sending_by_model_size(algorithm, paced):
 
 
 def test_work_times_omit_sending_without_models():
-    (request,) = Played(None, members=[1], participants=1).seen[0][0]
+    (request,) = Played(None, members=[1], clients_per_round=1).seen[0][0]
     fleet = fleet_of(network={"down": 1.0, "up": 1.0, "sigma": 0.0})
     federation = make_world([]).federation
     (sends,) = devices.work_times(fleet, federation, [request], True)
@@ -111,7 +111,7 @@ def test_work_times_include_second_model_of_program(paced):
 
 
 def test_work_times_omit_dropped_last_batch():
-    (request,) = Played(None, members=[1], participants=1, batch=5, drop_last=True).seen[0][0]
+    (request,) = Played(None, members=[1], clients_per_round=1, batch_size=5, drop_last=True).seen[0][0]
     (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], True)
     assert time.epoch == 10.0
 
@@ -129,7 +129,7 @@ def test_stragglers_by_speed_chills_the_slowest_clients(paced):
     speeds = (1.0, 2.0, 0.5, 3.0, 1.5)
     paced(*speeds)
     slow = Stragglers(share=0.4, temperature=0.25, epochs=1, by="speed")
-    played = Played(fleet_of(), members=range(5), changes={"stragglers": slow}, participants=5)
+    played = Played(fleet_of(), members=range(5), changes={"stragglers": slow}, clients_per_round=5)
     requests, _ = played.seen[0]
     assert [request.objective.settings["temperature"] for request in requests] == [1.0, 0.25, 1.0, 0.25, 1.0]
     seconds = [s * n * e for s, n, e in zip(speeds, SIZES, (2, 1, 2, 1, 2), strict=True)]
@@ -144,13 +144,13 @@ def test_stragglers_by_speed_chills_the_slowest_clients(paced):
 def test_fleet_last_head_round_includes_all_clients(paced, failing):
     paced(1.0, 2.0, 0.5)
     changes = {"final_head_epochs": 3}
-    played = Played(fleet_of(), "fedper", members=range(5), hidden=(5,), changes=changes, participants=2)
+    played = Played(fleet_of(), "fedper", members=range(5), hidden=(5,), changes=changes, clients_per_round=2)
     assert played.column("participants")[-1] == [0, 1, 2, 3, 4] and len(played.rows) == 5
     assert played.rows[-1]["clock"] - played.rows[-2]["clock"] == 3 * max(8, 24, 8, 20, 24)
-    plain = Played(None, "fedper", members=range(5), hidden=(5,), changes=changes, participants=2)
+    plain = Played(None, "fedper", members=range(5), hidden=(5,), changes=changes, clients_per_round=2)
     assert torch.equal(plain.state["weights"], played.state["weights"])
     failing({3: 0.5})
-    lost = Played(fleet_of(), "fedper", members=range(5), hidden=(5,), changes=changes, participants=2)
+    lost = Played(fleet_of(), "fedper", members=range(5), hidden=(5,), changes=changes, clients_per_round=2)
     assert lost.column("participants")[-1] == [0, 1, 2, 4]
 
 
@@ -165,7 +165,7 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
     everyone = world.federation
     loop = RoundLoop(both, hp, everyone, NoCommits(), lambda _, asked: world.engine.train(asked), timed=False)
     state, rows = run_rounds(loop)
-    alone = [Played(fleet), Played(fleet, members=(3, 4), participants=2)]
+    alone = [Played(fleet), Played(fleet, members=(3, 4), clients_per_round=2)]
     for number, one in enumerate(alone):
         own = cluster_state(state, number)
         assert all(torch.equal(own[name], tensor) for name, tensor in one.state.items())

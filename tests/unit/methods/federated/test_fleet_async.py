@@ -57,7 +57,7 @@ def test_async_buffer_of_two_matches_steps_by_hand(paced):
 def test_async_fleet_limits_concurrent_clients_to_participants(paced):
     """Two of five, of whom one is through with every step."""
     paced(1 / 8, 1.1 / 12, 1.23 / 16, 1.37 / 20, 1.59 / 24)
-    played = Played(buffered(), members=range(5), participants=2)
+    played = Played(buffered(), members=range(5), clients_per_round=2)
     assert [len(state["fleet/in_flight"]) for state in played.states] == [1] * 4
 
 
@@ -88,7 +88,7 @@ def test_async_fleet_replaces_client_when_it_fails(paced, failing):
     """Client 1 fails at 1.25 s and client 3 begins then: through at 5.25 s."""
     paced(1 / 16, 2.5 / 24, 10 / 32, 4 / 40, 100.0)
     failing({1: 0.5})
-    played = Played(buffered(2), members=range(4), rounds=1, participants=3)
+    played = Played(buffered(2), members=range(4), rounds=1, clients_per_round=3)
     assert 1 not in played.rows[0]["participants"]
     drawn = played.federation.in_turn(0)
     first, rest = drawn[:3], drawn[3]

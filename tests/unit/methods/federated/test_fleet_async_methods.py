@@ -18,10 +18,10 @@ from tests.unit.methods.federated.plain import examples, gradient
 from tests.unit.methods.federated.worlds import CLASSES, SIZES, settings
 
 #: One batch of all examples, so that no draw matters.
-WHOLE = {"batch": 24, "small_clients": "allow"}
+WHOLE = {"batch_size": 24, "small_clients": "allow"}
 #: Client and version of each server step, where clients take 1, 2.6 and 10 s and every update makes a step.
 BEGUN = [(0, 0), (0, 1), (1, 0), (0, 2), (0, 4), (0, 5), (1, 3), (0, 6)]
-CONSENSUS = {"distill": distill(ensemble="logits", optimizer="sgd", lr=0.5)}
+CONSENSUS = {"server_distillation": distill(ensemble="logits", optimizer="sgd", lr=0.5)}
 #: name -> (algorithm, settings, hidden layers)
 CASES = {
     "scaffold": ("scaffold", {}, ()),
@@ -64,7 +64,7 @@ def stepwise(algorithm, **changes):
 def test_async_full_buffer_equals_rounds_at_equal_speeds(case, participants, paced):
     paced(*(1 / size for size in SIZES))
     algorithm, changes, hidden = CASES[case]
-    own = {"members": range(5), "hidden": hidden, "changes": changes, "participants": participants}
+    own = {"members": range(5), "hidden": hidden, "changes": changes, "clients_per_round": participants}
     sync, played = Played(None, algorithm, **own), Played(buffered(participants), algorithm, **own)
     assert played.column("participants") == sync.column("participants") and played.column("staleness") == [0.0] * 4
     waited = Played(fleet_of(), algorithm, **own)
@@ -96,7 +96,7 @@ def test_async_scaffold_corrects_by_starting_control(exponent, spread):
 
 
 def test_async_scaffold_server_control_equals_client_mean(spread):
-    played = Played(buffered(2), "scaffold", members=range(5), participants=4, rounds=12)
+    played = Played(buffered(2), "scaffold", members=range(5), clients_per_round=4, rounds=12)
     assert max(played.column("staleness")) > 1
     for state in played.states:
         own = [state.get(f"control/{client}", torch.zeros_like(state["control"])) for client in range(5)]
@@ -170,7 +170,7 @@ def test_async_fedgen_trains_clients_on_sent_generator(spread):
 
 def test_async_feddf_distills_from_buffered_clients(spread):
     """Its teachers are their models as they arrived, its student is the averaged one, and that is what clients get."""
-    played = Played(buffered(2), members=range(5), participants=4, changes=CONSENSUS, rounds=8)
+    played = Played(buffered(2), members=range(5), clients_per_round=4, changes=CONSENSUS, rounds=8)
     assert max(played.column("staleness")) > 1
     versions = [played.federation.model.weights, *(state["weights"] for state in played.states)]
     for place, (requests, trained) in enumerate(played.seen):
@@ -194,7 +194,7 @@ def test_async_feddf_distills_from_buffered_clients(spread):
 
 def test_async_fedmd_averages_logits_of_buffered_clients(spread):
     """They keep their models: each goes on with what it was after its last consensus, however many steps ago."""
-    played = Played(buffered(2), "fedmd", members=range(5), participants=4, changes=CONSENSUS, rounds=8)
+    played = Played(buffered(2), "fedmd", members=range(5), clients_per_round=4, changes=CONSENSUS, rounds=8)
     assert max(played.column("staleness")) > 1
     models = dict.fromkeys(range(5), played.federation.model.weights)
     for place, (requests, trained) in enumerate(played.seen):

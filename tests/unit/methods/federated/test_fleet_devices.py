@@ -74,7 +74,7 @@ def test_fleet_draws_only_available_clients(monkeypatch):
     monkeypatch.setattr(
         devices, "available_clients", lambda fleet, federation, at: [at >= 50, True, at >= 50, False, True]
     )
-    played = Played(fleet_of(), members=range(5), participants=3)
+    played = Played(fleet_of(), members=range(5), clients_per_round=3)
     assert played.rows[0]["participants"] == [1, 4] and played.rows[0]["clock"] == 48.0
     assert played.rows[1]["participants"] == [1, 4] and played.rows[1]["clock"] == 96.0
     assert all(3 not in row["participants"] and len(row["participants"]) == 3 for row in played.rows[2:])

@@ -84,7 +84,7 @@ def test_fedper_last_round_trains_all_heads_alone(deep):
 def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
     """The averaged model learns the mean of what they say; the next round begins with its body, and heads stay."""
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
-    hp, head = settings(algorithm, distill=distill(ensemble="logits")), federation.layout.mask("head")
+    hp, head = settings(algorithm, server_distillation=distill(ensemble="logits")), federation.layout.mask("head")
     for one in rounds_of(World(federation, deep.engine), hp, 2):
         _, _, (request,) = one.asked
         asked = [federation.inference(result.client, result.model, TRANSFER, "train") for result in one.trained]
@@ -100,7 +100,7 @@ def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
 
 def test_fedper_last_head_round_skips_distillation(deep):
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
-    hp = settings("fedper", distill=distill(ensemble="logits"), final_head_epochs=1)
+    hp = settings("fedper", server_distillation=distill(ensemble="logits"), final_head_epochs=1)
     (one,) = rounds_of(World(federation, deep.engine), hp, first=4)
     assert one.said == {} and torch.equal(one.after["weights"], one.folded["weights"])
 
@@ -109,7 +109,7 @@ def test_fedper_last_head_round_skips_distillation(deep):
 def test_personal_heads_match_loop_exchanging_bodies(deep, algorithm):
     """As PFLlib: each client has a whole model from the start, of which the server only ever reads and writes the body.
     Batches are whole, so that their order does not matter."""
-    world = deep.with_training(batch=24, drop_last=False, epochs=3)
+    world = deep.with_training(batch_size=24, drop_last=False, local_epochs=3)
     epochs = {"head_epochs": 2} if algorithm == "fedrep" else {}
     hp, federation = settings(algorithm, aggregation="uniform", **epochs), world.federation
     state, _ = play(world, hp, 3)

@@ -19,7 +19,7 @@ BOUND, EXPECTED = 0.4, 4
 
 def private(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER, **changes):
     """A linear world in whose rounds ``chosen`` take part, four of eight being expected, and its engine."""
-    world = make_world([]).with_training(participants=EXPECTED)
+    world = make_world([]).with_training(clients_per_round=EXPECTED)
     spec = UserPrivacy(**{"clip_norm": 1.0, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
                           "clients": 8, "clip_logits": BOUND, **changes})  # fmt: skip
     federation = with_server(world.federation, torch.arange(0, 40), transfer, TRANSFER[:0])
@@ -52,7 +52,7 @@ def clipped_mean(engine, trained, rows, bound=BOUND):
 def test_private_feddf_server_learns_clipped_mean_alone():
     federation, engine = private()
     spec = distill(ensemble="logits")
-    _, after, row, trained, (request,) = one_round("fedavg", federation, engine, distill=spec)
+    _, after, row, trained, (request,) = one_round("fedavg", federation, engine, server_distillation=spec)
     wanted, norms = clipped_mean(engine, trained, TRANSFER)
     limit = BOUND * math.sqrt(len(TRANSFER))
     assert min(norms) < limit < max(norms)  # some were clipped, some were not
@@ -68,7 +68,7 @@ def test_private_feddf_without_clipping_and_noise_equals_feddf():
         federation, engine = private(chosen=(0, 1, 2, 4), clip_norm=None, clip_logits=0.01)
         federation = dataclasses.replace(federation, privacy=None) if plain else federation
         spec = distill(ensemble="logits", steps=9, optimizer="sgd", lr=0.5)
-        _, after, row, _, _ = one_round("fedavg", federation, engine, distill=spec)
+        _, after, row, _, _ = one_round("fedavg", federation, engine, server_distillation=spec)
         assert ("logits_clipped" in row) != plain
         found.append(after["weights"])
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)
@@ -109,7 +109,7 @@ def test_private_feddf_distills_a_round_without_participants():
     """From noise; if it were not, that nobody came could be seen."""
     federation, engine = private(chosen=(), noise_multiplier=1.0)
     folded, after, row, trained, (request,) = one_round(
-        "fedavg", federation, engine, distill=distill(ensemble="logits")
+        "fedavg", federation, engine, server_distillation=distill(ensemble="logits")
     )
     assert trained == [] and "logits_clipped" not in row and row["distill_steps"] > 0
     assert not torch.equal(after["weights"], folded["weights"])
@@ -118,13 +118,17 @@ def test_private_feddf_distills_a_round_without_participants():
 
 def test_private_feddf_skips_logits_without_distillation():
     federation, engine = private(noise_multiplier=1.0)
-    folded, after, row, _, seen = one_round("fedavg", federation, engine, distill=distill(ensemble="logits", after=1))
+    folded, after, row, _, seen = one_round(
+        "fedavg", federation, engine, server_distillation=distill(ensemble="logits", after=1)
+    )
     assert row == {} and seen == [] and torch.equal(after["weights"], folded["weights"])
 
 
 def test_fedmd_clients_fit_the_clipped_mean():
     federation, engine = private()
-    _, after, row, trained, seen = one_round("fedmd", federation, engine, distill=distill(ensemble="logits"))
+    _, after, row, trained, seen = one_round(
+        "fedmd", federation, engine, server_distillation=distill(ensemble="logits")
+    )
     wanted, norms = clipped_mean(engine, trained, TRANSFER)
     assert [request.client for request in seen] == [0, 1, 2, 3, 4]
     for request in seen:
@@ -137,7 +141,7 @@ def test_fedmd_clients_fit_the_clipped_mean():
 
 def test_fedmd_without_participants_changes_nothing():
     federation, engine = private(chosen=(), noise_multiplier=1.0)
-    _, after, row, _, seen = one_round("fedmd", federation, engine, distill=distill(ensemble="logits"))
+    _, after, row, _, seen = one_round("fedmd", federation, engine, server_distillation=distill(ensemble="logits"))
     assert after == {} and seen == [] and row == {"update_norms": []}
 
 

@@ -20,7 +20,7 @@ def private(world, **changes):
     spec = UserPrivacy(**{"clip_norm": None, "noise_multiplier": 0.0, "sampling": "fixed", "participants": 5,
                           "clients": 5, "control_scale": SCALE, **changes})  # fmt: skip
     own = dataclasses.replace(world.federation, privacy=spec)
-    return dataclasses.replace(world, federation=own).with_training(participants=spec.participants)
+    return dataclasses.replace(world, federation=own).with_training(clients_per_round=spec.participants)
 
 
 def uniform(**changes):
@@ -31,7 +31,7 @@ def test_messages_are_clipped_whole_and_summed(world):
     """Three rounds of five clients of eight, four of whom were expected; c_k goes by what its client sends."""
     bound, expected = 0.25, 4
     spec = {"clip_norm": bound, "participants": expected, "clients": 8, "sampling": "poisson"}
-    whole = private(world, **spec).with_training(participants=5)
+    whole = private(world, **spec).with_training(clients_per_round=5)
     everyone = dataclasses.replace(whole.federation, chosen=(0, 1, 2, 3, 4))
     whole = dataclasses.replace(whole, federation=everyone)
     state, seen = play(whole, uniform(), SCAFFOLD, 3)

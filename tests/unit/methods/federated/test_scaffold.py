@@ -26,7 +26,7 @@ def test_three_rounds_follow_algorithm_1_option_2(world):
 
 def test_scaffold_control_equals_plain_gradient_after_one_step(world):
     """With one step a client, (w - w_k) / lr is the corrected gradient itself, so c_k becomes its plain gradient."""
-    small = world.with_training(epochs=1, batch=24, small_clients="allow", participants=5)
+    small = world.with_training(local_epochs=1, batch_size=24, small_clients="allow", clients_per_round=5)
     for round, one in enumerate(rounds_of(small, settings("scaffold"), 2)):
         plain = METHODS["fedavg"].plan(settings(), one.before, small.federation, round)
         for result in small.engine.train(plain):

@@ -24,7 +24,7 @@ def came(client: int, weights: torch.Tensor) -> Trained:
 
 def private(world: World, spec: UserPrivacy) -> World:
     federation = dataclasses.replace(world.federation, privacy=spec)
-    return World(federation, world.engine).with_training(participants=spec.participants)
+    return World(federation, world.engine).with_training(clients_per_round=spec.participants)
 
 
 def played(world: World, algorithm: str = "fedavg", rounds: int = 2, **changes):
@@ -105,7 +105,7 @@ def test_federation_drawn_follows_privacy_sampling(linear):
 @pytest.mark.parametrize("server", ["none", "momentum", "adam"])
 def test_unclipped_noiseless_private_round_equals_uniform_mean(deep, algorithm, server):
     changes = {"server": dataclasses.replace(SERVER, optimizer=server, lr=0.5)}
-    plain, _, _ = played(deep.with_training(participants=5), algorithm, **changes)
+    plain, _, _ = played(deep.with_training(clients_per_round=5), algorithm, **changes)
     state, rows, _ = played(private(deep, privacy()), algorithm, **changes)
     assert plain.keys() == state.keys()
     for name, tensor in plain.items():

@@ -39,7 +39,7 @@ SERVER = ServerSettings("none", 1.0, 0.9, 0.99, 1e-3)
 
 def spec_of(**changes) -> LatentGenerator:
     """FedGen's generator with ``changes``."""
-    plain = {"alpha": 2.0, "beta": 3.0, "decay": 0.5, "noise": 3, "hidden": 7, "steps": 4, "batch": 9, "lr": 0.01,
+    plain = {"alpha": 2.0, "beta": 3.0, "decay": 0.5, "noise": 3, "hidden": 7, "steps": 4, "batch_size": 9, "lr": 0.01,
              "weight_decay": 0.1, "diversity": 0.6}  # fmt: skip
     return LatentGenerator(**{**plain, **changes})
 

@@ -50,18 +50,18 @@ def plain(world, federation, hp, client, temperature):
     origin = federation.start(client).weights.double()
     theta, rows, saved = origin.clone(), federation.clients[client].train, []
     x, y = world.engine.data.pixels[rows].flatten(1).double(), world.engine.data.labels[rows]
-    for step in range(hp.saves):
+    for step in range(hp.checkpoints):
         request = finetune.finetune_request(
             hp, federation, {f"theta/{client}/weights": theta, f"theta/{client}/buffers": theta[:0]}, client, step
         )
         for epoch in local.epochs(request, "none"):
-            for batch in epoch.order.split(request.recipe.batch):
+            for batch in epoch.order.split(request.recipe.batch_size):
                 w = theta[weight.start : weight.stop].view(weight.shape)
                 b = theta[bias.start : bias.stop]
                 q = torch.softmax((x[batch] @ w.T + b) / temperature, 1) - F.one_hot(y[batch], 3)
                 q = q / len(batch) / temperature
                 gradient = torch.cat([(q.T @ x[batch]).flatten(), q.sum(0)])
-                theta = theta - hp.lr * (gradient + 2 * hp.wd * (theta - origin))
+                theta = theta - hp.lr * (gradient + 2 * hp.prox * (theta - origin))
         saved.append(theta)
     return saved
 
@@ -69,9 +69,9 @@ def plain(world, federation, hp, client, temperature):
 @pytest.mark.parametrize(("wd", "temperature", "batch"), [(0.0, 1.0, None), (0.7, 1.0, None), (0.0, 0.5, 5)])
 def test_finetune_saves_match_plain_loop(world, wd, temperature, batch):
     federation = federation_of(world, temperature=temperature)
-    hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=6, saves=3, wd=wd, batch=batch)
+    hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=6, checkpoints=3, prox=wd, batch_size=batch)
     found = run(world, hp, federation)
-    assert finetune.finetune_request(hp, federation, {}, 1, 0).recipe.batch == (batch or 4)
+    assert finetune.finetune_request(hp, federation, {}, 1, 0).recipe.batch_size == (batch or 4)
     assert len(found) == 4 * 5
     for client in range(5):
         torch.testing.assert_close(found[0, client], federation.start(client).weights, rtol=0, atol=0)
@@ -81,7 +81,7 @@ def test_finetune_saves_match_plain_loop(world, wd, temperature, batch):
 
 def test_finetune_request_scales_rate_for_lr_control(world):
     federation = federation_of(world, temperature=0.5, lr_control=True)
-    hp = FinetuneSettings(kind="finetune", lr=0.1, epochs=1, saves=1)
+    hp = FinetuneSettings(kind="finetune", lr=0.1, epochs=1, checkpoints=1)
     request = finetune.finetune_request(hp, federation, {}, 1, 0)
     assert request.recipe.lr == pytest.approx(0.2) and request.objective.settings["temperature"] == 1.0
 
@@ -89,20 +89,21 @@ def test_finetune_request_scales_rate_for_lr_control(world):
 def test_finetune_wd_pulls_to_start_unless_zero(world):
     federation = federation_of(world)
     plainly, near = (
-        run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, saves=2, wd=wd), federation) for wd in (0.0, 2.4)
+        run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, checkpoints=2, prox=wd), federation)
+        for wd in (0.0, 2.4)
     )
     gone = {key: float((theta - federation.start(key[1]).weights).norm()) for key, theta in plainly.items()}
     held = {key: float((theta - federation.start(key[1]).weights).norm()) for key, theta in near.items()}
     assert all(held[2, client] < gone[2, client] for client in range(5))
     request = finetune.finetune_request(
-        FinetuneSettings(kind="finetune", wd=0.0),
+        FinetuneSettings(kind="finetune", prox=0.0),
         federation,
         {"theta/0/weights": plainly[1, 0], "theta/0/buffers": plainly[1, 0][:0]},
         0,
         1,
     )
     assert request.control is None and request.recipe.proximal == 0
-    least = run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, saves=2, wd=1e-30), federation)
+    least = run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, checkpoints=2, prox=1e-30), federation)
     assert all(torch.equal(least[key], theta) for key, theta in plainly.items())  # wd -> 0, bit for bit
 
 
@@ -116,15 +117,15 @@ def test_finetune_request_ignores_optimizer_settings_of_rounds(world):
 
 def test_finetune_slower_divides_rate_and_multiplies_epochs(world):
     federation = federation_of(world)
-    slow = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, saves=2, slower=4)
+    slow = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, checkpoints=2, slower=4)
     found = run(world, slow, federation)
-    as_long = run(world, FinetuneSettings(kind="finetune", lr=0.05, epochs=8, saves=2), federation)
+    as_long = run(world, FinetuneSettings(kind="finetune", lr=0.05, epochs=8, checkpoints=2), federation)
     assert all(torch.equal(found[key], as_long[key]) for key in as_long)
     assert [point.epochs for point in finetune.finetune_points(slow)] == [0, 4, 8]
 
 
 def test_finetune_in_parts_gives_same_models(world, monkeypatch):
-    hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, saves=2)
+    hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, checkpoints=2)
     whole = run(world, hp, federation_of(world))
     monkeypatch.setattr(finetune, "FEWEST", 2)
     monkeypatch.setattr(finetune, "PARAMETERS_AT_ONCE", 0)
@@ -137,8 +138,8 @@ def test_finetune_in_parts_gives_same_models(world, monkeypatch):
 @pytest.mark.parametrize("at", ["last", "all"])
 def test_soup_lies_between_and_has_both_ends(world, at):
     federation = federation_of(world)
-    hp = SoupSettings(kind="soup", lr=0.2, epochs=4, saves=2, alphas=[0.0, 0.3, 1.0], at=at)
-    tuned = run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, saves=2), federation)
+    hp = SoupSettings(kind="soup", lr=0.2, epochs=4, checkpoints=2, alphas=[0.0, 0.3, 1.0], at=at)
+    tuned = run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, checkpoints=2), federation)
     found, points = run(world, hp, federation), soup.soup_points(hp)
     steps = [1, 2] if at == "all" else [2]
     assert points == [Point(step, 2 * step, alpha) for step in steps for alpha in (0.0, 0.3, 1.0)]

@@ -36,7 +36,7 @@ def test_landscape_finish_matches_losses_of_plane_models(monkeypatch):
     world = make_world([5])
     begun = world.federation
     federation = PersonalFederation.after(begun, settings(), begun.start_of)
-    hp = LandscapeSettings(kind="landscape", lr=0.3, epochs=4, saves=4, between=[2, 1], grid=5, margin=0.0)
+    hp = LandscapeSettings(kind="landscape", lr=0.3, epochs=4, checkpoints=4, between=[2, 1], grid=5, margin=0.0)
     asked = []
 
     def losses(client, models):

@@ -21,7 +21,7 @@ CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items
 TWINS = {"knot/table2", "knot/table4", "fedwad/table3", "fedwad/table4", "fedwad/table5"}
 #: A small part of a grid that has all that its claims compare.
 PARTS = {
-    **{f"fedwad/table{i}": ["partition.clients=20"] for i in range(1, 6)},
+    **{f"fedwad/table{i}": ["partition.num_clients=20"] for i in range(1, 6)},
     "fedwad/runtime": ["task.dimension=2", "task.samples=30,300"],
 }
 #: One of each family; composing the grids of the others takes a second each.
@@ -32,7 +32,7 @@ QUICK = {"chill/table1", "federated/fedmd_femnist", "kd/temperature", "knot/tabl
     "name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.thorough) for one in sorted(PRESETS)]
 )
 def test_preset_composes_runs_for_all_its_claims(name, tmp_path):
-    jobs, _ = compose_all([f"experiment={name}", f"paths.out={tmp_path}", "seed=0", *PARTS.get(name, [])])
+    jobs, _ = compose_all([f"experiment={name}", f"paths.output_dir={tmp_path}", "seed=0", *PARTS.get(name, [])])
     assert jobs
     if name in CLAIMED and name not in TWINS:
         found = judge(references(jobs), jobs[0].settings.report, "make them")
@@ -106,7 +106,7 @@ def test_claims_verb_requires_preset_with_claims(arguments):
 
 
 def test_claims_verb_without_finished_runs_is_refused(tmp_path, capsys):
-    refused(capsys, "claims", "kd/mnist", "seed=0", f"paths.out={tmp_path}")
+    refused(capsys, "claims", "kd/mnist", "seed=0", f"paths.output_dir={tmp_path}")
 
 
 def test_planned_seeds_come_only_from_preset():
@@ -130,7 +130,7 @@ TABLES = [f"fedwad/table{number}" for number in range(1, 6)]
 
 @pytest.mark.thorough
 def test_fedwad_table_1_reuses_runs_of_other_tables():
-    few = ["method=clustered_fedavg", "partition.clients=20", "seed=0"]
+    few = ["method=clustered_fedavg", "partition.num_clients=20", "seed=0"]
     made = {name: compose_all([f"experiment={name}", *few])[0] for name in TABLES}
     ids = {name: {one.run_id for one in jobs} for name, jobs in made.items()}
     assert len(ids["fedwad/table1"]) == 2 * 2 * 4 and ids["fedwad/table1"] < set().union(*map(ids.get, TABLES[1:]))

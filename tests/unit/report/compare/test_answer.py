@@ -141,7 +141,7 @@ def test_auc_interval_stops_at_1(tmp_path):
 ])  # fmt: skip
 def test_request_that_cannot_be_answered_is_refused(grid, words):
     with refuses():
-        run_verb("compare", [f"paths.out={grid}", *words.split()])
+        run_verb("compare", [f"paths.output_dir={grid}", *words.split()])
 
 
 def test_folder_without_runs_is_refused(tmp_path):

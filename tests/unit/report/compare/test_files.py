@@ -111,7 +111,7 @@ def test_compare_verb_prints_and_writes(tmp_path, capsys):
     begun(tmp_path / "o", seed=2, method__temperature=4)
     names = [tmp_path / "new" / f"t.{ending}" for ending in ("csv", "md", "tex")]
     export = f"--export={','.join(map(str, names))}"
-    assert run_verb("compare", [f"paths.out={tmp_path / 'o'}", "task=mnist", export]) == 0
+    assert run_verb("compare", [f"paths.output_dir={tmp_path / 'o'}", "task=mnist", export]) == 0
     printed = capsys.readouterr().out.replace("\n", "")
     assert "2 finished of 3 runs" in printed and all(str(name) in printed for name in names)
     found = read_csv(names[0].read_text())

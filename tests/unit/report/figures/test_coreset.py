@@ -14,7 +14,7 @@ def job(folder, result, **changes):
     """A job whose folder holds ``result``."""
     config = {
         "method": {"distance": result["distance"], "fedwad": {"support": 10}, "encoder": None},
-        "partition": {"kind": "shards", "clients": 5, "shards_per_client": 2},
+        "partition": {"kind": "shards", "num_clients": 5, "shards_per_client": 2},
     }
     write_content(folder, {**result, **changes})
     method, seed = changes.get("method", "coreset"), changes.get("seed", 0)

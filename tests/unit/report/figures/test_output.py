@@ -85,8 +85,8 @@ def test_panels_keep_shape_and_stack_when_narrow(count, width, height, total, in
 
 @pytest.mark.thorough
 def test_plot_writes_requested_formats_and_width(tmp_path, capsys):
-    words = ["partition", "task=femnist", "task.source=embedded", "partition=dirichlet", "partition.clients=3"]
-    words += ["task.limit=300", "partition.floor=0", f"paths.out={tmp_path}"]
+    words = ["partition", "task=femnist", "task.source=embedded", "partition=dirichlet", "partition.num_clients=3"]
+    words += ["task.max_examples=300", "partition.floor=0", f"paths.output_dir={tmp_path}"]
     assert main(["plot", *words, "--formats=pdf,svg", "--width=85"]) == 0
     (svg,) = tmp_path.glob("figures/*.svg")
     (pdf,) = tmp_path.glob("figures/*.pdf")

@@ -65,7 +65,7 @@ GRID = ["method=entropy_a,sinkhorn_e", "seed=0,1"]
 @pytest.fixture(scope="session")
 def grid():
     """Two methods, two seeds of knot/table3."""
-    return references(compose_all(["experiment=knot/table3", *GRID, "paths.data=/secret/place"])[0])
+    return references(compose_all(["experiment=knot/table3", *GRID, "paths.data_dir=/secret/place"])[0])
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def test_hostile_texts_are_shown_and_not_run(jobs, factory):
 
 @pytest.mark.thorough
 def test_report_verb_writes_the_page(tmp_path, capsys):
-    words = [*GRID, f"paths.out={tmp_path / 'out'}"]
+    words = [*GRID, f"paths.output_dir={tmp_path / 'out'}"]
     jobs = references(compose_all(["experiment=knot/table3", *words])[0])
     for job in jobs[:2]:
         Factory(tmp_path).predictions(Factory(tmp_path).write(job, **facts(job.seed)))
@@ -263,5 +263,5 @@ def test_report_verb_writes_the_page(tmp_path, capsys):
 @pytest.mark.parametrize("arguments", [[], ["seed=1"], ["../x"], ["knot/table3", *GRID]], ids=" ".join)
 def test_report_verb_requires_preset_with_runs(arguments, tmp_path):
     with refuses():
-        run_verb("report", [*arguments, f"paths.out={tmp_path}"])
+        run_verb("report", [*arguments, f"paths.output_dir={tmp_path}"])
     assert not list(tmp_path.rglob("*.html"))

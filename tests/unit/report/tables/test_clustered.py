@@ -113,7 +113,7 @@ def test_mean_uplift_needs_every_row(whole):
 
 def test_run_that_fits_no_row_is_refused(tmp_path):
     natural, probe = write(job(tmp_path, "none", kind="natural"), 0.5), write(job(tmp_path, "affinity"), 0.5)
-    natural.config["partition"]["clients"] = None
+    natural.config["partition"]["num_clients"] = None
     del probe.config["method"]["clustering"]
     for jobs, more in (([natural], {}), ([probe], {}), ([natural], {"metrics": ["cluster"]})):
         with refuses():

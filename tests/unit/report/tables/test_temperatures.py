@@ -132,7 +132,7 @@ def test_table_2_tells_partitions_apart(federated):
 
 def test_temperatures_table_compares_rows_with_own_t1(federated):
     jobs = [
-        federated.made(t, [0.1, accuracy], label=f"training.lr={lr}, training.batch=16")
+        federated.made(t, [0.1, accuracy], label=f"training.lr={lr}, training.batch_size=16")
         for lr, accuracy in ((0.1, 0.5), (0.2, 0.6))
         for t in (4.0, 1.0)
     ]
