@@ -69,7 +69,7 @@ VERBS = (
     "check", "check", "check", "table", "plot", "claims", "report", "compare", "ls", "tabel", "help", "plot partition",
 )  # fmt: skip
 #: Parts of lines that say what was understood, before a command is carried out or refused.
-NOTES = ("hardware: CPU (no CUDA device)", " is given ", "left out", ": chosen for method=")
+NOTES = ("hardware: CPU (no GPU found)", " is given ", "left out", ": chosen for method=")
 PRESETS = ("knot/fig5", "fedwad/toy", "chill/fig6", "nope", "a,b", "glob(x*)", "../x", "", "=", "[a]")
 
 

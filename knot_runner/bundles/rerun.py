@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import torch
-
 from knot_runner.bundles.unpack import BundledRun
 from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.config.devices import DEVICES, is_host
 from knot_runner.config.settings import FederatedSettings, run_id
 from knot_runner.config.strict import dotted_leaves, without
 from knot_runner.data.preflight import no_data
@@ -122,7 +121,7 @@ def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: No
         if _STEPS.search(key) and isinstance(value, int) and value > place.max_steps:
             hint = "Use --max-steps=N to allow it, or --rounds=N for the first rounds of a federated run"
             raise UserError(f"{value} is above the limit of {place.max_steps}", key, hint=hint)
-    on_cpu = job.settings.hardware.device == "cpu"
+    on_cpu = is_host(job.settings.hardware.device)
     with memory_limit(place.memory) if on_cpu else contextlib.nullcontext():
         result = complete_run(run_context(job, progress, note))
     log = job.folder / ROUNDS_FILE
@@ -133,10 +132,11 @@ def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: No
 def _hardware_here(hardware: dict[str, Any]) -> dict[str, Any]:
     """Return the hardware of a rerun: the GPU of a run on one, if there is any, else the CPU; an engine that computes
     on this machine alone; no more processes and threads than cores."""
-    on_gpu = str(hardware.get("device")).startswith("cuda") and torch.cuda.is_available()
+    kind = str(hardware.get("device")).partition(":")[0]
+    device = kind if kind in DEVICES and DEVICES[kind].count() else "cpu"
     is_local = hardware.get("engine") in ("loop", "lean", "stacked")
     here = {key: min(value, cores()) for key, value in hardware.items() if key in ("num_workers", "threads")}
-    return here | {"device": "cuda" if on_gpu else "cpu", "devices": []} | ({} if is_local else {"engine": "auto"})
+    return here | {"device": device, "devices": []} | ({} if is_local else {"engine": "auto"})
 
 
 def _leads_out(value: Any) -> bool:

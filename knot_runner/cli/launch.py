@@ -19,6 +19,7 @@ from knot_runner.cli.progress import Live
 from knot_runner.composing.commands import Command, compose_all, composed_config
 from knot_runner.composing.hydra_keys import SWEEPER
 from knot_runner.composing.job import ComposedJob
+from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
 from knot_runner.data.preflight import no_data
@@ -113,8 +114,9 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
             raise UserError(problem)
         require_writable(Path(job.settings.paths.output_dir), "paths.output_dir")
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
-        if _has_workers(job):
-            begin_server(list(family_of(job.method).preload))
+        hardware, family = job.settings.hardware, family_of(job.method)
+        if family.trains and is_host(hardware.device) and (hardware.num_workers or cores()) > 1:
+            begin_server(list(family.preload))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from knot_runner.pipelines.context import run_context
@@ -139,13 +141,6 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
     output().print(summary_table(replace(result, notes=notes)))
     print(job.folder)
     return 0
-
-
-def _has_workers(job: ComposedJob) -> bool:
-    """Whether the run trains in worker processes."""
-    hardware = job.settings.hardware
-    several = (hardware.num_workers or cores()) > 1
-    return family_of(job.method).trains and hardware.device == "cpu" and several
 
 
 # ----------------------------------------------------------------------------------------------------------- a sweep

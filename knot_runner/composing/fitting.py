@@ -1,21 +1,19 @@
 """Automatic choices: what makes task and method of a composed config fit together, and the hardware.
 
-``hardware=auto``, the default, is CUDA if there is a device and the run computes on it, else the CPU:
-``conf/hardware/auto.yaml`` composes to the CPU's settings, so nothing changes on a machine without a CUDA device.
+``hardware=auto``, the default, is the first device that is found if the run computes on it, else the CPU:
+``conf/hardware/auto.yaml`` composes to the CPU's settings, so nothing changes on a machine without a GPU.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from knot_runner.config.devices import first_device, is_host
 from knot_runner.config.settings import fitting_choices
-from knot_runner.config.settings.families import family_of_algorithm
-from knot_runner.config.settings.run_id import kind_of
+from knot_runner.config.settings.families import Family, family_of_algorithm
 
 #: Keys of the groups that decide whether they fit together, and their names.
 DECISIVE_KEYS = (
@@ -47,11 +45,11 @@ def chosen_to_fit(config: DictConfig, typed: set[str]) -> tuple[list[str], str]:
     return chosen, f"{' '.join(chosen)}: chosen for {names}"
 
 
-def deals_nothing(config: DictConfig) -> bool:
-    """Whether the method of a composed ``config`` trains on one pool of all examples, without a partition."""
+def composed_family(config: DictConfig) -> Family:
+    """Return the family of the method of a composed ``config``."""
     method = node_of(config, "method")
     algorithm = node_of(method, "algorithm") if OmegaConf.is_dict(method) else None
-    return not family_of_algorithm(str(algorithm)).clients
+    return family_of_algorithm(str(algorithm))
 
 
 def _decisive(group: Any) -> Any:
@@ -80,48 +78,13 @@ def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[list[str]
     """
     if config.hydra.runtime.choices.get("hardware") != "auto":
         return [], ""
-    device = cuda_device()
-    if device is None:
-        return [], "hardware: CPU (no CUDA device)"
-    family = family_of_algorithm(str(_value(config, "method", "algorithm")))
+    device = first_device()
+    if is_host(device):
+        return [], "hardware: CPU (no GPU found)"
+    family = composed_family(config)
     if not family.on_gpu:
-        return [], f"hardware: CPU ({family.name} computes nothing on {device})"
-    if cpu_words := [value for value in CPU_VALUES if value in typed]:
-        return [], f"hardware: CPU ({cpu_words[0]})"
-    of_texts = kind_of({"kind": _value(config, "task", "kind")}) == "texts"
-    in_a_loop = family.training == "rounds" and (of_texts or _value(config, "model", "kind") == "custom")
-    return ["hardware=cuda", *(["hardware.engine=loop"] if in_a_loop else [])], f"hardware: CUDA, {device}"
-
-
-def _value(config: DictConfig, group: str, key: str) -> object:
-    node = node_of(config, group)
-    return node_of(node, key) if OmegaConf.is_dict(node) else None
-
-
-@functools.cache
-def cuda_device() -> str | None:
-    """The name of the first CUDA device; None if torch can use none.
-
-    Queries the driver first, so that torch, which takes seconds to import, is imported only if there is a device.
-    """
-    name = driver_device()
-    if name is None:
-        return None
-    import torch
-
-    return name if torch.cuda.is_available() else None
-
-
-def driver_device() -> str | None:
-    """The name of the first device by the CUDA driver API; None without a driver or device."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
-        failed = (
-            driver.cuInit(0)
-            or driver.cuDeviceGet(ctypes.byref(device), 0)
-            or driver.cuDeviceGetName(name, len(name), device)
-        )
-    except (OSError, AttributeError):  # no such library, or one without these functions
-        return None
-    return None if failed else name.value.decode(errors="replace")
+        return [], f"hardware: CPU ({family.name} computes nothing on {device.upper()})"
+    for value in CPU_VALUES:
+        if value in typed:
+            return [], f"hardware: CPU ({value})"
+    return [f"hardware={device}"], f"hardware: {device.upper()}"

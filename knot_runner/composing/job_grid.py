@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing import hydra_compose
 from knot_runner.composing.arms import without_arm
-from knot_runner.composing.fitting import chosen_hardware, chosen_to_fit, deals_nothing
+from knot_runner.composing.fitting import chosen_hardware, chosen_to_fit, composed_family
 from knot_runner.composing.hydra_compose import plain_config
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.composing.named_models import with_models
@@ -108,7 +108,8 @@ class JobGrid:
                 LOGGER.info("%s", note)
         with open_dict(config):
             hydra = config.pop("hydra")
-            if deals_nothing(config) and not any(key.partition(".")[0] == "partition" for key in typed):
+            is_chosen = any(key.partition(".")[0] == "partition" for key in typed)
+            if not (composed_family(config).clients or is_chosen):
                 config.pop("partition", None)  # the task's default, for methods that have clients
         return Base(config, hydra, chosen)
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from knot_runner.engine.hardware import on_device
 from knot_runner.models.tokens import Encoded, batches
 
 #: (positions [B] among the examples, what the network's ``forward`` takes by name)
@@ -77,7 +78,7 @@ class ImageData:
 
     def to(self, device: torch.device) -> ImageData:
         """See :class:`ClientData`."""
-        return ImageData(*(tensor.to(device) for tensor in self.tensors()))
+        return ImageData(*(on_device(tensor, device) for tensor in self.tensors()))
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> ImageExamples:
         """See :class:`ClientData`."""

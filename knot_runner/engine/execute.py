@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import TracebackType
 
+from knot_runner.config.devices import is_host
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.engine.loop import Place, ProgressCallback, StageKey, key_of, missing_of, run_each
@@ -58,7 +59,7 @@ class Executor:
         self._pool.run(list(missing.values()), self._watch)
 
     def _use_workers(self, missing: dict[StageKey, StageRequest]) -> bool:
-        if self.place.device.type != "cpu" or worker_count(self._hardware) < 2 or len(missing) < 2:
+        if not is_host(self.place.device.type) or worker_count(self._hardware) < 2 or len(missing) < 2:
             return False
         # starting processes costs seconds: predictions alone do not start any, but use running ones
         return self._pool is not None or any(not isinstance(request, Predict) for request in missing.values())

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
+from torch import Tensor
 
+from knot_runner.config.devices import DEVICES, first_device
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.util.errors import UserError
+from knot_runner.util.messages import counted
 from knot_runner.util.processes import cores
+
+#: Name of the device that this process computes on; "" for the CPU.
+_name = ""
 
 
 def choose_device(name: str) -> torch.device:
-    """``cpu``, ``cuda``, ``cuda:N`` or ``auto`` (cuda if there is one). Never another device than configured.
+    """Return the device that ``hardware.device=name`` stands for.
 
-    Raises :class:`UserError` naming ``hardware.device``.
+    Raises :class:`UserError` where there is no such device.
     """
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name == "auto":
-        return torch.device("cuda" if count else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and count == 0:
-        raise UserError(
-            f"{name} was asked for, but this machine has no CUDA GPU (hardware=cpu runs)", "hardware.device"
-        )
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise UserError(f"{name} was asked for, but there are {count} GPUs (cuda:0 is the first)", "hardware.device")
+    device = torch.device(first_device() if name == "auto" else name)
+    entry = DEVICES[device.type]
+    count = entry.count()
+    if count <= (device.index or 0):
+        problem = f"there are {count} ({device.type}:0 is the first)" if count else f"no {entry.title} available"
+        raise UserError(problem, "hardware.device", name, hint="Use hardware=cpu or hardware=auto")
     return device
 
 
@@ -34,29 +35,48 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
     """Set threads and deterministic kernels in this process and return the device.
 
     Threads come from the config, because results change with their number (summation order).
+
+    Raises:
+        UserError: There is no such device, or it does not have ``hardware.precision``.
     """
+    global _name
     device = choose_device(hardware.device)
+    entry = DEVICES[device.type]
+    if hardware.precision not in entry.precisions:
+        hint = f"Use {' or '.join(entry.precisions)}"
+        raise UserError(f"not supported on {device}", "hardware.precision", hardware.precision, hint=hint)
     torch.set_num_threads(hardware.threads)
-    if device.type == "cuda":
-        torch.cuda.init()  # :func:`machine` names the GPU from the first commit on
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False
-        torch.backends.cudnn.benchmark = False
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+    _name = entry.prepare()
     return device
+
+
+def float64_device(device: torch.device) -> torch.device:
+    """Return where values of ``device`` are computed on in float64: there, or on the CPU if it has no float64."""
+    return device if "float64" in DEVICES[device.type].precisions else torch.device("cpu")
+
+
+def on_device(values: Tensor, device: torch.device) -> Tensor:
+    """Return ``values`` on ``device``, or if it has no float64 and they are of it, on the CPU."""
+    return values.to(float64_device(device) if values.dtype == torch.float64 else device)
+
+
+def in_float64(values: Tensor) -> Tensor:
+    """Return ``values`` in float64, on their :func:`float64_device`."""
+    return values.to(float64_device(values.device)).double()
+
+
+def zero_sum(device: torch.device, *shape: int) -> Tensor:
+    """Return zeros to sum losses in on ``device``: in float64, or float32 if it has no float64."""
+    dtype = torch.float64 if float64_device(device) == device else torch.float32
+    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def machine() -> str:
     """Return what of this machine and process decides a run's bits, beyond its settings: CPU instructions, threads,
     torch and GPU."""
-    threads = torch.get_num_threads()
-    parts = [torch.backends.cpu.get_cpu_capability(), f"{threads} thread{'s' if threads > 1 else ''}"]
-    parts.append(f"torch {torch.__version__}")
-    if torch.cuda.is_initialized():
-        parts.append(torch.cuda.get_device_name())
-    return ", ".join(parts)
+    threads = counted(torch.get_num_threads(), "thread")
+    parts = [torch.backends.cpu.get_cpu_capability(), threads, f"torch {torch.__version__}", _name]
+    return ", ".join(filter(None, parts))
 
 
 def all_machines(records: Iterable[dict]) -> list[str]:
@@ -67,10 +87,3 @@ def all_machines(records: Iterable[dict]) -> list[str]:
 def worker_count(hardware: HardwareSettings) -> int:
     """``hardware.num_workers``, or one per core."""
     return hardware.num_workers or cores()
-
-
-def prepare_cpu_device(hardware: HardwareSettings, note: Callable[[str], None]) -> torch.device:
-    """:func:`prepare_device` for work that always runs on the CPU; ``note`` prints it if another is configured."""
-    if prepare_device(hardware).type != "cpu":
-        note(f"hardware.device={hardware.device}: optimal transport and encoders run on the CPU")
-    return torch.device("cpu")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from knot_runner import metrics
 from knot_runner.engine.examples import ClientExamples, batch_count, stored_data
-from knot_runner.engine.hardware import machine
+from knot_runner.engine.hardware import machine, zero_sum
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, request_key, request_title
 from knot_runner.engine.seeds import generator, keyed
@@ -138,9 +138,9 @@ def _epoch(
     draws = generator(request.seed, "order", *names)
     batches = part.examples.epoch(size, draws, drop_last=False, augment=request.augment)
     model.train()
-    total = torch.zeros((), dtype=torch.float64, device=part.examples.labels.device)
+    total = zero_sum(part.examples.labels.device)
     for step, (loss, count) in enumerate(train_batches(model, batches, part.loss, part.rows, optimizer)):
-        total += loss.double() * count
+        total += loss.to(total.dtype) * count
         report((epoch - 1) * steps + step + 1, request.training.epochs * steps, f"epoch {epoch}")
     if not torch.isfinite(total):
         raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {epoch}")

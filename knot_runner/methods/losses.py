@@ -17,6 +17,7 @@ from torch import Tensor
 
 from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings import EntropySettings, SinkhornSettings, build
+from knot_runner.engine.hardware import float64_device, in_float64
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero
 from knot_runner.transport import Solver, transport_loss
@@ -53,7 +54,7 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
 def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
     """Regularized transport cost T_eps(p, q) on the label points (eq. 1); its gradient in p is the dual potential."""
     solver = Solver(options.solver, options.epsilon, options.tolerance, options.scaling)
-    return transport_loss(log_p.exp(), q, points, solver).to(log_p.dtype)
+    return transport_loss(log_p.exp().to(points.device), q.to(points.device), points, solver).to(log_p)
 
 
 def _accepted(where: str, loss: Loss) -> Loss:
@@ -99,7 +100,7 @@ def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Los
     entry = LOSSES[settings["loss"]["name"]]
     options = build(entry.options, settings["loss"], "method.loss")
     logits = torch.stack([inputs.tensors[name] for name in settings["teachers"]], dim=1)
-    q = torch.softmax(logits.double() / settings["teacher_temperature"], dim=-1).to(logits.dtype)
+    q = torch.softmax(in_float64(logits) / settings["teacher_temperature"], dim=-1).to(logits)
     biases = q.new_tensor(settings["biases"]) if settings["biases"] else None
     weights = WEIGHTINGS[settings["weighting"]](q, q.new_tensor(settings["shares"]), biases)
     if settings["normalize"]:
@@ -108,7 +109,7 @@ def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Los
 
     def loss(logits: Tensor, rows: LossRows) -> Tensor:
         log_p = torch.log_softmax(logits / settings["student_temperature"], dim=-1)[:, None]
-        pairs = entry.function(options, log_p, rows["targets"], points_on(logits.device))
+        pairs = entry.function(options, log_p, rows["targets"], points_on(float64_device(logits.device)))
         total = (rows["weights"] * pairs).sum(1)
         return total / rows["weights"].sum(1) if settings["normalize"] else total
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings import MutualSettings, StageSettings, build
 from knot_runner.engine.examples import Augment, InputBatch, batch_count
+from knot_runner.engine.hardware import float64_device, zero_sum
 from knot_runner.engine.loop import Place, Report, stored_examples, stored_model
 from knot_runner.engine.requests import OwnRequest, Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.seeds import generator, keyed
@@ -181,7 +182,7 @@ class _Together:
         self.trains = [stored_examples(place, part.examples) for part in request.trains]
         self.valids = [stored_examples(place, part.examples) for part in request.valids if part is not None]
         self.transfer = stored_examples(place, request.transfer.examples)
-        self.points = torch.tensor(request.points, dtype=torch.float64, device=place.device)
+        self.points = torch.tensor(request.points, dtype=torch.float64, device=float64_device(place.device))
 
     def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
         """One epoch; mean loss over parties. Dropout and orders are keyed by (seed, stage, party, epoch)."""
@@ -192,10 +193,10 @@ class _Together:
         order = generator(request.seed, "order", *names)
         shared = self.transfer.epoch(size, order, drop_last=False, augment=request.augment)
         steps = batch_count(len(self.transfer), size, False)
-        total = torch.zeros((), dtype=torch.float64, device=self.points.device)
+        total = zero_sum(self.transfer.labels.device)
         self.models.train()
         for step, (_, inputs) in enumerate(shared):
-            total += self._step(inputs, [next(batches) for batches in own], optimizer).double()
+            total += self._step(inputs, [next(batches) for batches in own], optimizer).to(total.dtype)
             done = (number - 1) * steps + step + 1
             self.report(done, request.training.epochs * steps, f"epoch {number}")
         if not torch.isfinite(total):

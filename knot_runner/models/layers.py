@@ -82,7 +82,7 @@ _aten = torch.ops.aten
 def max_pool(x: Tensor) -> Tensor:
     """The maxima [..., C, H // 2, W // 2] of the 2x2 windows of x [..., C, H, W]; a last odd row or column is left
     out, NaN stays NaN, and of equal values the first, row by row, has the gradient, all as in ``F.max_pool2d``."""
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or _in_transform(x) or _has_channels_last(x):
+    if not x.is_cpu or torch.compiler.is_compiling() or _in_transform(x) or _has_channels_last(x):
         return F.max_pool2d(x, 2)
     if torch.is_grad_enabled():
         return _ByChannelsLast.apply(x)

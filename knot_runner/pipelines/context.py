@@ -105,7 +105,7 @@ class RunContext:
         return Store(Path(self.settings.paths.output_dir) / "artifacts", self.code, tuple(self.settings.plugins))
 
     def describe(
-        self, data: str, source: str, device: torch.device, files: Sequence[provenance.Opened] = ()
+        self, data: str, source: str, device: torch.device | str, files: Sequence[provenance.Opened] = ()
     ) -> dict[str, Any]:
         """Returns the facts of every result, finished or diverged. ``data``: digest of the data read from ``files``."""
         return {

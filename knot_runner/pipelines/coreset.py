@@ -15,7 +15,6 @@ from torch import Tensor
 from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings
 from knot_runner.config.strict import build
 from knot_runner.data.counts import of_images
-from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.context import RunContext, RunInputs
@@ -48,7 +47,6 @@ def run_coreset(context: RunContext) -> CoresetResult:
     """Carries out the run; returns the result. Raises :class:`UserError`."""
     began = time.monotonic()
     settings, hp = context.settings, context.hp
-    prepare_cpu_device(settings.hardware, context.note)
     seen = inspect_coreset(context)
     task, partition = seen.task, seen.partition
     context.begin(seen.notes)
@@ -180,7 +178,7 @@ def describe_coresets(context: RunContext, seen: RunInputs, space: Space | TextS
     task, partition = seen.task, seen.partition
     return {
         # transport is solved on the CPU
-        **context.describe(task.digest, task.source, torch.device("cpu"), task.files),
+        **context.describe(task.digest, task.source, "cpu", task.files),
         "status": "done",
         "points": context.hp.points,
         "shape": list(space.shape),

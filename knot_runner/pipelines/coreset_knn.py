@@ -17,7 +17,6 @@ from knot_runner.config.strict import build
 from knot_runner.data.counts import of_images
 from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool
-from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.coreset import (
@@ -42,8 +41,7 @@ from knot_runner.util.files import write_atomic
 def run_coreset_knn(context: RunContext) -> KnnResult:
     """Carries out the run; returns the result. Raises :class:`UserError`."""
     began = time.monotonic()
-    settings, hp = context.settings, context.hp
-    prepare_cpu_device(settings.hardware, context.note)
+    hp = context.hp
     whole, held, seen = _read(context)
     task, partition = seen.task, seen.partition
     context.begin(seen.notes)

@@ -17,7 +17,6 @@ from torch import Tensor
 from knot_runner.config.settings import FedwadSettings
 from knot_runner.config.strict import build
 from knot_runner.data.embedded import Gaussians, draw_gaussians
-from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.context import Progress, RunContext, RunInputs
@@ -37,7 +36,6 @@ def run_distance(context: RunContext) -> DistanceResult:
     :class:`UserError`."""
     began = time.monotonic()
     settings = context.settings
-    device = prepare_cpu_device(settings.hardware, context.note)
     write_atomic(context.folder / "config.yaml", context.config_yaml)
     task = draw_gaussians(settings.task, settings.seed)
     with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:
@@ -49,7 +47,7 @@ def run_distance(context: RunContext) -> DistanceResult:
         context.log(row)
     write_atomic(context.folder / "measures.safetensors", tensor_parts(_kept(task, traced.measures)))
     content = {
-        **context.describe(task.digest, settings.task.source, device),
+        **context.describe(task.digest, settings.task.source, "cpu"),
         "kind": "distance",
         "status": "done",
         "mode": context.hp.fedwad.mode,

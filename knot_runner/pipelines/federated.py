@@ -13,7 +13,6 @@ from knot_runner.config.settings.methods.federated import server_distillation
 from knot_runner.config.strict import build
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, Trained
-from knot_runner.engine.hardware import prepare_device
 from knot_runner.methods.contract import METHODS, Method, RoundWork
 from knot_runner.methods.federated.costs import NOTHING_SENT, WHOLE_MODELS, round_costs
 from knot_runner.methods.federation import FederatedState
@@ -44,7 +43,6 @@ def run_federated(context: RunContext) -> FederatedResult | DivergedResult:
     for note in notes:
         context.note(note)
     grouping = None
-    prepare_device(settings.hardware)  # distances, too, are computed with hardware.threads
     if context.hp.clustering is not None:
         from knot_runner.methods.federated.per_cluster import per_cluster
         from knot_runner.pipelines import clustered  # imports scikit-learn and distances, which other runs do not need

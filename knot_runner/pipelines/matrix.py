@@ -20,7 +20,6 @@ from knot_runner.data.counts import of_images
 from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.images.sets import load_image_sets
 from knot_runner.data.pools import TextPool
-from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.pipelines.context import RunContext, RunInputs
@@ -53,7 +52,6 @@ class Distances:
 def run_matrix(context: RunContext) -> MatrixResult:
     """Reads the examples and measures every pair of clients or data sets. Raises :class:`UserError`."""
     began = time.monotonic()
-    device = prepare_cpu_device(context.settings.hardware, context.note)
     otdd = context.hp.otdd
     seen = inspect_matrix(context)
     task, partition = seen.task, seen.partition
@@ -63,7 +61,7 @@ def run_matrix(context: RunContext) -> MatrixResult:
     for first, second in itertools.combinations(range(len(sets)), 2):
         context.log({"first": first, "second": second, "distance": float(found.matrix[first, second])})
     content = {
-        **context.describe(task.digest, task.source, device, task.files),
+        **context.describe(task.digest, task.source, "cpu", task.files),
         "kind": "matrix",
         "status": "done",
         "solver": otdd.solver,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from knot_runner.config.strict import build
 from knot_runner.data.counts import of_all_images
-from knot_runner.engine.hardware import prepare_device as prepare_device
+from knot_runner.engine.hardware import choose_device
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.temperature_probe import probe_arrays
 from knot_runner.models.network import Network
@@ -27,7 +27,7 @@ def run_probing(context: RunContext) -> ProbeResult:
     task = seen.task
     for note in seen.notes:
         context.note(note)
-    device = prepare_device(settings.hardware)
+    device = choose_device(settings.hardware.device)
     network = Network(settings.model, task.shape, len(task.classes))
     write_atomic(context.folder / "config.yaml", context.config_yaml)
     data, test = resident(task, task.train), resident(task, task.test)

@@ -51,7 +51,7 @@ MOST_STEPS, MAX_ITERATIONS = 10, 400
 #: eps up to this share of the largest cost is small; and the share that a large one has
 SMALL, LARGE = 0.1, 0.25
 #: bytes of one [labels, labels, rows] array: what a core's cache holds, and what a GPU takes at a time
-NUMBERS_AT_ONCE = {"cpu": 2**18, "cuda": 2**28}
+NUMBERS_AT_ONCE = {np: 2**18, torch: 2**28}
 #: numbers in the [labels, labels, rows] array of a GPU's batch up to which the host solves it
 HOST_NUMBERS = 2**18
 
@@ -83,9 +83,9 @@ def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: flo
     ground, cost = cost.cpu().numpy(), cost.to(device)
     if p.numel() * n <= HOST_NUMBERS:
         p, q = p.cpu(), q.cpu()
-    if p.device.type == "cpu":
+    if p.is_cpu:
         p, q, cost = p.numpy(), q.numpy(), ground
-    room = NUMBERS_AT_ONCE["cpu" if library(p) is np else "cuda"]
+    room = NUMBERS_AT_ONCE[library(p)]
     rows = max(1, room // (8 * n * n))
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         parts = [

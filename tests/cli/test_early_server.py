@@ -10,7 +10,6 @@ import pytest
 
 from knot_runner.cli import launch
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_all
 from tests.tiny import TINY_IMAGES, replaced
 
 CODE = """
@@ -51,8 +50,6 @@ def test_main_calls_begin_server_only_with_workers(overrides, begins, tmp_path, 
         begun.clear()
 
 
-def test_has_workers_is_false_on_a_gpu(tmp_path: Path) -> None:
-    composed = compose_all(
-        [*replaced(TINY_IMAGES, "hardware.num_workers=2"), "hardware=cuda", f"paths.output_dir={tmp_path}"]
-    )
-    assert not launch._has_workers(composed[0][0])
+def test_main_does_not_call_begin_server_on_a_gpu(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(launch, "begin_server", lambda _: pytest.fail("it was called"))
+    main([*replaced(TINY_IMAGES, "hardware.num_workers=2"), "hardware=cuda", f"paths.output_dir={tmp_path}"])

@@ -55,7 +55,8 @@ VALUES = [
 ]  # fmt: skip
 #: Keys that were meant otherwise, of FedAvg.
 KEYS = [
-    "training.batch", "training.E", "join_ratio", "global_rounds", "trainig.rounds", "mehtod.schedul.rounds", "training.lr.decay", "lr", "clients", "batch_size", "learning_rate",
+    "training.batch", "training.E", "join_ratio", "global_rounds", "trainig.rounds", "mehtod.schedul.rounds",
+    "training.lr.decay", "lr", "clients", "batch_size", "learning_rate",
     "method.when", "training.temperature", "name", "method.personalization.epochs", "method.server_distillation.epochs",
     "method.clustering.clusters",
 ]  # fmt: skip

@@ -105,7 +105,7 @@ BAD = [
     (["~method.at"], "method.at: is not set"),
     (["method.at=word"], "method.at: expected a number, got 'word'"),
     (["+method.head_epochs=2"], "method.head_epochs: not a setting of method.algorithm=kept, but of fedrep"),
-    (["method=fedavg", "+method.at=1"], "method.at: not a setting of method.algorithm=fedavg, but of kept"),
+    (["method=fedavg", "+method.at=1"], "method.at: there is no such setting"),
     (["method=local", "privacy=user_level"], "fedmd, ditto, apfl, fedala, fedsoup, kept would fit"),
 ]
 

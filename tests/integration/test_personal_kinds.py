@@ -86,7 +86,7 @@ def test_clusters_are_combined_across(tmp_path):
     same = np.equal.outer(groups, groups)
     assert ((record["aggregation"] > 0) == same).all() and result["personalization"]["similarity"]["least"] == 0
     two = ["method=clustered_fedavg", "method.clustering.clusters=2", "method.clustering.otdd.samples=20"]
-    spec = "{kind: transfer_matrix, epochs: 1, steps: 2, saves: 1, lr: 0.05}"
+    spec = "{kind: transfer_matrix, epochs: 1, steps: 2, checkpoints: 1, lr: 0.05}"
     folder, result = run(tmp_path / "two", *small, *pairs, *two, f"method.personalization={spec}")
     facts = result["personalization"]
     assert facts["points"][0]["id_accuracy"] == facts["points"][1]["id_accuracy"]  # lambda = I, from two starts

@@ -92,8 +92,8 @@ def family_of_algorithm(algorithm: str) -> Family:
 def other_owners(key: str, algorithm: Any) -> str:
     """Return what is wrong with the setting ``key`` of ``method`` that only other algorithms than ``algorithm`` have;
     "" where none has it."""
-    built_in = ((name, cls) for name, cls in METHOD_SETTINGS.items() if cls.__module__.startswith("knot_runner."))
-    owners = [name for name, cls in built_in if key in {own.name for own in fields(cls)}]
+    classes = [pair for family in FAMILIES.values() for pair in family.settings.items()]
+    owners = [name for name, cls in classes if key in {own.name for own in fields(cls)}]
     return f"not a setting of method.algorithm={algorithm}, but of {', '.join(owners)}" if owners else ""
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.devices import device_names, is_device
 from knot_runner.config.plugins import Table, load_plugins
 from knot_runner.config.settings.sizes import (
     ABOVE_ZERO,
@@ -144,7 +144,7 @@ class HardwareSettings:
     """Where it runs. Of it, only ``engine`` and ``precision`` are in the run id, and only in federated runs."""
 
     name: str
-    #: cpu, cuda, cuda:1, or auto = a GPU if there is one
+    #: a device's name, cuda:1 for another than the first, or auto = a CUDA GPU if there is one, else cpu
     device: str
     #: torch threads per process; 1 keeps numbers the same under every launcher
     threads: Annotated[int, Holds(lambda value: 1 <= value <= 1024, "is not in 1..1024")]
@@ -153,9 +153,9 @@ class HardwareSettings:
     num_workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "is not in 0..1024; 0 = one per core")]
     #: what trains clients: loop (the reference), lean (worker processes, CPU), stacked (the cohort as one program), ray
     #: (lean in actors of a Ray cluster, with its bits and run ids), or a folder of knot_runner/engines;
-    #: auto = lean on a CPU, stacked on a GPU
+    #: auto = lean on a CPU, stacked on CUDA (loop for a text model or one of your own), loop elsewhere
     engine: str = "auto"
-    #: of federated training; tf32 and bf16 for engine=stacked on CUDA
+    #: of federated training; tf32 and bf16 for engine=stacked on CUDA; float64 where the device has it
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     #: stacked: clients trained together, at most; 0 = the whole cohort
     stack: Annotated[int, AtMost(10**6), Holds(lambda value: value >= 0, "is negative; 0 = the whole cohort")] = 0
@@ -166,8 +166,7 @@ class HardwareSettings:
         load_engine(self.engine)
         for key, names in (("device", [self.device]), ("devices", self.devices)):
             for name in names:
-                known = re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", name)
-                require(known is not None, key, f"{name[:40]!r} is none of cpu, cuda, cuda:N, auto")
+                require(is_device(name), key, f"{name[:40]!r} is none of {', '.join(device_names())}")
 
 
 @dataclass

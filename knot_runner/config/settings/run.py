@@ -42,7 +42,7 @@ from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
 from knot_runner.config.strict import build, check_keys, shorten, without
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError, nearest, unknown
 
 #: The key that chooses arms of a preset; in reports the column with their names.
 ARM = "arm"
@@ -140,7 +140,7 @@ def method_settings(method: dict[str, Any]) -> type:
     """Return the class of the settings of a composed ``method``. Raises :class:`UserError`."""
     algorithm = method.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in METHOD_SETTINGS:
-        raise UserError(f"no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}", "method.algorithm")
+        raise unknown("method.algorithm", str(algorithm), METHOD_SETTINGS, "knot-runner ls method")
     return METHOD_SETTINGS[algorithm]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from knot_runner.config.devices import DEVICES, is_host
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.config.settings.families import load
 from knot_runner.config.settings.groups import ENGINES
@@ -45,17 +46,17 @@ def make_engine(
     hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
     note: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
 ) -> Engine:  # fmt: skip
-    """The engine, ready to train. ``auto`` is lean on a CPU; on a GPU stacked, or loop for a text model or one's own.
+    """The engine, ready to train. ``auto`` is the device's, or loop for stacked and a text model or one's own.
 
     ``others``: further networks, which requests name from 1 on. Raises :class:`UserError` naming the key for a device,
     engine and precision that do not go together.
     """
     inputs = EngineInputs(hardware, [network, *others], data, test, prepare_device(hardware), note, plugins)
     name = hardware.engine
-    if name == "auto" and inputs.device.type == "cpu":
-        name = "lean"
-    elif name == "auto":
-        name = "stacked" if all(one.is_ours for one in inputs.networks) else "loop"
+    if name == "auto":
+        name = DEVICES[inputs.device.type].engine
+        if name == "stacked" and not all(one.is_ours for one in inputs.networks):
+            name = "loop"
     return load(ENGINES[name])(inputs)
 
 
@@ -63,7 +64,10 @@ def make_loop(inputs: EngineInputs) -> Engine:
     """``hardware.engine=loop``, the reference, for any device and model."""
     from knot_runner.engine.federated.loop import Loop
 
-    _check_precision(inputs.hardware.precision)
+    if inputs.hardware.precision in ("tf32", "bf16"):
+        raise UserError(
+            "not supported by hardware.engine=loop", "hardware.precision", inputs.hardware.precision, hint="Use float32"
+        )
     data, test = inputs.data.to(inputs.device), inputs.test.to(inputs.device)  # once for all networks
     return _per_network([Loop(one, data, test, inputs.device, inputs.dtype) for one in inputs.networks])
 
@@ -71,7 +75,6 @@ def make_loop(inputs: EngineInputs) -> Engine:
 def make_lean(inputs: EngineInputs) -> Engine:
     """``hardware.engine=lean``, for a CPU."""
     require_cpu(inputs, "lean")
-    _check_precision(inputs.hardware.precision)
     return lean_engine(Lean, inputs)
 
 
@@ -80,12 +83,9 @@ def make_stacked(inputs: EngineInputs) -> Engine:
     from knot_runner.engine.federated.stacked.engine import Stacked
 
     hardware, device = inputs.hardware, inputs.device
-    for network in inputs.networks:
-        if not network.is_ours:
-            what = "a text model" if network.reads_texts else "a model of one's own"
-            raise UserError(f"stacked does not train {what}; lean (CPU) or loop would fit", "hardware.engine")
-    if device.type != "cuda":
-        _check_precision(hardware.precision)
+    if not all(network.is_ours for network in inputs.networks):
+        problem = "text models and custom models are not supported"
+        raise UserError(problem, "hardware.engine", "stacked", hint="Use hardware.engine=auto")
     data, test = inputs.data.to(device), inputs.test.to(device)  # once for all networks
     autocast, tf32 = "bf16" if hardware.precision == "bf16" else "none", hardware.precision == "tf32"
     engines = []
@@ -99,23 +99,12 @@ def make_ray(inputs: EngineInputs) -> Engine:
     """``hardware.engine=ray``, for the CPUs of a cluster."""
     from knot_runner.engine.federated.ray_engine import RayEngine
 
+    require_cpu(inputs, "ray")
     hardware, (network, *others) = inputs.hardware, inputs.networks
-    if inputs.device.type != "cpu":
-        raise UserError(
-            "ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a GPU", "hardware.engine"
-        )
-    _check_precision(hardware.precision)
-    places = hardware.num_workers, hardware.threads
     return RayEngine(
-        network,
-        inputs.data,
-        inputs.test,
-        inputs.dtype,
-        *places,
-        note=inputs.note,
-        plugins=inputs.plugins,
-        others=others,
-    )
+        network, inputs.data, inputs.test, inputs.dtype, hardware.num_workers, hardware.threads, note=inputs.note,
+        plugins=inputs.plugins, others=others,
+    )  # fmt: skip
 
 
 def lean_engine(kind: type[Lean], inputs: EngineInputs, **options: Any) -> Lean:
@@ -130,14 +119,8 @@ def lean_engine(kind: type[Lean], inputs: EngineInputs, **options: Any) -> Lean:
 
 def require_cpu(inputs: EngineInputs, name: str) -> None:
     """Raises :class:`UserError` unless the device is the CPU."""
-    if inputs.device.type != "cpu":
-        raise UserError(f"{name} is for the CPU; stacked is for a GPU, loop runs on both", "hardware.engine")
-
-
-def _check_precision(precision: str) -> None:
-    """Raises :class:`UserError` for a precision that only some engines have."""
-    if precision in ("tf32", "bf16"):
-        raise UserError(f"{precision} is for engine=stacked on CUDA; float32 runs anywhere", "hardware.precision")
+    if not is_host(inputs.device.type):
+        raise UserError(f"not supported on {inputs.device}", "hardware.engine", name, hint="Use hardware.engine=auto")
 
 
 def _per_network(engines: Sequence[Engine]) -> Engine:

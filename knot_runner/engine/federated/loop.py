@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from knot_runner.config.devices import is_host
 from knot_runner.engine.examples import ClientData, ClientExamples, InputBatch
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import (
@@ -20,6 +21,7 @@ from knot_runner.engine.federated.cohort import (
     Trained,
 )
 from knot_runner.engine.federated.recipe import Course, Recipe
+from knot_runner.engine.hardware import on_device, zero_sum
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.seeds import keyed, seeded
 from knot_runner.engine.training import cut_rows, forward_all, train_batches
@@ -59,7 +61,7 @@ class Loop:
         trained, held = request.rows.split([len(request.rows) - request.held, request.held])
         examples, held_out = self.data.select(trained, self.dtype), self.data.select(held, self.dtype)
         before = self._correct(request.test_rows)
-        with _dropout_seed(request, model, self.device):
+        with _dropout_seed(request, self.device):
             found = self._run(request, examples, held_out)
         weights, buffers = flat.flat_vectors(model)
         after = self._correct(request.test_rows)
@@ -79,7 +81,7 @@ class Loop:
             model,
             self.layout,
             examples,
-            {name: tensor.to(self.device) for name, tensor in program.tensors.items()},
+            {name: on_device(tensor, self.device) for name, tensor in program.tensors.items()},
             select=lambda rows: self.data.select(rows, self.dtype),
             objective=functools.partial(self._objective, request, examples, held_out),
             batches=functools.partial(_batches, request, examples),
@@ -145,13 +147,13 @@ class Loop:
         if request.held:
             course.watch(held_loss)
         _train_mode(model, recipe)
-        total, steps = torch.zeros((), dtype=torch.float64, device=self.device), 0
+        total, steps = zero_sum(self.device), 0
         for phase in recipe.phases:
             for _ in range(phase.epochs):
                 batches = examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment)
                 optimizer = optimizers[phase.trains]
                 for value, _ in train_batches(model, batches, loss, rows, optimizer, **options):
-                    total, steps = total + value.double(), steps + 1
+                    total, steps = total + value.to(total.dtype), steps + 1
                     if course.ends(steps):
                         return float(total) / steps, steps
         course.finish(steps)
@@ -189,15 +191,12 @@ def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Mod
 
 
 @contextlib.contextmanager
-def _dropout_seed(request: LocalTraining, model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Dropout keyed by (seed, round, client), for models that have it."""
-    if not any(isinstance(module, nn.Dropout) for module in model.modules()):
-        yield
-        return
+def _dropout_seed(request: LocalTraining, device: torch.device) -> Iterator[None]:
+    """Dropout keyed by (seed, round, client)."""
     names = ("dropout", request.round, request.client)
     with seeded(request.seed, *names):
-        if device.type == "cuda":
-            torch.cuda.manual_seed(keyed(request.seed, *names))
+        if not is_host(device.type):
+            torch.get_device_module(device).manual_seed(keyed(request.seed, *names))
         yield
 
 
@@ -212,13 +211,12 @@ def _train_mode(model: nn.Module, recipe: Recipe) -> None:
 
 def _optimizer(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.Optimizer:
     """The optimizer of one kind of phase; parameters that it does not train get no gradient in that phase."""
-    chosen = [
-        (n, p) for n, p in model.named_parameters() if trains == "all" or n.startswith(head) == (trains == "head")
-    ]
-    decayed = [p for n, p in chosen if recipe.decay_biases or not n.endswith("bias")]
-    others = [p for n, p in chosen if not (recipe.decay_biases or not n.endswith("bias"))]
-    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    groups = [group for group in groups if group["params"]]
+    by_decay: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        decay = recipe.weight_decay if recipe.decay_biases or not name.endswith("bias") else 0.0
+        if trains == "all" or name.startswith(head) == (trains == "head"):
+            by_decay.setdefault(decay, []).append(parameter)
+    groups = [{"params": parameters, "weight_decay": decay} for decay, parameters in by_decay.items()]
     if recipe.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=recipe.lr, fused=True)
     return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)

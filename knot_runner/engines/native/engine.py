@@ -21,7 +21,6 @@ from knot_runner.engines.native.perceptron import Perceptron
 from knot_runner.engines.native.stem import PooledConvs
 from knot_runner.engines.native.winograd import use_winograd
 from knot_runner.models.network import Network
-from knot_runner.util.errors import UserError
 
 
 class NativeBackward(ManualBackward):
@@ -65,10 +64,6 @@ class Native(Lean):
 def make_native(inputs: EngineInputs) -> Native:
     """``hardware.engine=native``. Raises :class:`UserError` where nothing can be compiled, and on a GPU."""
     require_cpu(inputs, "native")
-    if inputs.hardware.precision not in ("float32", "float64"):
-        raise UserError(
-            f"{inputs.hardware.precision} is not supported by engine=native. Use float32", "hardware.precision"
-        )
     if not any(map(has_passes, inputs.networks)):
         kinds = "mlp, cnn, resnet, wrn and vgg"
         inputs.note(f"hardware.engine: native has passes for model.kind={kinds} alone; this model trains as with lean")

@@ -21,6 +21,7 @@ from knot_runner.config.settings.methods.terms import (
     SimilarityTermSettings,
     TripletTermSettings,
 )
+from knot_runner.engine.hardware import in_float64
 from knot_runner.methods.distill.term import (
     TERMS,
     NamedPairs,
@@ -84,7 +85,7 @@ def _relative_distances(x: Tensor) -> Tensor:
     distinct = squares > 0
     distances = squares.where(distinct, 1).sqrt() * distinct
     mean = distances.sum() / distinct.sum().clamp_min(1)
-    return (distances / mean.where(mean > 0, 1)).to(x.dtype)
+    return (distances / mean.where(mean > 0, 1)).to(x)
 
 
 def _products(x: Tensor) -> Tensor:
@@ -93,7 +94,7 @@ def _products(x: Tensor) -> Tensor:
     All angles follow from them in B^3 operations, where products of differences take B^3 D. In float64 the small
     differences of these products still have the digits of float32 features.
     """
-    x = x.double()
+    x = in_float64(x)
     x = x - x.mean(0)
     return x @ x.T
 
@@ -136,10 +137,10 @@ def _cosines(x: Tensor, corners: slice) -> Tensor:
     products = _products(x)
     squares = _squared_distances(products)[corners]
     distinct = squares > 0
-    scale = (squares.where(distinct, 1).rsqrt() * distinct).to(x.dtype)
+    scale = (squares.where(distinct, 1).rsqrt() * distinct).to(x)
     first = products[corners]
     second = first - products.diagonal()[corners, None]
-    numerators = (products - first[:, :, None] - second[:, None, :]).to(x.dtype)
+    numerators = (products - first[:, :, None] - second[:, None, :]).to(x)
     return numerators * scale[:, :, None] * scale[:, None, :]
 
 

@@ -18,6 +18,7 @@ from knot_runner.config.settings.methods.terms import (
     SinkhornTermSettings,
 )
 from knot_runner.config.settings.tasks.images import UNLABELED
+from knot_runner.engine.hardware import float64_device
 from knot_runner.methods.distill.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
 from knot_runner.transport import Solver, transport_loss
 
@@ -92,7 +93,8 @@ def transported(
     solver = Solver(options.solver, options.epsilon, options.tolerance, options.scaling)
     p = F.softmax(student.logits / options.temperature, dim=-1)[:, None]
     q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.temperature, dim=-1)
-    return transport_loss(p, q, points.to(p.device), solver).mean(1).to(p.dtype)
+    place = float64_device(p.device)
+    return transport_loss(p.to(place), q.to(place), points.to(place), solver).mean(1).to(p)
 
 
 def _make_sinkhorn(options: SinkhornTermSettings, inputs: TermInputs) -> TermLoss:

@@ -20,6 +20,7 @@ from knot_runner.config.settings.methods.distill import (
     SnapshotSchedule,
 )
 from knot_runner.engine.examples import Augment, InputBatch, batch_count
+from knot_runner.engine.hardware import float64_device, zero_sum
 from knot_runner.engine.loop import Place, Report, initial_model, stored_examples
 from knot_runner.engine.requests import OwnRequest, Ref, StoredPart
 from knot_runner.engine.seeds import generator, keyed
@@ -161,7 +162,7 @@ class Students:
             shown = [reader(inputs) for reader in self.readers]
             taught = self._teachers(shown, positions, inputs)
         count, device = len(self.train), self.train.labels.device
-        points = torch.tensor(self.request.points, dtype=torch.float64, device=device)
+        points = torch.tensor(self.request.points, dtype=torch.float64, device=float64_device(device))
         losses = [make_losses(specs, own, others, count, points) for own, others in zip(shown, taught, strict=True)]
         self.module["losses"] = nn.ModuleList(losses).to(device)
 
@@ -205,7 +206,7 @@ class Students:
 
     def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
         """One epoch; mean loss over the students. Dropout and batch order are keyed by (seed, stage, party, epoch)."""
-        request, total = self.request, torch.zeros((), dtype=torch.float64, device=self.train.labels.device)
+        request, total = self.request, zero_sum(self.train.labels.device)
         names, size = (request.stage, request.party, number), request.training.batch_size
         torch.manual_seed(keyed(request.seed, "dropout", *names))
         draws = generator(request.seed, "terms", *names)
@@ -217,7 +218,7 @@ class Students:
         batches = self.train.epoch(size, order, drop_last=False, augment=request.augment)
         for step, (positions, inputs) in enumerate(batches):
             loss = self._step((positions, inputs), self._batch(positions, draws, number), optimizer)
-            total += loss.double() * len(positions)
+            total += loss.to(total.dtype) * len(positions)
             done = (number - 1) * steps + step + 1
             self.report(done, request.training.epochs * steps, f"epoch {number}")
         if isinstance(self.schedule, SnapshotSchedule):

@@ -26,6 +26,7 @@ from knot_runner.engine.federated.cohort import (
     LocalWork,
     Trained,
 )
+from knot_runner.engine.hardware import in_float64, zero_sum
 from knot_runner.engine.training import cut_rows, gradients_of, train_batches
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
@@ -85,7 +86,7 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     optimizer, own_optimizer = work.optimizer(work.model), work.optimizer(own)
     for module in (work.model, mixed):
         work.train_mode(module)
-    totals, steps = torch.zeros(2, dtype=torch.float64, device=device), 0
+    totals, steps = zero_sum(device, 2), 0
     for positions, inputs in work.batches():
         _mix(mixed, alpha, own, work.model)
         mixed_loss = loss(mixed(**inputs), cut_rows(rows, positions, device)).mean()
@@ -98,7 +99,7 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         for parameter, gradient in zip(own.parameters(), gradients, strict=True):
             parameter.grad = step_alpha * gradient if parameter.requires_grad else None
         own_optimizer.step()
-        totals, steps = totals + torch.stack([sent_loss, mixed_loss.detach()]).double(), steps + 1
+        totals, steps = totals + torch.stack([sent_loss, mixed_loss.detach()]).to(totals.dtype), steps + 1
     sent_mean, mixed_mean = (totals / max(steps, 1)).tolist()
     kept = {
         "weights": flat.flat_vectors(own)[0],
@@ -124,7 +125,7 @@ def _mix(mixed: nn.Module, alpha: float, own: nn.Module, sent: nn.Module) -> Non
 def _slope(gradients: tuple[Tensor, ...], own: nn.Module, sent: nn.Module) -> float:
     """<v - w, gradient at the mixed model>, the derivative of its loss by alpha."""
     parts = zip(gradients, own.parameters(), sent.parameters(), strict=True)
-    return float(sum(((v - w) * gradient).double().sum() for gradient, v, w in parts))
+    return float(sum(in_float64((v - w) * gradient).sum() for gradient, v, w in parts))
 
 
 APFL = Method(averaging.init, plan, fold, deployed, one_model=False, exchange=DISTILLATION)

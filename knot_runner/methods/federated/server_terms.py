@@ -21,6 +21,7 @@ from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalProgram, LocalResult, LocalWork, Trained
+from knot_runner.engine.hardware import zero_sum
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distill.learner import (
@@ -99,7 +100,7 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     course = work.course([optimizer])
     draws, steps = generator(request.seed, "terms", *names), 0
     per_epoch = batch_count(len(work.examples), request.recipe.batch_size, request.recipe.drop_last)
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    total = zero_sum(device)
     work.train_mode(work.model)
     losses.train()
     for positions, inputs in work.batches():
@@ -109,7 +110,7 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        total, steps = total + loss.detach().double(), steps + 1
+        total, steps = total + loss.detach().to(total.dtype), steps + 1
         course.ends(steps)
     return LocalResult(float(total) / max(steps, 1), steps)
 

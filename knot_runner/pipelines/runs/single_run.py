@@ -12,8 +12,10 @@ import yaml
 from safetensors.numpy import load_file
 
 from knot_runner import provenance
+from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.families import family_of, load
+from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines.context import RunContext
 from knot_runner.records import clear_states, lock_of, read_result, result_problem, write_result
@@ -80,6 +82,10 @@ def _carry_out(context: RunContext) -> RunResult:
             machines.append(text)
         context.note(text)
 
+    hardware, family = context.settings.hardware, family_of(context.hp)
+    on_host = is_host(prepare_device(hardware).type)  # before data are read; distances, too, have its threads
+    if not (on_host or family.on_gpu):
+        context.note(f"hardware.device={hardware.device}: {family.name} runs on the CPU")
     with Tracker(_tracked(context), context.note) as tracker:
         result = pipeline_function("run", context.hp)(replace(context, log=tracker.log, note=note))
         if not isinstance(result, RunResult):

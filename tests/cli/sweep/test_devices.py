@@ -2,12 +2,8 @@
 
 import contextlib
 
-import pytest
-
 from knot_runner.composing.commands import compose_all
-from knot_runner.engine.hardware import choose_device
 from knot_runner.sweeps.job import leased
-from tests.golden.messages import refuses
 
 
 def settings(out, devices):
@@ -29,18 +25,3 @@ def test_leased_returns_run_device_without_device_list(tmp_path):
     with leased(settings(tmp_path, "")) as first, leased(settings(tmp_path, "")) as second:
         assert first == second == "cpu"
     assert not (tmp_path / ".locks").exists()
-
-
-@pytest.mark.parametrize("count", [0, 2])
-def test_choose_device_returns_or_rejects_named_device(count, monkeypatch):
-    """With and without GPUs, whatever this machine has."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: count > 0)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
-    assert choose_device("auto").type == ("cuda" if count else "cpu") and choose_device("cpu").type == "cpu"
-    there = {f"cuda:{index}": index < count for index in range(3)} | {"cuda": count > 0}
-    for name, is_there in there.items():
-        if is_there:
-            assert str(choose_device(name)) == name
-        else:
-            with refuses():
-                choose_device(name)

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from knot_runner.config.settings import HardwareSettings
-from knot_runner.engine.federated import choose
 from knot_runner.engines.native import library
 from tests.golden.messages import refuses
-from tests.unit.engine.federated.cases import GRAY, MODELS, images
 from tests.unit.engines.native_cases import needs_compiler
 
 pytestmark = pytest.mark.machine
@@ -89,10 +86,3 @@ def test_native_library_names_unwritable_cache_folder(cache, tmp_path, monkeypat
     monkeypatch.setenv("CXX", compiler(tmp_path, "exit 0"))
     with refuses():
         load(torch.float32)
-
-
-def test_native_engine_refuses_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("meta"))
-    hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine="native")
-    with refuses():
-        choose.make_engine(hardware, MODELS["mlp"], images(GRAY), images(GRAY, 40, 1))

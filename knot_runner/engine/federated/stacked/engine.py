@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from knot_runner.config.devices import is_host
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained, silent
@@ -37,7 +38,7 @@ class Stacked:
 
     On CUDA each step is a captured graph, kept from round to round; a capture that fails raises. ``autocast="bf16"``:
     training computes in bfloat16 where autocast does so, weights and measures stay in ``dtype``. ``tf32``: training
-    multiplies float32 matrices and convolves in TF32; :class:`UserError` on a CPU, which has none.
+    multiplies float32 matrices and convolves in TF32.
 
     A stack that does not fit into CUDA memory is halved until it does; ``note`` reports it.
     """
@@ -48,8 +49,6 @@ class Stacked:
         self, network: Network, data: ImageData, test: ImageData, device: torch.device, dtype: torch.dtype,
         stack: int, autocast: Literal["none", "bf16"], tf32: bool, note: Callable[[str], None] = silent,
     ) -> None:  # fmt: skip
-        if tf32 and device.type != "cuda":
-            raise UserError(f"tf32 is a mode of CUDA GPUs, not of {device}; float32 runs there", "hardware.precision")
         self.network, self.device, self.dtype, self.stack, self.tf32 = network, device, dtype, stack, tf32
         self.autocast = autocast == "bf16"
         self.measuring = Loop(network, data, test, device, dtype)
@@ -102,8 +101,8 @@ class Stacked:
         others = self.programs.keys() - {structure}
         self.programs.clear()
         gc.collect()
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        if not is_host(self.device.type):
+            torch.get_device_module(self.device).empty_cache()
         if others:
             return
         self.limits[structure] = room // 2

@@ -13,6 +13,7 @@ from knot_runner.engine.examples import ImageData, augmented_images, normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.federated.stacked.plan import PADDING, PhasePlan, Structure, width
+from knot_runner.engine.hardware import zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss, tempered
 from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
@@ -38,7 +39,7 @@ class Program:
         self.clients, self.shrinks, self.dtype, self.autocast = clients, shrinks, dtype, autocast
         self.device = data.labels.device
         # other objectives may contain operations that a graph cannot capture, such as iterating until convergence
-        self.captures = self.device.type == "cuda" and structure.objective is None
+        self.captures = data.labels.is_cuda and structure.objective is None
         self.layout = layout = flat.layout_of(network)
         self.weights = self._zeros(layout.size)
         self.buffers = self._zeros(layout.buffer_size)
@@ -48,7 +49,7 @@ class Program:
         self.velocity = {t: self._zeros(b - a) for t, (a, b) in self.spans.items()} if structure.momentum else {}
         self.numbers = {name: self._zeros(1) for name in ("lr", "momentum", "weight_decay", "proximal", "temperature")}
         self.decayed = (~layout.biases() | structure.decay_biases).to(self.device, dtype)
-        self.total = torch.zeros(clients, dtype=torch.float64, device=self.device)
+        self.total = zero_sum(self.device, clients)
         self.rows = torch.full((clients, structure.room), PADDING, device=self.device)
         self.crops = self.rows.new_zeros(*self.rows.shape, 3) if structure.augment != "none" else None
         scaled = torch.ones(*self.rows.shape, 2, dtype=dtype, device=self.device) if structure.temperatures else None
@@ -148,7 +149,7 @@ class Program:
         trained = [leaf for leaf in leaves.values() if leaf.requires_grad]
         gradients = torch.autograd.grad(losses.sum(), trained)
         with torch.no_grad():
-            self.total[:k] += losses.double().masked_fill(~alive, 0)
+            self.total[:k] += losses.to(self.total.dtype).masked_fill(~alive, 0)
             self._update(k, trains, torch.cat([each.flatten(1) for each in gradients], 1), alive[:, None])
 
     def _named(self, k: int) -> dict[str, Tensor]:

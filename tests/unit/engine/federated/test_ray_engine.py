@@ -97,14 +97,8 @@ def test_ray_engine_refuses_more_actors_than_cluster_fits(workers, cores, monkey
         made(workers=workers)
 
 
-def test_ray_is_an_extra_and_for_cpus(monkeypatch):
+def test_ray_is_an_extra(monkeypatch):
     faked(monkeypatch)
-    with refuses():
-        made(precision="bf16")
-    with monkeypatch.context() as patch:
-        patch.setattr("knot_runner.engine.federated.choose.prepare_device", lambda _: torch.device("cuda"))
-        with refuses():
-            made()
     monkeypatch.delitem(sys.modules, "ray")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with refuses():

@@ -9,7 +9,6 @@ import torch
 from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.federated.stacked.plan import chunks, structure_of
 from knot_runner.engine.objectives import Objective, cross_entropy
-from tests.golden.messages import refuses
 from tests.unit.engine.federated.cases import MODELS, PLAIN, RECIPES, Case, assert_alike, cohort, made
 
 SIZES = (23, 16, 5, 1, 9, 30, 12)
@@ -115,11 +114,6 @@ def test_stacked_bf16_differs_slightly_from_float32():
     for a, b in zip(stacked(MODELS["cnn"], torch.float32, autocast="bf16").train(requests), exact, strict=True):
         assert a.weights.dtype == torch.float32
         assert 0 < float((a.weights - b.weights).abs().max()) < 0.02
-
-
-def test_tf32_on_a_cpu_is_refused():
-    with refuses():
-        stacked(MODELS["mlp"], tf32=True)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")

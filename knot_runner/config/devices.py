@@ -1,0 +1,102 @@
+"""The devices that runs compute on, one entry each. Composing reads them, so only the functions import torch."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from knot_runner.config.plugins import Table
+
+
+@dataclass(frozen=True)
+class Device:
+    """A kind of device: what of it matters outside torch."""
+
+    #: in messages
+    title: str
+    #: how many of them torch can compute on
+    count: Callable[[], int]
+    #: whether ``auto`` may choose it here, which is asked before torch is imported
+    is_likely: Callable[[], bool] = lambda: False
+    #: selects deterministic kernels in this process; returns the device's name for the record
+    prepare: Callable[[], str] = lambda: ""
+    #: values of ``hardware.precision``; the first is that of its file in ``conf/hardware``. Without float64 losses are
+    #: summed in float32, and what needs more is computed on the CPU
+    precisions: Sequence[str] = ("float32",)
+    #: ``hardware.engine=auto`` of the package's image models (other models: loop, unless it is lean)
+    engine: str = "loop"
+    #: whether NAME:0, NAME:1, ... are different devices
+    numbered: bool = False
+    #: whether it is the machine's processor: worker processes share it, and host memory is its own
+    host: bool = False
+
+
+def _cuda_count() -> int:
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+@functools.cache
+def _has_cuda_driver() -> bool:
+    try:
+        return ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
+    except (OSError, AttributeError):  # no such library, or one without this function
+        return False
+
+
+def _prepare_cuda() -> str:
+    import torch
+
+    torch.cuda.init()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    return torch.cuda.get_device_name()
+
+
+def _mps_count() -> int:
+    import torch
+
+    return int(torch.backends.mps.is_available())
+
+
+#: ``hardware.device`` and torch's type of it -> its entry. ``auto`` is the first that is likely and there.
+DEVICES: Table[Device] = Table(
+    "DEVICES",
+    {
+        "cuda": Device(
+            "CUDA device", _cuda_count, _has_cuda_driver, _prepare_cuda, ("float32", "tf32", "bf16", "float64"),
+            engine="stacked", numbered=True,
+        ),
+        "cpu": Device("CPU", lambda: 1, lambda: True, precisions=("float32", "float64"), engine="lean", host=True),
+        "mps": Device("Apple GPU (MPS)", _mps_count, prepare=lambda: "Apple GPU"),
+    },
+)  # fmt: skip
+
+
+def first_device() -> str:
+    """Return the device that ``auto`` stands for. Imports torch only if a GPU may be there."""
+    return next(name for name, device in DEVICES.items() if device.is_likely() and device.count())
+
+
+def is_host(name: str) -> bool:
+    """Return whether the device ``name`` is the machine's processor."""
+    return name in DEVICES and DEVICES[name].host
+
+
+def device_names() -> list[str]:
+    """Return what ``hardware.device`` accepts; N is the number of a device, from 0."""
+    return ["auto", *DEVICES, *(f"{name}:N" for name in DEVICES if DEVICES[name].numbered)]
+
+
+def is_device(name: str) -> bool:
+    """Return whether ``hardware.device`` accepts ``name``."""
+    return re.sub(r":\d{1,4}$", ":N", name) in device_names() and ":N" not in name

@@ -1,0 +1,68 @@
+"""Devices that this machine does not have: refused before data are read; and one without float64, which is faked."""
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from knot_runner.composing.commands import compose_all
+from knot_runner.config.devices import DEVICES
+from knot_runner.engine.hardware import choose_device
+from tests.fake_device import FAKE, FakeDevice
+from tests.golden.messages import refused, refuses
+from tests.runs import run
+from tests.tiny import TINY_IMAGES, TINY_TAUGHT
+
+CONF = Path(__file__).resolve().parents[3] / "conf" / "hardware"
+ON_FAKE = ["hardware=cpu", "hardware.device=fake", "hardware.engine=auto"]
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    monkeypatch.setitem(DEVICES.data, "fake", FAKE)
+    with FakeDevice():
+        yield
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_hardware_file_has_the_first_precision_of_its_device(name):
+    found = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    assert (found["name"], found["device"], found["precision"]) == (name, name, DEVICES[name].precisions[0])
+
+
+@pytest.mark.parametrize("name", ["cuda", "mps"])
+def test_run_refuses_absent_device_before_data_are_read(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(DEVICES.data, name, replace(DEVICES[name], count=lambda: 0))
+    monkeypatch.setattr("knot_runner.pipelines.federated._prepared", lambda _: pytest.fail("data were read"))
+    refused(capsys, *TINY_IMAGES, f"hardware={name}", f"paths.output_dir={tmp_path}")
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_choose_device_returns_or_rejects_numbered_device(count, monkeypatch):
+    monkeypatch.setitem(DEVICES.data, "cuda", replace(DEVICES["cuda"], count=lambda: count, is_likely=lambda: True))
+    assert choose_device("auto").type == ("cuda" if count else "cpu") and choose_device("cpu").type == "cpu"
+    for number, name in enumerate(["cuda:0", "cuda:1", "cuda:2"]):
+        with contextlib.nullcontext() if number < count else refuses():
+            assert str(choose_device(name)) == name
+
+
+@pytest.mark.parametrize("name", ["cuda:N", "cpu:0", "cuda:", "mps:1", "cuda:x"])
+def test_hardware_refuses_other_names_of_devices(name):
+    with refuses():
+        compose_all(["task=femnist", f"hardware.device='{name}'"])
+
+
+@pytest.mark.parametrize(("words", "method"), [(TINY_IMAGES, "apfl"), (TINY_TAUGHT, "rkd")], ids=["apfl", "rkd"])
+def test_device_without_float64_gives_the_numbers_of_the_cpu(words, method, fake, tmp_path):
+    words = [*words, f"method={method}"]
+    found = run(tmp_path / "fake", *words, *ON_FAKE).result
+    expected = run(tmp_path / "cpu", *words, "hardware.engine=loop").result
+    assert (found["device"], found["machine"].split(", ")[-1]) == ("fake", "a fake")
+    for name, values in expected["metrics"].items():
+        assert found["metrics"][name] == pytest.approx(values, rel=1e-6)
+
+
+def test_device_without_float64_refuses_that_precision(fake, tmp_path, capsys):
+    refused(capsys, *TINY_IMAGES, *ON_FAKE, "hardware.precision=float64", f"paths.output_dir={tmp_path}")
