@@ -7,25 +7,23 @@ from collections import Counter
 
 #: Top-level module or package -> the most errors that are allowed; none for those that are not named.
 BASELINE = {
-    "bundles": 4,
-    "cli": 18,
+    "bundles": 3,
+    "cli": 17,
     "composing": 46,
-    "config": 39,
-    "data": 71,
-    "engine": 85,
+    "config": 27,
+    "data": 70,
+    "engine": 84,
     "engines": 8,
-    "methods": 250,
+    "methods": 222,
     "metrics": 13,
     "models": 59,
-    "pipelines": 343,
-    "provenance": 1,
-    "records": 1,
-    "report": 288,
-    "results": 3,
+    "pipelines": 342,
+    "report": 291,
+    "results": 2,
     "sweeps": 5,
-    "testing": 29,
+    "testing": 30,
     "transport": 34,
-    "util": 8,
+    "util": 9,
 }
 #: A baseline that is higher than the count by more than this must be lowered.
 SLACK = 5

@@ -169,7 +169,7 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
     return content
 
 
-def changed_files(folder: Path, result: dict[str, Any]) -> dict[str, str]:
+def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
     """Return what is wrong with each file of a finished run: name -> text to follow it. Every file is read whole."""
     found = {}
     for name, checksum in result.digest.items():

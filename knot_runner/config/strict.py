@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 
 from knot_runner.util.errors import UserError, nearest
 
+Built = typing.TypeVar("Built")
 #: evaluated once per class: a grid builds hundreds of each
 _hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 
@@ -51,7 +52,7 @@ class OutOfRangeError(UserError):
     """A value of the right type that violates its :class:`Holds`."""
 
 
-def build(cls: type, values: Any, where: str) -> Any:
+def build(cls: type[Built], values: Any, where: str) -> Built:
     """Build dataclass ``cls`` from plain ``values`` (dict, list, scalar), checking every key and type.
 
     ``where`` is the dotted key that errors name. Raises :class:`UserError`.
@@ -61,7 +62,8 @@ def build(cls: type, values: Any, where: str) -> Any:
     if not isinstance(values, dict):
         raise UserError(f"expected keys of {cls.__name__}, got {shorten(values)}", where)
     hints = _hints(cls)
-    fields = {f.name: f for f in dataclasses.fields(cls)}
+    kind: type[Any] = cls
+    fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in values:
         if key not in fields:
             raise UserError(f"there is no such setting{nearest(str(key), fields)}", f"{_join(where, key)}")

@@ -32,6 +32,8 @@ class ReportSettings:
     unlike: str | None = None
     notes: list[str] = field(default_factory=list)
     objective: str = ""
+    #: encoders that the settings of the preset choose from (fedwad/table1)
+    encoders: dict[str, Any] = field(default_factory=dict)
 
 
 def check_report(spec: Mapping[str, Any]) -> None:

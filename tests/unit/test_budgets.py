@@ -12,18 +12,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 379_740,
-    "statement lines": 27_390,
+    "nodes": 379_700,
+    "statement lines": 27_480,
     "conditional expressions per 1,000 statement lines": 40,
     "comprehensions per 1,000 statement lines": 76.5,
     "comprehensions that hold another per 1,000 statement lines": 2.95,
-    "string subscripts": 1_010,
-    '.get("...")': 200,
-    "Any": 792,
+    "string subscripts": 995,
+    '.get("...")': 192,
+    "Any": 788,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 26_000}, "tests": {"lines": 38_280}}
+OTHERS = {"scripts": {"nodes": 26_060}, "tests": {"lines": 38_550}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 93

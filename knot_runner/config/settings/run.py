@@ -215,13 +215,14 @@ def _check_stages(training: TrainingSettings) -> None:
 
 
 def _check_parties(settings: Settings) -> None:
-    if settings.model.per_party and isinstance(settings.training, FederatedTraining):
-        raise UserError("averaging needs one model for all clients; {} is right", "model.per_party")
-    common = {**dataclasses.asdict(settings.model), "per_party": {}}
-    for party, changes in settings.model.per_party.items():
-        if party not in settings.task.datasets:
-            raise UserError(
-                f"task {settings.task.name} has no such data set{nearest(party, settings.task.datasets)}",
-                f"model.per_party.{party}",
-            )
+    model, task = settings.model, settings.task
+    if not isinstance(model, ModelSettings) or not isinstance(task, TaskSettings):
+        return
+    if model.per_party and isinstance(settings.training, FederatedTraining):
+        raise UserError("averaging needs one model for all clients. Use {}", "model.per_party")
+    common = {**dataclasses.asdict(model), "per_party": {}}
+    for party, changes in model.per_party.items():
+        if party not in task.datasets:
+            problem = f"task {task.name} has no such data set{nearest(party, task.datasets)}"
+            raise UserError(problem, f"model.per_party.{party}")
         build(ModelSettings, {**common, **changes}, f"model.per_party.{party}")

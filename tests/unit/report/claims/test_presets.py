@@ -10,6 +10,7 @@ from knot_runner.cli.parsers import run_verb
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
+from knot_runner.report.check import check_report
 from knot_runner.report.claims.spec import read_claims
 from knot_runner.report.claims.verdicts import judge
 from knot_runner.util.config_yaml import yaml_files
@@ -34,6 +35,7 @@ QUICK = {"chill/table1", "federated/fedmd_femnist", "kd/temperature", "knot/tabl
 def test_preset_composes_runs_for_all_its_claims(name, tmp_path):
     jobs, _ = compose_all([f"experiment={name}", f"paths.output_dir={tmp_path}", "seed=0", *PARTS.get(name, [])])
     assert jobs
+    check_report(jobs[0].settings.report)
     if name in CLAIMED and name not in TWINS:
         found = judge(references(jobs), jobs[0].settings.report, "make them")
         assert [one.verdict for one in found] == ["no runs"] * len(CLAIMED[name])
