@@ -90,7 +90,7 @@ def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
 def _hint(config: Any, node: Any, prefix: str, part: str) -> str:
     """The settings that ``part`` may mean: of that name in a group (``lr``: ``training.lr``), or spelled alike."""
     groups = {key: own for key, own in config.items() if OmegaConf.is_dict(own) and key not in ("report", "sweep")}
-    names = (part, OTHER_NAMES.get(part))
+    names = (part, *OTHER_NAMES.get(part, "").split())
     places = [f"{group}.{name}" for group, own in groups.items() for name in names if name in own]
     if places and not prefix:
         return f" (did you mean {' or '.join(map(repr, places))}?)"

@@ -71,7 +71,9 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
     for name, spec in fields.items():
         if name in values:
             made[name] = _convert(hints[name], values[name], _join(where, name))
-        elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
+        elif spec.default is not dataclasses.MISSING:  # a plug-in's 1 of a float is 1.0, as if it were given
+            made[name] = _convert(hints[name], spec.default, _join(where, name))
+        elif spec.default_factory is dataclasses.MISSING:
             raise UserError("is not set", f"{_join(where, name)}")
     try:
         return cls(**made)

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, load
-from knot_runner.config.settings.methods.federated import AveragingSettings
+from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
+from knot_runner.util.errors import UserError
 
 
 def scored(row: dict[str, object]) -> dict[str, object]:
@@ -91,11 +92,16 @@ class MethodTable(Table[Any]):
 
     def __setitem__(self, name: str, method: Method) -> None:
         super().__setitem__(name, method)
-        METHOD_SETTINGS.setdefault(name, method.settings)
+        if name not in METHOD_SETTINGS or method.settings is not AveragingSettings:
+            METHOD_SETTINGS[name] = method.settings
 
 
 def _accepted(where: str, method: Method) -> Method:
     expect(where, method, Method)
+    cls = method.settings
+    if not (isinstance(cls, type) and issubclass(cls, FederatedSettings) and "__dataclass_fields__" in vars(cls)):
+        hint = "Use a class with @dataclass(kw_only=True) that extends kr.AveragingSettings"
+        raise UserError(f"{cls!r:.60} is not a class of settings", f"{where}.settings", hint=hint)
     return replace(
         method,
         init=checked(where, method.init, lambda state, *_: unlike(state, dict, "a dict, the state")),

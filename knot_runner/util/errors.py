@@ -65,7 +65,7 @@ class DivergedError(Exception):
 
 #: More names than these are not listed in a message.
 MAX_NAMES = 30
-#: Settings as Flower, PFLlib, RepDistiller and papers name them -> our name.
+#: Settings as Flower, PFLlib, RepDistiller and papers name them -> our name, or several.
 OTHER_NAMES = {
     "B": "batch_size", "batch": "batch_size", "lbs": "batch_size", "local_bs": "batch_size",
     "C": "clients_per_round", "fraction_fit": "clients_per_round", "frac": "clients_per_round",
@@ -74,7 +74,8 @@ OTHER_NAMES = {
     "R": "rounds", "T": "temperature", "tau": "temperature", "kd_T": "temperature",
     "global_rounds": "rounds", "num_rounds": "rounds", "num_server_rounds": "rounds",
     "learning_rate": "lr", "local_learning_rate": "lr", "eta": "lr", "server_learning_rate": "lr",
-    "wd": "weight_decay", "lam": "lambda_", "lamda": "lambda_", "beta": "alpha",
+    "wd": "weight_decay prox", "tau_squared": "temperature_squared", "tau_nce": "temperature",
+    "lam": "lambda_", "lamda": "lambda_", "beta": "alpha",
     "K": "num_clients", "clients": "num_clients", "num_users": "num_clients", "count": "embedded_clients",
     "lr_decay": "milestones", "limit": "max_examples", "saves": "checkpoints", "workers": "num_workers",
     "data": "data_dir", "out": "output_dir", "distil": "server_distillation",
@@ -116,9 +117,8 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
     Ends every message on an unknown name. ``listed_by``: the command that lists the names.
     """
     names = sorted(map(str, known))
-    close = OTHER_NAMES.get(str(word))
-    if close not in names:
-        close = closest(str(word)[:80], names)
+    others = [name for name in OTHER_NAMES.get(str(word), "").split() if name in names]
+    close = others[0] if others else closest(str(word)[:80], names)
     if close is not None:
         return f" (did you mean '{close}'?)"
     if listed_by:

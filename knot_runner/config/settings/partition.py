@@ -229,7 +229,7 @@ def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
 
 def _reads_valid(personal: dict[str, Any] | None) -> bool:
     """Whether a composed personalization selects a model on held-out examples, or learns or chooses clients on them."""
-    if personal is None:
+    if not isinstance(personal, dict):
         return False
     otherwise = "last" if personal.get("kind") == "finetune" else "valid"
     return personal.get("kind") in READ_VALID or personal.get("select", otherwise) == "valid"

@@ -225,4 +225,5 @@ def _check_parties(settings: Settings) -> None:
         if party not in task.datasets:
             problem = f"task {task.name} has no such data set{nearest(party, task.datasets)}"
             raise UserError(problem, f"model.per_party.{party}")
-        build(ModelSettings, {**common, **changes}, f"model.per_party.{party}")
+        own = build(ModelSettings, {**common, **changes}, f"model.per_party.{party}")
+        model.per_party[party] = {key: getattr(own, key) for key in changes}

@@ -44,8 +44,10 @@ def run_id(record: dict[str, Any]) -> str:
 
 def counted_settings(record: dict[str, Any]) -> dict[str, Any]:
     """Return those settings of a run's ``record`` that can change its numbers."""
-    method = _read_settings(record["method"])
+    method = dict(record["method"])
     family = family_of_algorithm(method["algorithm"])
+    if method["algorithm"] in family.settings:  # of a plug-in's settings nothing is known
+        method = _read_settings(method)
     counted = without(record, *NOT_IN_RUN_ID) | {"method": method}
     for group in LABELED:
         counted[group] = without(record.get(group) or {}, "name") or None
@@ -54,7 +56,7 @@ def counted_settings(record: dict[str, Any]) -> dict[str, Any]:
         counted["transfer"] = None  # not read
     if method["algorithm"] == "federated_distance" and method["fedwad"]["mode"] == "exact":
         method["fedwad"] = without(method["fedwad"], "support")  # as many points as the first sample
-    if "teachers" in method:
+    if method["algorithm"] == "distill":
         del method["teacher"]  # stands in teachers
         method["teachers"] = [_identity(teacher) for teacher in method["teachers"]]
     if family.training == "rounds" and family.trains:

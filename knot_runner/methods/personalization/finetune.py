@@ -1,6 +1,6 @@
 """Fine-tuning: every client trains theta_0, its model of the last round, further on its own training examples.
 
-Minimizes f_k(theta) + wd ||theta - theta_0||^2 from theta_0 (soup.md 3.3), f_k being the client's objective in the
+Minimizes f_k(theta) + prox ||theta - theta_0||^2 from theta_0 (soup.md 3.3), f_k being the client's objective in the
 rounds, chilled or not. State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients under way: a few at a time
 go through all their epochs, so that memory does not grow with the clients.
 """
@@ -51,8 +51,8 @@ def finetune_request(
 ) -> LocalTraining:
     """One client's epochs from save ``step`` to the next.
 
-    The pull towards theta_0 is the proximal term's with mu = 2 wd, which pulls towards the model that the request
-    starts from; a constant gradient of 2 wd (start - theta_0) makes up the difference.
+    The pull towards theta_0 is the proximal term's with mu = 2 prox, which pulls towards the model that the request
+    starts from; a constant gradient of 2 prox (start - theta_0) makes up the difference.
     """
     origin = federation.start(client)
     start = current(state, client) if step else origin

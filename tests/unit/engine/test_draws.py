@@ -50,7 +50,7 @@ def local(seed: int, round: int = 1, client: int = 2) -> list[Any]:
 
 
 def partition(kind: str, **chosen: Any) -> Callable[[int], Any]:
-    values = {"kind": kind, "clients": 5, "alpha": 0.5, "floor": 0, "shards_per_client": 2} | chosen
+    values = {"kind": kind, "num_clients": 5, "alpha": 0.5, "floor": 0, "shards_per_client": 2} | chosen
     cls = PARTITION_SETTINGS[kind]
     options = cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})
     return lambda seed: [rows.tolist() for rows in make_partition(options, balanced(20, 5), seed).train]

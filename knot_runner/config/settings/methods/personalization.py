@@ -167,7 +167,7 @@ class LandscapeSettings(FinetuneSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         right = len(self.between) == 2 and all(0 < step < self.checkpoints for step in self.between)
-        require(right, "between", f"{self.between} are not two saves before the last, {self.checkpoints}")
+        require(right, "between", f"{self.between} are not two checkpoints before the last, {self.checkpoints}")
         require(self.grid >= 3, "grid", f"{self.grid} points are no plane; at least 3 are right")
 
 

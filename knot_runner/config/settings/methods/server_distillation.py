@@ -82,7 +82,7 @@ class ServerDistillation:
     def _require_of_terms(self) -> None:
         """What terms say themselves, or do not have."""
         for key in ("student_temperature", "teacher_temperature"):
-            require(getattr(self, key) == 1, key, "works only with loss; each term has its own tau. Use 1")
+            require(getattr(self, key) == 1, key, "works only with loss; each term has its own temperature. Use 1")
         require(self.ensemble == "logits", "ensemble", "each works only with loss, not with terms. Use logits")
         require(not self.valid, "valid", "works only with loss, not with terms. Use 0")
         for name, options in self.terms.items():

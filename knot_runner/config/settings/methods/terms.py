@@ -60,7 +60,7 @@ class KdTermSettings:
     weight: Weight
     #: temperature of both outputs
     temperature: Temperature = 4.0
-    #: times tau^2, which keeps the gradient's size as tau grows; false is the control
+    #: times its square, which keeps the gradient's size as it grows; false is the control
     temperature_squared: bool = True
     #: cross_entropy: -sum p log q, the same gradient
     form: Literal["kl", "cross_entropy"] = "kl"
