@@ -20,7 +20,7 @@ from knot_runner.methods.federated.own_models import kept_models
 @dataclass(kw_only=True)
 class KeptSettings(kr.AveragingSettings):
     at: float
-    often: int = 2
+    often: float = 2
     PROMISES
 
 
@@ -71,7 +71,7 @@ def test_declared_method_runs_asynchronously_and_converts_options(tmp_path, caps
     own = [*arrange(tmp_path), "fleet=phones_async", "fleet.buffer=1"]
     assert main(own) == 0, capsys.readouterr().err
     rows = rows_of(tmp_path)
-    assert rows[0]["at"] == 1.0 and isinstance(rows[0]["at"], float) and rows[0]["often"] == 2
+    assert rows[0]["at"] == 1.0 and isinstance(rows[0]["at"], float) and isinstance(rows[0]["often"], float)
     assert any(row["staleness"] > 0 for row in rows)
 
 
@@ -103,6 +103,7 @@ def test_declared_method_sets_partition_valid_default(tmp_path, capsys):
 BAD = [
     (["+method.oftn=3"], "method.oftn: there is no such setting (did you mean 'often'?)"),
     (["~method.at"], "method.at: is not set"),
+    (["method.personalization=soup"], "method.personalization: expected keys of SoupSettings, got 'soup'"),
     (["method.at=word"], "method.at: expected a number, got 'word'"),
     (["+method.head_epochs=2"], "method.head_epochs: not a setting of method.algorithm=kept, but of fedrep"),
     (["method=fedavg", "+method.at=1"], "method.at: there is no such setting"),
