@@ -1,10 +1,10 @@
-"""Print the run ids of all presets, and of all methods on a few tasks: equal for every version of Hydra."""
+"""Print the run id of the first job of each preset, and of each method on two tasks: equal for every Hydra."""
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError
 
-TASKS = ("sa", "nli", "femnist", "cifar100")
+TASKS = ("sa", "femnist")
 
 
 def main() -> None:
@@ -12,7 +12,7 @@ def main() -> None:
     commands += [f"method={method} task={task}" for method in choices("method") for task in TASKS]
     for command in commands:
         try:
-            jobs, _ = compose_all(["hardware=cpu", *command.split()])
+            jobs, _ = compose_all(["hardware=cpu", *command.split()], first=True)
             ids = " ".join(job.run_id for job in jobs)
         except UserError as problem:
             ids = str(problem)
