@@ -64,7 +64,7 @@ def test_named_hardware_skips_cuda_device_lookup(caplog, monkeypatch, name):
      (["task=image_sets"], "matrix computes nothing on CUDA"),
      (["task=mnist", "method=coreset"], "coreset computes nothing on CUDA")],
 )  # fmt: skip
-def test_auto_hardware_uses_cpu_for_cpu_only_settings_and_families(caplog, device, overrides, reason):
+def test_auto_hardware_uses_cpu(caplog, device, overrides, reason):
     job, said = composed(caplog, *overrides, "hardware=auto")
     assert job.config["hardware"] == composed(caplog, *overrides, "hardware=cpu")[0].config["hardware"]
     assert said == [f"hardware: CPU ({reason})"]

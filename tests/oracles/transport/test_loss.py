@@ -223,7 +223,7 @@ def test_value_is_symmetric_and_between_its_bounds(problem: tuple[Tensor, Tensor
 
 @settings(deadline=None, max_examples=80, derandomize=True)
 @given(problems(), EPSILONS)
-def test_gradient_is_a_finite_centered_subgradient(problem: tuple[Tensor, Tensor, Tensor], epsilon: float) -> None:
+def test_transport_gradient_is_centered_subgradient(problem: tuple[Tensor, Tensor, Tensor], epsilon: float) -> None:
     p, q, points = problem
     value, gradient = value_and_gradient(p, q, points, newton_at(epsilon))
     assert gradient.isfinite().all() and abs(float(gradient.sum())) < 1e-9

@@ -86,7 +86,7 @@ def own_f1(train: Examples, test: Examples) -> float:
 
 
 @pytest.mark.parametrize(("name", "local", "world"), [("sa", "Cell", "Food"), ("nli", "Fic", "SNLI")])
-def test_generated_texts_are_learnable_and_favor_local_models(task, name: str, local: str, world: str) -> None:
+def test_generated_texts_favor_local_models(task, name: str, local: str, world: str) -> None:
     data = task(name).datasets
     test = data[local].splits["test"]
     mine, theirs = own_f1(data[local].splits["train"], test), own_f1(data[world].splits["train"], test)
