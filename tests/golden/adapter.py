@@ -7,6 +7,7 @@ module, and neither `numbers.json` nor the test.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,14 +267,16 @@ def command(method: str, settings: dict[str, Any], out: Path) -> list[str]:
 
 
 def arithmetic() -> str:
-    """Return what decides the bits of float32 on a machine: torch, the CPU's capability, and a digest of some sums,
-    normal numbers and exponentials, since the matrix library chooses its instructions by itself."""
+    """Return what decides the bits of float32 on a machine: torch, the CPU's capability and its family and model, by
+    which the matrix library chooses its blocks, and a digest of some sums, normal numbers and exponentials."""
     draws = torch.Generator().manual_seed(0)
     matrix = torch.randn(48, 96, generator=draws)
     product = torch.nn.functional.conv2d((matrix @ matrix.T).view(1, 1, 48, 48), matrix[:, :9].reshape(48, 1, 3, 3))
     probed = torch.log_softmax(product, dim=1).numpy().tobytes()
     digest = hashlib.sha256(probed).hexdigest()[:8]
-    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, arithmetic {digest}"
+    facts = Path("/proc/cpuinfo")
+    cpu = re.findall(r"^(?:cpu family|model)\s*: (\d+)", facts.read_text(), re.MULTILINE)[:2] if facts.exists() else []
+    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()} {'/'.join(cpu)}, arithmetic {digest}"
 
 
 def _value(word: str, value: Any) -> str:
