@@ -1,9 +1,37 @@
-"""Every setting of a composed config, and the config with another value of it."""
+"""Every setting of a composed config, and the config with another value of it; settings by files of ``conf/``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import yaml
+
+from knot_runner.config.settings import StageSettings
+from knot_runner.config.settings.methods.terms import TERM_SETTINGS
+from knot_runner.config.strict import build
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+
+
+def built(cls: type, file: str, **changes: Any) -> Any:
+    """``cls`` with the values of a file of ``conf/``, without those of its defaults list, and with ``changes``."""
+    values = yaml.safe_load((CONF / file).read_text())
+    values.pop("defaults", None)
+    return build(cls, values | changes, file)
+
+
+def terms_of(values: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Loss terms with ``values`` and otherwise those of ``conf/base/term``."""
+    return {name: built(TERM_SETTINGS[name], f"base/term/{name}.yaml", **own) for name, own in values.items()}
+
+
+def stage(epochs: int, batch_size: int, lr: float, weight_decay: float, **changes: Any) -> StageSettings:
+    """A training stage with the other values of ``conf/base/stages.yaml``."""
+    values = yaml.safe_load((CONF / "base" / "stages.yaml").read_text())["local"]
+    own = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay}
+    return build(StageSettings, values | own | changes, "training")
 
 
 def leaves(config: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,13 +7,13 @@ import torch
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings import BiasSettings, ServerDistillation
+from knot_runner.config.settings import BiasSettings, EntropySettings, ServerDistillation
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import RunContext
 from tests.runs import RunRecord
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, replaced
 
-ENTROPY = {"name": "entropy", "form": "kl"}
+ENTROPY = EntropySettings("entropy", "kl")
 POINTS = [[0.0], [1.0], [3.0]]
 TRANSFER, RANDOM = torch.arange(30, 62), torch.arange(5, 25)
 TINY_FEDDF = replaced(
@@ -42,7 +42,9 @@ def distill(**changes) -> ServerDistillation:
     """The server's settings with ``changes``."""
     plain = {"loss": ENTROPY, "weighting": "A", "ensemble": "each", "normalize": False, "student_temperature": 1.0,
              "teacher_temperature": 1.0, "epochs": 2, "steps": None, "batch_size": 5, "lr": 0.05, "optimizer": "adamw",
-             "momentum": 0.0, "weight_decay": 0.0, "after": 0, "every": 1, "bias": BiasSettings(20, 20)}  # fmt: skip
+             "momentum": 0.0, "weight_decay": 0.0, "after": 0, "every": 1,
+             "bias": BiasSettings(20, 20, 2000, "uniform"), "schedule": "constant",
+             "valid": 0.0, "check": 100, "patience": 1000}  # fmt: skip
     return ServerDistillation(**{**plain, **changes})
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings import TrackerSettings
 from knot_runner.config.settings.families import family_of
 from knot_runner.config.strict import by_key, digest, without
 from knot_runner.records import RESULT_FILE, read_result
@@ -104,7 +103,8 @@ def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str]
 
     load_plugins(job.settings.plugins)
     paths = dataclasses.replace(job.settings.paths, output_dir=str(folder))
-    settings = dataclasses.replace(job.settings, paths=paths, tracker=TrackerSettings("none"))
+    tracker = dataclasses.replace(job.settings.tracker, name="none")
+    settings = dataclasses.replace(job.settings, paths=paths, tracker=tracker)
     run = RunContext(settings, job.method, folder / "run", "", "check", _silent, _silent, services)
     seen = pipeline_function("inspect", job.method)(run)
     return seen.notes, seen.counts.lines() if seen.counts else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from knot_runner.composing.arms import without_arm
 from knot_runner.composing.fitting import chosen_hardware, chosen_to_fit, composed_family
 from knot_runner.composing.hydra_compose import plain_config
 from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.composing.named_models import with_models
+from knot_runner.composing.named_values import with_base_values, with_models
 from knot_runner.composing.override_errors import one_line
 from knot_runner.composing.overrides import parse_overrides
 from knot_runner.config.settings.run import ARM
@@ -50,7 +51,7 @@ class JobGrid:
         self.hydra = DictConfig({})
         self._bases: dict[tuple[str, ...], Base] = {}
         self._noted: set[str] = set()
-        self._models: dict[str, dict[str, Any]] = {}
+        self._choices: dict[str, dict[str, Any]] = {}
 
     def job(self, picked: list[str]) -> ComposedJob:
         """Compose the job of the overrides ``picked``. Raises :class:`UserError`."""
@@ -61,7 +62,8 @@ class JobGrid:
         except OmegaConfBaseException as problem:
             hydra_compose.hydra_config(_in_place(base.choices, without_arm(picked)), self.config_dir)  # names the key
             raise UserError(one_line(str(problem))) from None
-        config = _under_preset(with_models(config, self._model), self.words)
+        config = with_base_values(config, self._base_values)
+        config = _under_preset(with_models(config, functools.partial(self._values, "model")), self.words)
         job = job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.label_keys))
         arm = next((o.partition("=")[2] for o in picked if _key(o) == ARM), "")
         return dataclasses.replace(job, arm=arm)
@@ -77,15 +79,21 @@ class JobGrid:
         overrides = parse_overrides([o for o in picked if _key(o) in self.late])
         return with_values(config, overrides)
 
-    def _model(self, name: str) -> dict[str, Any]:
-        """The settings of the model in ``conf/model/NAME.yaml``."""
-        if name not in self._models:
-            names = choices("model", self.config_dir)
+    def _values(self, group: str, name: str) -> dict[str, Any]:
+        """The settings in ``conf/GROUP/NAME.yaml``."""
+        choice = f"{group}/{name}"
+        if choice not in self._choices:
+            names = choices(group, self.config_dir)
             if name not in names:
-                raise unknown("model", name, names, "knot-runner ls model")
-            composed = hydra_compose.choice_config(f"model/{name}", self.config_dir)
-            self._models[name] = plain_config(OmegaConf.masked_copy(composed, ["model"]))["model"]
-        return self._models[name]
+                raise unknown(group, name, names, f"knot-runner ls {group}")
+            composed = hydra_compose.choice_config(choice, self.config_dir)
+            self._choices[choice] = plain_config(OmegaConf.select(composed, group.replace("/", ".")))
+        return self._choices[choice]
+
+    def _base_values(self, group: str, name: str) -> dict[str, Any]:
+        """The settings in ``conf/base/GROUP/NAME.yaml``; {} where there is no such file."""
+        group = f"base/{group}"
+        return self._values(group, name) if name in choices(group, self.config_dir) else {}
 
     def _base(self, picked: list[str]) -> Base:
         """What Hydra composes for the groups of ``picked``, once."""

@@ -36,13 +36,18 @@ class Table(UserDict[str, Entry]):
         entries: The entries of the package, which are not checked.
         accept: (name of the entry in messages, entry) -> the entry to store, whose functions check what they return
             (:func:`checked`). Raises :class:`UserError` for an entry that does not fit.
+        settings: Name -> class of its settings, where an entry has some: its ``options``.
     """
 
     def __init__(
-        self, name: str, entries: Mapping[str, Entry], accept: Callable[[str, Entry], Entry] = lambda _, entry: entry
+        self,
+        name: str,
+        entries: Mapping[str, Entry],
+        accept: Callable[[str, Entry], Entry] = lambda _, entry: entry,
+        settings: dict[str, type] | None = None,
     ) -> None:
         super().__init__()
-        self.name, self._accept = name, accept
+        self.name, self._accept, self._settings = name, accept, settings
         self.data.update(entries)
         self._owners = dict.fromkeys(entries, "knot_runner")
 
@@ -52,6 +57,8 @@ class Table(UserDict[str, Entry]):
             raise UserError(f"{where} already exists. Register the new entry under another name")
         self.data[key] = self._accept(where, entry)
         self._owners[key] = _loading
+        if self._settings is not None:
+            self._settings[key] = self.data[key].options
 
     def is_built_in(self, key: str) -> bool:
         """Whether the package has the entry ``key``, not a plug-in."""

@@ -15,7 +15,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from knot_runner.util.errors import UserError, nearest
@@ -46,6 +46,25 @@ class Holds:
 
     test: Callable[[Any], bool]
     text: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ByTag:
+    """The class of a setting is that of its key ``tag`` in an open table: ``loss: Annotated[Any, ByTag("name",
+    LOSS_SETTINGS, "loss")]``; ``noun`` names the entries in errors."""
+
+    tag: str
+    classes: Mapping[str, type]
+    noun: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ByName:
+    """The class of each value of a mapping is that of its name in an open table; ``noun`` names the entries in
+    errors."""
+
+    classes: Mapping[str, type]
+    noun: str
 
 
 class OutOfRangeError(UserError):
@@ -116,6 +135,10 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(value):  # already built by a caller that knew its kind
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated and isinstance(args[1], ByTag):
+        return _build_by_tag(args[1], value, where)
+    if origin is Annotated and isinstance(args[1], ByName):
+        return _build_by_name(args[1], value, where)
     if origin is Annotated:
         return _ruled(args[0], args[1:], value, where)
     if origin in (typing.Union, types.UnionType):
@@ -137,6 +160,24 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return build(hint, value, where)
     return _scalar(hint, value, where)
+
+
+def _build_by_tag(by: ByTag, values: Any, where: str) -> Any:
+    tag = values.get(by.tag) if isinstance(values, dict) else values
+    if tag is None:
+        raise UserError("is not set", where if values is None else f"{where}.{by.tag}")
+    if not isinstance(tag, str) or tag not in by.classes:
+        raise UserError(f"no {by.noun} {shorten(tag)}{nearest(str(tag), by.classes)}", f"{where}.{by.tag}")
+    return build(by.classes[tag], values, where)
+
+
+def _build_by_name(by: ByName, values: Any, where: str) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise UserError(f"expected {by.noun}s by name, got {shorten(values)}", where)
+    for name in values:
+        if name not in by.classes:
+            raise UserError(f"no such {by.noun}{nearest(str(name), by.classes)}", f"{where}.{name}")
+    return {name: _convert(by.classes[name], options, f"{where}.{name}") for name, options in values.items()}
 
 
 def _convert_union(options: tuple, value: Any, where: str) -> Any:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.plugins import Table, checked, expect, unlike
-from knot_runner.config.settings import EntropySettings, SinkhornSettings, build
+from knot_runner.config.settings import EntropySettings, SinkhornSettings
+from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
 from knot_runner.engine.hardware import float64_device, in_float64
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero
@@ -72,22 +73,22 @@ def _problem(values: object, options: Any, log_p: Tensor, q: Tensor, points: Ten
 
 
 LOSSES: Table[Loss] = Table(
-    "LOSSES", {"entropy": Loss(EntropySettings, entropy), "sinkhorn": Loss(SinkhornSettings, sinkhorn)}, _accepted
+    "LOSSES",
+    {"entropy": Loss(EntropySettings, entropy), "sinkhorn": Loss(SinkhornSettings, sinkhorn)},
+    _accepted,
+    LOSS_SETTINGS,
 )
 
 
-def check_loss_and_weighting(loss: dict[str, Any], weighting: str, points: list[list[float]], where: str) -> None:
-    """Raises :class:`UserError` for a loss or weighting (keys of ``where``) that the tables lack, or a solver that does
-    not go with the label ``points`` [C, d]."""
+def check_loss_and_weighting(loss: Any, weighting: str, points: list[list[float]], where: str) -> None:
+    """Raises :class:`UserError` for a weighting (a key of ``where``) that its table lacks, or a solver of ``loss`` that
+    does not go with the label ``points`` [C, d]."""
     if weighting not in WEIGHTINGS:
         raise UserError(f"no weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}", f"{where}.weighting")
-    name = loss["name"]
-    if name not in LOSSES:
-        raise UserError(f"no loss '{name}'{nearest(name, LOSSES)}", f"{where}.loss.name")
-    build(LOSSES[name].options, loss, f"{where}.loss")
-    if loss.get("solver") == "line" and len(points[0]) != 1:
+    solver = loss.solver if isinstance(loss, SinkhornSettings) else ""
+    if solver == "line" and len(points[0]) != 1:
         raise UserError("'line' needs labels on a line; newton solves in any dimension", f"{where}.loss.solver")
-    if loss.get("solver") == "tree":
+    if solver == "tree":
         label_tree(torch.tensor(points, dtype=torch.float64))
 
 
@@ -97,8 +98,8 @@ def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Los
 
     ``inputs.tensors[teacher]``: logits [n, C] of each name in ``settings["teachers"]``.
     """
-    entry = LOSSES[settings["loss"]["name"]]
-    options = build(entry.options, settings["loss"], "method.loss")
+    options = settings["loss"]
+    between = LOSSES[options.name].function
     logits = torch.stack([inputs.tensors[name] for name in settings["teachers"]], dim=1)
     q = torch.softmax(in_float64(logits) / settings["teacher_temperature"], dim=-1).to(logits)
     biases = q.new_tensor(settings["biases"]) if settings["biases"] else None
@@ -109,7 +110,7 @@ def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Los
 
     def loss(logits: Tensor, rows: LossRows) -> Tensor:
         log_p = torch.log_softmax(logits / settings["student_temperature"], dim=-1)[:, None]
-        pairs = entry.function(options, log_p, rows["targets"], points_on(float64_device(logits.device)))
+        pairs = between(options, log_p, rows["targets"], points_on(float64_device(logits.device)))
         total = (rows["weights"] * pairs).sum(1)
         return total / rows["weights"].sum(1) if settings["normalize"] else total
 

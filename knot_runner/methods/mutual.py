@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings import MutualSettings, StageSettings, build
+from knot_runner.config.settings import MutualSettings, StageSettings
+from knot_runner.config.settings.methods.knot import LossSettings
 from knot_runner.engine.examples import Augment, InputBatch, batch_count
 from knot_runner.engine.hardware import float64_device, zero_sum
 from knot_runner.engine.loop import Place, Report, stored_examples, stored_model
@@ -127,7 +128,7 @@ class TrainParties(OwnRequest):
     valids: tuple[StoredPart | None, ...]
     transfer: StoredPart
     #: ``method.loss``
-    loss: dict[str, Any]
+    loss: LossSettings
     weight: float
     #: [C][d], where the classes lie
     points: list[list[float]]
@@ -154,20 +155,19 @@ class TrainParties(OwnRequest):
         return train_epochs(trainee, work, self.training, "score")
 
 
-def peer_losses(loss: dict[str, Any], logits: list[Tensor], points: Tensor) -> list[Tensor]:
+def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
     """Of each party the mean [] over a batch and over the other parties of ``loss`` between its outputs and theirs.
 
     ``logits`` of each party [B, C]; ``points`` [C, d]: where the classes lie. With KL the sum of Zhang et al. 2018 over
     the others, divided by their number.
     """
-    entry = LOSSES[loss["name"]]
-    options = build(entry.options, loss, "method.loss")
+    between = LOSSES[loss.name].function
     targets = [torch.softmax(own.detach(), dim=-1) for own in logits]
     found = []
     for number, own in enumerate(logits):
         others = torch.stack(targets[:number] + targets[number + 1 :], dim=1)
         log_p = torch.log_softmax(own, dim=-1)[:, None]
-        found.append(entry.function(options, log_p, others, points).mean())
+        found.append(between(loss, log_p, others, points).mean())
     return found
 
 

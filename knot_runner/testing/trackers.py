@@ -38,7 +38,7 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
     Raises:
         AssertionError: The tracker breaks its contract.
     """
-    spec = TrackerSettings(name, options=dict(options or {}))
+    spec = TrackerSettings(name, project="knot_runner", mode="offline", options=dict(options or {}))
     run = TrackedRun(spec, {"seed": 3, "lr": {"max": 0.1}}, folder, "abcdef", "femnist", "fedavg", 3, "federated")
     (folder / "result.json").write_text("{}")
     begun = [("begin", run), *(("log", flat(row)) for row in EXAMPLE_ROWS)]

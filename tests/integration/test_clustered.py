@@ -23,7 +23,7 @@ from tests.contents import problem_of
 from tests.run_folders import records
 from tests.tiny import CLUSTERED_IMAGES
 
-FEDERATED = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allow", None, False, 1)
+FEDERATED = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allow", None, False, 1, "sgd")
 
 
 def run(out: Path, *overrides: str) -> Path:

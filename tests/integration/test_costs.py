@@ -9,6 +9,13 @@ import torch
 
 from knot_runner.cli.main import main
 from knot_runner.config.settings import MlpSettings
+from knot_runner.config.settings.methods.distill import (
+    AverageSchedule,
+    DistillSchedule,
+    MutualSchedule,
+    OfflineSchedule,
+    SnapshotSchedule,
+)
 from knot_runner.engine.examples import TextData
 from knot_runner.methods.distill.students import PickStudent, TrainStudents
 from knot_runner.methods.distill.synthesis.requests import MakeImages, ReleaseRecords
@@ -124,7 +131,7 @@ S, T = 2 * (4 * 3 + 3 * 5), 2 * (4 * 7 + 7 * 5)
 STORE = SimpleNamespace(get=lambda stage, key: SimpleNamespace(info={"images": int(key)}))
 
 
-def students(schedule: dict, teachers: int = 0, **changes) -> TrainStudents:
+def students(schedule: DistillSchedule, teachers: int = 0, **changes) -> TrainStudents:
     settings = SimpleNamespace(epochs=9)
     part = SimpleNamespace(examples=("images", "11"))
     request = TrainStudents(
@@ -137,13 +144,13 @@ def students(schedule: dict, teachers: int = 0, **changes) -> TrainStudents:
 @pytest.mark.parametrize(
     ("request_", "flops"),
     [
-        (students({"kind": "offline"}), 11 * 4 * 3 * S),
-        (students({"kind": "offline"}, 2), 11 * (4 * 3 * S + 2 * T)),  # each answers once
-        (students({"kind": "offline"}, 1, augment="crop_flip"), 11 * 4 * (3 * S + T)),
-        (students({"kind": "offline"}, 1, originals=("images", "13")), 11 * 4 * 3 * S + 13 * T),
-        (students({"kind": "average"}), 11 * 4 * 4 * S),
-        (students({"kind": "snapshot"}), 11 * 4 * 4 * S),
-        (students({"kind": "mutual", "students": 3}), 11 * 4 * 3 * 3 * S),
+        (students(OfflineSchedule("offline")), 11 * 4 * 3 * S),
+        (students(OfflineSchedule("offline"), 2), 11 * (4 * 3 * S + 2 * T)),  # each answers once
+        (students(OfflineSchedule("offline"), 1, augment="crop_flip"), 11 * 4 * (3 * S + T)),
+        (students(OfflineSchedule("offline"), 1, originals=("images", "13")), 11 * 4 * 3 * S + 13 * T),
+        (students(AverageSchedule("average", 0.9, 1)), 11 * 4 * 4 * S),
+        (students(SnapshotSchedule("snapshot")), 11 * 4 * 4 * S),
+        (students(MutualSchedule("mutual", 3)), 11 * 4 * 3 * 3 * S),
         (PickStudent("picked", "student", ("distill", "x"), 0), 0),
         (ReleaseRecords("records", "t", TEACHER, ("local", "x"), ("images", "17"), "top", None), 17 * T),
         (MakeImages("synthetic", "server", TEACHER, ("local", "x"), {}, None, [], [], 0), None),
@@ -158,4 +165,4 @@ def test_flops_of_stages(request_, flops):
 def test_records_are_sent_beside_the_model():
     request = ReleaseRecords("records", "t", TEACHER, ("local", "x"), ("images", "17"), "top", None)
     assert sent_bytes(request, SimpleNamespace(info={"released": {"bytes": 123}})) == 123
-    assert sent_bytes(students({"kind": "offline"}), SimpleNamespace(info={})) == 0
+    assert sent_bytes(students(OfflineSchedule("offline")), SimpleNamespace(info={})) == 0

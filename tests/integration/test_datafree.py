@@ -7,8 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.config.settings import build
-from knot_runner.config.settings.methods.distill import GeneratorSynthesis
 from knot_runner.engine.examples import normalized, stored_data
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import request_key
@@ -77,7 +75,7 @@ RELEASED = {"generator": "nothing", "records": "all", "statistics": "statistics 
 
 def test_images_come_from_weights_and_records_alone(asked, tmp_path):
     store, request = asked
-    kind = request.synthesis["kind"]
+    kind = request.synthesis.kind
     found, facts = made(request, store, tmp_path)
     assert not (store.root / "images").exists()
     assert "images" not in str([request.weights, request.records])  # no key of stored real images
@@ -106,12 +104,15 @@ def test_images_depend_on_seed_and_party(asked, tmp_path):
     assert torch.equal(one, again) and not any(torch.equal(one, other) for other in others)
 
 
+def changed(request, **changes):
+    return dataclasses.replace(request, synthesis=dataclasses.replace(request.synthesis, **changes))
+
+
 @pytest.mark.parametrize("last", [1, 4, 5, 10])
 def test_synthesis_resumes_bitwise_after_kill(asked, last, tmp_path, monkeypatch):
     store, request = asked
     monkeypatch.setattr(images, "STEPS_AT_ONCE", 4)
-    longer = {**request.synthesis, "steps": 4 if request.synthesis["kind"] != "generator" else 12}
-    request = dataclasses.replace(request, synthesis=longer)
+    request = changed(request, steps=4 if request.synthesis.kind != "generator" else 12)
 
     def stop(done, total, text):
         assert total == 12
@@ -132,13 +133,12 @@ def test_images_become_what_they_are_to_be(asked, tmp_path):
     store, request = asked
     changes = {"batch_size": 25, "images": 25, "steps": 1}, {"batch_size": 25, "images": 25, "steps": 60}
     first, last = (
-        made(dataclasses.replace(request, synthesis={**request.synthesis, **change}), store, tmp_path / str(number))[1]
-        for number, change in enumerate(changes)
+        made(changed(request, **change), store, tmp_path / str(number))[1] for number, change in enumerate(changes)
     )
     assert last["loss"] < (0.9 if first["loss"] > 0 else 1.0) * first["loss"]
-    if request.synthesis["kind"] == "statistics":
+    if request.synthesis.kind == "statistics":
         weights = {"statistics": 0.0, "tv": 0.0, "l2": 0.0, **changes[1]}
-        classes = dataclasses.replace(request, synthesis={**request.synthesis, **weights})
+        classes = changed(request, **weights)
         model, read = labeled_by(request, store)
         x = read(made(classes, store, tmp_path / "classes")[0])
         found = [F.cross_entropy(model(x=x), (torch.arange(25) + shift) % 10) for shift in range(10)]
@@ -148,7 +148,7 @@ def test_images_become_what_they_are_to_be(asked, tmp_path):
 @pytest.mark.parametrize("asked", ["statistics", "records"], indirect=True)
 def test_optimized_images_cycle_through_classes(asked, monkeypatch, tmp_path):
     store, request = asked
-    request, seen = dataclasses.replace(request, synthesis={**request.synthesis, "batch_size": 8, "steps": 1}), []
+    request, seen = changed(request, batch_size=8, steps=1), []
     loss = images.OptimizedImages._loss
     monkeypatch.setattr(
         images.OptimizedImages, "_loss", lambda self, x, labels, *more: seen.extend(labels.tolist()) or loss(
@@ -162,7 +162,7 @@ def test_optimized_images_cycle_through_classes(asked, monkeypatch, tmp_path):
 @pytest.mark.parametrize("asked", ["generator"], indirect=True)
 def test_generator_steps_are_on_normalized_images(asked):
     _, request = asked
-    hp = build(GeneratorSynthesis, {**request.synthesis, "steps": 1}, "method.synthesis")
+    hp = dataclasses.replace(request.synthesis, steps=1)
     model = build_network(request.network).eval()
     images = GeneratedImages(request, hp, model, CPU)
     pixels = images.module(torch.randn(10, hp.latent, generator=generator(0, "synthetic", "student", 0)))

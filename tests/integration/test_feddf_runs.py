@@ -43,7 +43,7 @@ def test_feddf_uses_tree_solver_for_tree_geometry():
         (["method.server_distillation.loss.solver=newton"], "newton"),
     ):
         (job,) = compose_jobs([*words, *more], None)
-        assert job.method.server_distillation.loss["solver"] == solver
+        assert job.method.server_distillation.loss.solver == solver
 
 
 def test_partition_transfer_gives_fedavg_same_clients_as_feddf(tmp_path):

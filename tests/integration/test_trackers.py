@@ -12,6 +12,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import TrackerSettings
 from knot_runner.engine.tracker import TrackedRun, Tracker, counting_keys, flat, points
 from knot_runner.results.base import RunResult
+from tests.changed_settings import built
 from tests.fake_trackers import fake_mlflow, fake_tensorboard, fake_wandb
 from tests.golden.messages import refuses
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
@@ -24,7 +25,7 @@ RESULT = RunResult(status="done", task="", method="", seed=3, kind="", metrics={
 
 def tracked(folder, name, family="federated", **spec):
     config = {"seed": 3, "training": {"lr": 0.1}, "plugins": []}
-    settings = TrackerSettings(name, tags=["mine", "fedavg"], **spec)
+    settings = built(TrackerSettings, "base/tracker.yaml", name=name, tags=["mine", "fedavg"], **spec)
     return TrackedRun(settings, config, folder, "abc", "femnist", "fedavg", 3, family)
 
 

@@ -94,7 +94,7 @@ class PlainKnot:
 
         def loss(logits, rows, split="train"):
             p, q = logits.softmax(1)[:, None], targets[split][rows]
-            pairs = (q * (q.log() - p.log())).sum(2) if hp.loss["name"] == "entropy" else self.transport(p, q)
+            pairs = (q * (q.log() - p.log())).sum(2) if hp.loss.name == "entropy" else self.transport(p, q)
             return (weights[split][rows] * pairs).sum(1)
 
         def score(model):
@@ -108,7 +108,7 @@ class PlainKnot:
     def transport(self, p, q):
         """T_eps (eq. 1) by Sinkhorn's iterations until nothing moves; the gradient is the potential of p (eq. 4)."""
         points = torch.tensor(self.parties.labels.coordinates, dtype=torch.float64)
-        cost, eps = torch.linalg.vector_norm(points[:, None] - points, dim=-1), self.job.method.loss["epsilon"]
+        cost, eps = torch.linalg.vector_norm(points[:, None] - points, dim=-1), self.job.method.loss.epsilon
         p = p.expand_as(q)
         log_p, log_q, g = p.detach().log(), q.log(), torch.zeros_like(q)
         for _ in range(100):

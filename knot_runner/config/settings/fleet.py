@@ -51,7 +51,7 @@ class AvailabilitySettings:
     period: Positive
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FleetSettings:
     """A fleet on a virtual clock; its seconds are simulated, not measured."""
 
@@ -65,15 +65,15 @@ class FleetSettings:
     #: when clients can be drawn; null = always
     availability: AvailabilitySettings | None = None
     #: probability that a client fails while it works
-    dropout: FractionOrNone = 0.0
+    dropout: FractionOrNone
     #: sync: seconds after which a round ends; null = when all have arrived
     deadline: Positive | None = None
     #: sync: of those who would be late, drop all work, or take the whole epochs that they finish in time
-    late: Literal["drop", "partial"] = "drop"
+    late: Literal["drop", "partial"]
     #: async: updates of a server step
     buffer: Steps | None = None
     #: async: an update that is tau server steps old counts (1 + tau) ** -staleness_exponent; 0 = all alike
-    staleness_exponent: Annotated[float, AtMost(100), Holds(lambda value: value >= 0, "is negative")] = 0.5
+    staleness_exponent: Annotated[float, AtMost(100), Holds(lambda value: value >= 0, "is negative")]
 
     def __post_init__(self) -> None:
         if self.mode == "async":

@@ -67,7 +67,7 @@ class ModelSettings:
                 require(key in allowed, f"per_party.{party}.{key}", f"cannot differ per party{nearest(key, allowed)}")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class StageSettings:
     """One training stage (by default AdamW at a constant rate)."""
 
@@ -80,19 +80,19 @@ class StageSettings:
     #: weight decay of the stage, decoupled with adamw
     weight_decay: NotNegative
     #: the epoch whose weights are kept: the best on the valid part (of distillation, epoch 0 may be), or the last
-    select: Literal["best", "last"] = "best"
+    select: Literal["best", "last"]
     #: tokens of the texts that the stage trains and selects on, at most; null = ``task.max_length``
     max_length: int | None = None
     #: training examples that it uses, at most (of a seed, a smaller number's are among a larger one's); null = all
     max_examples: Items | None = None
     #: optimizer of the stage
-    optimizer: Literal["adamw", "sgd"] = "adamw"
+    optimizer: Literal["adamw", "sgd"]
     #: momentum of optimizer=sgd; 0 with adamw
-    momentum: FractionOrNone = 0.0
+    momentum: FractionOrNone
     #: epochs after each of which the rate is multiplied by ``decay``
     milestones: list[Steps] = field(default_factory=list)
     #: what the rate is multiplied by at each milestone
-    decay: Positive = 0.1
+    decay: Positive
 
     def __post_init__(self) -> None:
         sgd = self.optimizer == "sgd"
@@ -154,11 +154,11 @@ class HardwareSettings:
     #: what trains clients: loop (the reference), lean (worker processes, CPU), stacked (the cohort as one program), ray
     #: (lean in actors of a Ray cluster, with its bits and run ids), or a folder of knot_runner/engines;
     #: auto = lean on a CPU, stacked on CUDA (loop for a text model or one of your own), loop elsewhere
-    engine: str = "auto"
+    engine: str
     #: of federated training; tf32 and bf16 for engine=stacked on CUDA; float64 where the device has it
-    precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
+    precision: Literal["float32", "float64", "tf32", "bf16"]
     #: stacked: clients trained together, at most; 0 = the whole cohort
-    stack: Annotated[int, AtMost(10**6), Holds(lambda value: value >= 0, "is negative; 0 = the whole cohort")] = 0
+    stack: Annotated[int, AtMost(10**6), Holds(lambda value: value >= 0, "is negative; 0 = the whole cohort")]
     #: of a sweep: its jobs take these in turn (cuda:0, cuda:1, ...); none = all are given ``device``
     devices: list[str] = field(default_factory=list)
 
@@ -199,9 +199,9 @@ class TrackerSettings:
 
     name: str
     #: project of Weights & Biases, experiment of MLflow
-    project: str = "knot_runner"
+    project: str
     #: of Weights & Biases: offline = a folder that can be sent later
-    mode: Literal["offline", "online"] = "offline"
+    mode: Literal["offline", "online"]
     #: what runs stand together under; null = the preset, or task/method
     group: str | None = None
     #: words beside task and method that runs are found by

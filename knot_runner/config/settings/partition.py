@@ -205,7 +205,7 @@ def stages_valid(config: dict[str, Any]) -> float | None:
             stages.remove("local")
         if method.get("synthesis") is not None:  # the student selects on the generated images
             stages.remove("distill")
-    selects = any(training[stage].get("select", "best") == "best" for stage in stages)
+    selects = any(training[stage].get("select") == "best" for stage in stages)
     return STAGES_VALID if selects or method.get("bound") else None
 
 

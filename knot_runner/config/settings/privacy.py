@@ -25,7 +25,7 @@ def _is_multiplier(value: float) -> bool:
     return value == 0 or low <= value <= high
 
 
-@dataclass
+@dataclass(kw_only=True)
 class UserPrivacySettings:
     """Clipping and noise at user level: one client's whole contribution is what is hidden."""
 
@@ -39,15 +39,15 @@ class UserPrivacySettings:
     #: delta of the whole training; null = 1 / K^1.1 of K clients
     delta: Fraction | None = None
     #: poisson: every client takes part by itself with probability participants / K; fixed: so many in every round
-    sampling: Literal["poisson", "fixed"] = "poisson"
+    sampling: Literal["poisson", "fixed"]
     #: scaffold: S; changes of control variates, which are gradients, are clipped times S training.lr: as large as the
     #: model's change where a client takes S steps. Set beforehand, not from the data
-    control_steps: Positive = 50.0
+    control_steps: Positive
     #: fedgen: shares of a client's labels are clipped along with its model, times this and clip_norm
-    label_scale: Positive = 0.3
+    label_scale: Positive
     #: B of fedmd, feddistill and servers that distill: logits, less their mean, are clipped to this norm, in the root
     #: mean square over the examples that a client answers
-    clip_logits: Positive = 10.0
+    clip_logits: Positive
 
     def __post_init__(self) -> None:
         one = (self.noise_multiplier is None) != (self.epsilon is None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
@@ -41,14 +41,14 @@ from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
-from knot_runner.config.strict import build, check_keys, shorten, without
+from knot_runner.config.strict import ByTag, build, check_keys, shorten, without
 from knot_runner.util.errors import UserError, nearest, unknown
 
 #: The key that chooses arms of a preset; in reports the column with their names.
 ARM = "arm"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Settings:
     """One run, whole."""
 
@@ -66,7 +66,7 @@ class Settings:
     model: ModelSettings | ImageModel | None = None
     training: TrainingSettings | FederatedTraining | None = None
     #: how examples are dealt to clients, one of ``PARTITION_SETTINGS``; null where data sets of texts are distilled
-    partition: Any = None
+    partition: Annotated[Any, ByTag("kind", PARTITION_SETTINGS, "partition")] | None = None
     #: another data set of images, whose labels are not read, as the transfer set; null = a share of the training images
     transfer: ImageTaskSettings | None = None
     #: of federated methods: clients that come late, fail or are away; null = all come, and there is no clock
@@ -76,13 +76,13 @@ class Settings:
     #: of federated methods that hold examples out from the clients; null otherwise
     held_out: HeldOut | None = None
     #: what is measured of clients' models, beyond the test examples of each
-    evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+    evaluate: EvaluateSettings
     #: clipping and noise of federated training; null = none
     privacy: UserPrivacySettings | None = None
     #: a preset's grid: override -> values, comma-separated, and ``arms``: name -> its overrides; no part of a run
     sweep: dict[str, Any] | None = None
     #: a sweep begins no more jobs after one has failed
-    fail_fast: bool = False
+    fail_fast: bool
     #: how ``table``, ``plot``, ``claims`` and ``report`` show a preset; no part of a run
     report: dict[str, Any] | None = None
 
@@ -163,20 +163,14 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
         parts["transfer"] = build(ImageTaskSettings, config["transfer"], "transfer")
         check_not_own(parts["transfer"], parts["task"])
     if config.get("partition") is not None:
-        parts["partition"] = _partition(config)
+        partition = config["partition"]
+        parts["partition"] = without(partition, *SHARE_KEYS) if isinstance(partition, dict) else partition
         if training is FederatedTraining and (shares := held_out_shares(config)):
             parts["held_out"] = build(HeldOut, shares, "partition")
         family = family_of_algorithm(config["method"]["algorithm"])
         if family.training == "stages" and family.clients:
             parts["shares"] = build(PartyShares, party_shares(config), "partition")
     return parts
-
-
-def _partition(config: dict[str, Any]) -> Any:
-    kind = config["partition"].get("kind") if isinstance(config["partition"], dict) else config["partition"]
-    if not isinstance(kind, str) or kind not in PARTITION_SETTINGS:
-        raise UserError(f"no partition {kind!r}{nearest(str(kind), PARTITION_SETTINGS)}", "partition.kind")
-    return build(PARTITION_SETTINGS[kind], without(config["partition"], *SHARE_KEYS), "partition")
 
 
 def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[str, ...], where: str) -> None:

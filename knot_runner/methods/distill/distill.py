@@ -19,14 +19,16 @@ from typing import Any
 
 import torch
 
-from knot_runner.config.settings import DistillSettings, build
+from knot_runner.config.settings import DistillSettings
 from knot_runner.config.settings.methods.distill import (
-    SCHEDULE_SETTINGS,
     GenerationsSchedule,
     MutualSchedule,
     OfflineSchedule,
     PhaseSettings,
+    RecordsSynthesis,
+    StatisticsSynthesis,
 )
+from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artifact
 from knot_runner.methods.contract import Method, scored
@@ -47,14 +49,14 @@ def init(hp: DistillSettings, federation: Federation) -> DistillState:
     :class:`UserError`."""
     student = federation.server.network
     teachers = [teacher.network for teacher in federation.clients]
-    if hp.schedule["kind"] != "offline":
+    if not isinstance(hp.schedule, OfflineSchedule):
         teachers = [student]
     specs = read_terms(hp.terms, student, teachers)
     for number, phase in enumerate(phases_of(hp)):
         read_terms(phase.terms, student, teachers, f"method.schedule.phases[{number}].terms")
     if hp.synthesis is not None:
         check_synthesis(hp, teachers[0])
-    if hp.schedule["kind"] == "generations" and all(spec.needs_teacher for spec in specs):
+    if isinstance(hp.schedule, GenerationsSchedule) and all(spec.needs_teacher for spec in specs):
         raise UserError("the first of schedule.kind=generations has no teacher and needs ce", "method.terms")
     trained = [teacher for teacher in federation.clients if teacher.trained is not None]
     return {f"weights/{teacher.name}": "/".join(teacher.trained) for teacher in trained}
@@ -62,7 +64,7 @@ def init(hp: DistillSettings, federation: Federation) -> DistillState:
 
 def plan(hp: DistillSettings, state: DistillState, federation: Federation, round: int) -> list[StageRequest]:
     """Returns the training requests of this round; [] when the method has finished."""
-    schedule = build(SCHEDULE_SETTINGS[hp.schedule["kind"]], hp.schedule, "method.schedule")
+    schedule = hp.schedule
     if isinstance(schedule, GenerationsSchedule):
         return plan_generation(hp, state, federation, round, schedule.generations) if "student" not in state else []
     untrained = [teacher for teacher in federation.clients if f"weights/{teacher.name}" not in state]
@@ -93,14 +95,14 @@ def fold(
         if isinstance(request, ReleaseRecords | MakeImages):
             state[request.stage] = name
             facts = {fact: artifact.info[fact] for fact in ("images", "loss", "released") if fact in artifact.info}
-            state["synthesis"] = {"kind": hp.synthesis["kind"], **facts}
+            state["synthesis"] = {"kind": hp.synthesis.kind, **facts}
             continue
         if isinstance(request, TrainStudents) and request.stage != "distill":
             state |= phase_taken(state, request, artifact)
             continue
         if isinstance(request, TrainStudents):
             state["terms"], state["selected_epoch"] = artifact.info["terms"], artifact.info["best_epoch"]
-        if isinstance(request, TrainStudents) and request.schedule["kind"] == "mutual":
+        if isinstance(request, TrainStudents) and isinstance(request.schedule, MutualSchedule):
             state["together"] = name
         elif request.party == federation.server.name:
             state["student"] = name
@@ -114,7 +116,7 @@ def check_synthesis(hp: DistillSettings, teacher: Network) -> None:
     """Raises :class:`UserError` where images cannot be made from ``teacher``."""
     with torch.device("meta"):
         model = build_network(teacher)
-    if hp.synthesis["kind"] == "statistics" and not batch_norms(model):
+    if isinstance(hp.synthesis, StatisticsSynthesis) and not batch_norms(model):
         raise UserError(
             f"are of batch normalization, and {teacher.spec.name} has none; resnet8, wrn_16_1 and vgg8 have",
             "method.synthesis.kind=statistics",
@@ -125,9 +127,9 @@ def plan_images(hp: DistillSettings, state: DistillState, federation: Federation
     """Images made from the one teacher, or first the records that they are made from."""
     (teacher,) = federation.clients
     network, weights = teacher.network, ref_of(state[f"weights/{teacher.name}"])
-    if hp.synthesis["kind"] == "records" and "records" not in state:
-        kind = hp.synthesis["records"]
-        components = hp.synthesis["components"] if kind == "spectral" else None
+    if isinstance(hp.synthesis, RecordsSynthesis) and "records" not in state:
+        kind = hp.synthesis.records
+        components = hp.synthesis.components if kind == "spectral" else None
         return [ReleaseRecords("records", teacher.name, network, weights, teacher.train, kind, components)]
     return [
         MakeImages(
@@ -162,13 +164,15 @@ def train_students(
     hp: DistillSettings,
     federation: Federation,
     party: str,
-    terms: dict[str, dict[str, Any]],
+    terms: Terms,
     teachers: list[tuple[Network, Ref]],
     made: StoredPart | None = None,
 ) -> TrainStudents:
     """The request for the student ``party``, or for all that train together; with the generated examples ``made``
     instead of real ones, these also select the epoch."""
-    student = federation.server
+    student, schedule = federation.server, hp.schedule
+    if isinstance(schedule, OfflineSchedule | GenerationsSchedule):
+        schedule = OfflineSchedule("offline")
     return TrainStudents(
         stage="distill",
         party=party,
@@ -176,7 +180,7 @@ def train_students(
         train=made or StoredPart(student.train),
         valid=made or student.stored_valid,
         terms=terms,
-        schedule={"kind": "offline"} if hp.schedule["kind"] in ("offline", "generations") else hp.schedule,
+        schedule=schedule,
         teachers=tuple(teachers),
         points=federation.label_points,
         auto_ratio=hp.auto_ratio,
@@ -184,7 +188,7 @@ def train_students(
         seed=federation.seed,
         augment=federation.augment,
         weights=federation.weights,
-        originals=student.originals.get("train") if teachers and hp.schedule["kind"] == "offline" else None,
+        originals=student.originals.get("train") if teachers and isinstance(hp.schedule, OfflineSchedule) else None,
     )
 
 
@@ -203,8 +207,7 @@ DISTILL = Method(init, plan, fold)
 
 def phases_of(hp: DistillSettings) -> list[PhaseSettings]:
     """Returns the phases before training by ``method.terms``; [] where there are none."""
-    schedule = build(SCHEDULE_SETTINGS[hp.schedule["kind"]], hp.schedule, "method.schedule")
-    return schedule.phases if isinstance(schedule, OfflineSchedule) else []
+    return hp.schedule.phases if isinstance(hp.schedule, OfflineSchedule) else []
 
 
 def in_phase(hp: DistillSettings, state: dict[str, Any], last: TrainStudents) -> TrainStudents:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner import metrics
-from knot_runner.config.settings import build
+from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.examples import ClientExamples, ImageExamples
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, stored_model
 from knot_runner.engine.requests import Ref
@@ -20,7 +20,7 @@ from knot_runner.engine.training import copy_weights, forward_all
 from knot_runner.methods.distill.term import TERMS, NetworkOutputs, TermBatch, TermInputs, TermLoss
 from knot_runner.models.network import Network
 from knot_runner.models.taps import check_taps, default_taps, read_taps
-from knot_runner.util.errors import DivergedError, UserError, nearest
+from knot_runner.util.errors import DivergedError, UserError
 
 #: Examples whose outputs show the shapes of taps.
 SHOWN = 4
@@ -44,16 +44,11 @@ class TermSpec:
         return TERMS[self.name].needs_teacher
 
 
-def read_terms(
-    terms: dict[str, dict[str, Any]], student: Network, teachers: list[Network], key: str = "method.terms"
-) -> list[TermSpec]:
+def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str = "method.terms") -> list[TermSpec]:
     """The terms that the setting ``key`` names, their taps found in the networks. Raises :class:`UserError`."""
     found = []
-    for name, settings in terms.items():
-        if name not in TERMS:
-            raise UserError(f"no such term{nearest(name, TERMS)}", f"{key}.{name}")
+    for name, options in terms.items():
         term, where = TERMS[name], f"{key}.{name}"
-        options = build(term.options, settings, where)
         if term.needs_teacher and not teachers:
             raise UserError("needs a teacher; method.teachers names none", where)
         pairs = []

@@ -12,13 +12,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings import StageSettings, build
+from knot_runner.config.settings import StageSettings
 from knot_runner.config.settings.methods.distill import (
-    SCHEDULE_SETTINGS,
     AverageSchedule,
+    DistillSchedule,
     MutualSchedule,
     SnapshotSchedule,
 )
+from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.examples import Augment, InputBatch, batch_count
 from knot_runner.engine.hardware import float64_device, zero_sum
 from knot_runner.engine.loop import Place, Report, initial_model, stored_examples
@@ -56,9 +57,8 @@ class TrainStudents(OwnRequest):
     #: None: nothing is held out, and nothing selected
     valid: StoredPart | None
     #: ``method.terms``
-    terms: dict[str, dict[str, Any]]
-    #: ``method.schedule``
-    schedule: dict[str, Any]
+    terms: Terms
+    schedule: DistillSchedule
     #: frozen ones: network and weights of each
     teachers: tuple[tuple[Network, Ref], ...]
     #: [C][d], where the classes lie
@@ -112,7 +112,7 @@ class Students:
 
     def __init__(self, request: TrainStudents, place: Place, report: Report) -> None:
         self.request, self.report = request, report
-        self.schedule = build(SCHEDULE_SETTINGS[request.schedule["kind"]], request.schedule, "method.schedule")
+        self.schedule = request.schedule
         self.train = stored_examples(place, request.train.examples)
         self.valid = None if request.valid is None else stored_examples(place, request.valid.examples)
         self.module = nn.ModuleDict({"students": nn.ModuleList(_start(request, place, n) for n in self._numbers())})

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.plugins import Table, checked, expect
+from knot_runner.config.settings.methods.terms import TERM_SETTINGS
 
 #: Which of the student's and a teacher's taps a term reads unless it names some: none (the logits are enough), the
 #: features that the last layer reads, the middle map or the last one of each network, or all of their maps.
@@ -91,7 +92,7 @@ def _problem(loss: object, options: Any, inputs: TermInputs) -> str:
 
 
 #: Name of a term, as in ``method.terms`` -> what it is.
-TERMS: Table[Term] = Table("TERMS", {}, _accepted)
+TERMS: Table[Term] = Table("TERMS", {}, _accepted, TERM_SETTINGS)
 
 
 #: Of each teacher, the (student's tap, teacher's tap) to be compared.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings import FederatedSettings, ServerDistillation
-from knot_runner.config.settings.methods.terms import require_batch
+from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated import flat
@@ -64,9 +64,8 @@ def check_server_terms(
                     "reads inner layers of every client's model, and only sums are private; kd or sinkhorn would fit",
                     where,
                 )
-            require_batch(
-                found.name, min(hp.server_distillation.batch_size, examples), "the transfer set's batch", _KEY
-            )
+            batch = min(hp.server_distillation.batch_size, examples)
+            check_batch([found.name], _KEY, batch, "the transfer set's batch")
 
 
 def term_program(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings import KnotSettings
+from knot_runner.config.settings import KnotSettings, SinkhornSettings
 from knot_runner.engine.examples import IMAGE_TENSORS, ImageData, normalized
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.objectives import ObjectiveInputs
@@ -257,20 +257,20 @@ def _notes(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tens
             f"weights: trained on their raw sum (method.normalize=false), up to {most:.3g} for a text; divided by it "
             f"here, since the bound is on a loss in [0, C_M] (unnormalized, C_M would be {most * diameter:.3g})"
         )
-    if hp.loss["name"] != "sinkhorn":
-        return [*notes, f"loss: trained on {hp.loss['name']}; the bound is on the 1-Wasserstein loss of that student"]
-    if hp.loss["solver"] in ("newton", "geomloss"):
+    if not isinstance(hp.loss, SinkhornSettings):
+        return [*notes, f"loss: trained on {hp.loss.name}; the bound is on the 1-Wasserstein loss of that student"]
+    if hp.loss.solver in ("newton", "geomloss"):
         notes.append(_regularized_note(hp, train, exact, points))
     return notes
 
 
 def _regularized_note(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor) -> str:
     loss, some = hp.loss, slice(0, EPSILON_TEXTS)
-    solver = Solver(loss["solver"], loss["epsilon"], loss["tolerance"], loss["scaling"])
+    solver = Solver(loss.solver, loss.epsilon, loss.tolerance, loss.scaling)
     costs = transport_loss(train.p[some, None], train.q[some], points, solver)
     trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())
     own = float(exact[some].mean())
     return (
-        f"epsilon: trained with {loss['solver']} at {loss['epsilon']:g}; recomputed exactly (eps = 0): {own:.4f} where "
+        f"epsilon: trained with {loss.solver} at {loss.epsilon:g}; recomputed exactly (eps = 0): {own:.4f} where "
         f"that gives {trained:.4f}, on {len(train.p[some])} training texts"
     )

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from knot_runner.config.settings import build
 from knot_runner.config.settings.methods.distill import (
-    SCHEDULE_SETTINGS,
     AverageSchedule,
+    DistillSchedule,
     MutualSchedule,
     SnapshotSchedule,
 )
@@ -104,13 +103,12 @@ class StageCounter:
         return None if each is None else passes * count * each
 
 
-def _passes(schedule: dict[str, Any]) -> int:
+def _passes(schedule: DistillSchedule) -> int:
     """Returns the forward passes per example and epoch of a schedule's students, also as each other's teachers: 3 for
     training, 1 for inference."""
-    own = build(SCHEDULE_SETTINGS[schedule["kind"]], schedule, "method.schedule")
-    if isinstance(own, MutualSchedule):  # whose training outputs are also those of teachers
-        return 3 * own.students
-    return 4 if isinstance(own, AverageSchedule | SnapshotSchedule) else 3
+    if isinstance(schedule, MutualSchedule):  # whose training outputs are also those of teachers
+        return 3 * schedule.students
+    return 4 if isinstance(schedule, AverageSchedule | SnapshotSchedule) else 3
 
 
 def _epochs(artifact: Artifact) -> int:

@@ -5,9 +5,9 @@ import torch
 
 import knot_runner as kr
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.methods.terms import KdTermSettings, PktTermSettings
-from knot_runner.config.strict import build
+from knot_runner.config.settings.methods.terms import PktTermSettings, SimilarityTermSettings
 from knot_runner.testing import check_term
+from tests.changed_settings import terms_of
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 
 #: Terms that promise 0 for a student equal to its teacher; of sinkhorn that is true of its limit.
@@ -21,8 +21,9 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS, ids=str)
 def test_term_of_the_package_conforms(name, options):
-    check_term(name, zero_when_equal=name in ZERO and "adapter" not in options, **options)
-    assert build(kr.TERMS[name].options, {"weight": "auto"}, "").weight == "auto"
+    settings = vars(terms_of({name: options | {"weight": "auto"}})[name])
+    assert settings.pop("weight") == "auto"
+    check_term(name, zero_when_equal=name in ZERO and "adapter" not in options, **settings)
 
 
 @pytest.mark.usefixtures("tables_restored")
@@ -34,7 +35,7 @@ def test_term_of_a_plug_in_conforms():
 
 def of_logits(function):
     return kr.Term(
-        KdTermSettings, lambda *_: lambda student, teachers, batch: function(student.logits, teachers, batch)
+        SimilarityTermSettings, lambda *_: lambda student, teachers, batch: function(student.logits, teachers, batch)
     )
 
 

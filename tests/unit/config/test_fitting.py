@@ -39,9 +39,9 @@ def test_compose_chooses_groups_that_fit(caplog):
     assert (job.settings.training.name, job.settings.partition.kind) == ("texts", "natural")
     assert "training=texts partition=natural: chosen for method=fedavg_chill on task=erc" in caplog.text
     (job,) = compose_jobs(["task=cifar10", "method=sinkhorn_e"], None)
-    assert (job.settings.training.name, job.method.loss["solver"]) == ("image_stages", "tree")
+    assert (job.settings.training.name, job.method.loss.solver) == ("image_stages", "tree")
     (job,) = compose_jobs(["task=erc", "method=sinkhorn_e"], None)
-    assert job.method.loss["solver"] == "newton"
+    assert job.method.loss.solver == "newton"
 
 
 def test_compose_refuses_a_deleted_training():
@@ -52,7 +52,7 @@ def test_compose_refuses_a_deleted_training():
 def test_compose_keeps_what_was_typed(caplog):
     caplog.set_level("INFO", logger="knot_runner")
     (job,) = compose_jobs(["task=cifar10", "method=sinkhorn_e", "method.loss.solver=newton"], None)
-    assert job.method.loss["solver"] == "newton" and "tree" not in caplog.text
+    assert job.method.loss.solver == "newton" and "tree" not in caplog.text
     with pytest.raises(Misfit, match="training=small: is not for method=fedavg; training=texts would fit"):
         compose_jobs(["task=erc", "method=fedavg", "training=small"], None)
 

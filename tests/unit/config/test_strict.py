@@ -1,11 +1,14 @@
 """Strict settings: what cannot be meant is refused in one line that names the key."""
 
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import pytest
 
-from knot_runner.config.strict import build, check_keys, digest, require
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.strict import ByName, ByTag, build, check_keys, digest, require
 from tests.golden.messages import refuses
 
 
@@ -63,3 +66,68 @@ def test_digest_ignores_key_order_but_not_list_order():
 def test_digest_refuses_what_is_not_finite():
     with pytest.raises(ValueError):
         digest({"rate": float("nan")})
+
+
+@dataclass
+class Kl:
+    name: str
+    weight: float
+
+
+@dataclass
+class Tagged:
+    loss: Annotated[Any, ByTag("name", {"kl": Kl}, "loss")] | None
+    terms: Annotated[dict[str, Any], ByName({"kl": Kl}, "term")]
+
+
+KL = {"name": "kl", "weight": 1}
+
+
+def test_class_is_that_of_the_tag():
+    made = build(Tagged, {"loss": KL, "terms": {"kl": KL}}, "method")
+    assert made == Tagged(Kl("kl", 1.0), {"kl": Kl("kl", 1.0)})
+    assert build(Tagged, {"loss": None, "terms": {}}, "") == Tagged(None, {})
+
+
+@pytest.mark.parametrize("values", [
+    {"loss": {"name": "kll"}, "terms": {}}, {"loss": {}, "terms": {}}, {"loss": 3, "terms": {}},
+    {"loss": KL | {"weight": "x"}, "terms": {}}, {"loss": KL | {"form": 1}, "terms": {}},
+    {"loss": None, "terms": []}, {"loss": None, "terms": {"k": KL}}, {"loss": None, "terms": {"kl": {"name": "kl"}}},
+    {"loss": None, "terms": {"kl": None}},
+], ids=str)  # fmt: skip
+def test_wrong_tag_or_settings_are_named(values):
+    with refuses():
+        build(Tagged, values, "method")
+
+
+def test_every_default_stands_once(monkeypatch):
+    """What YAML gives has no default in its class but None or nothing at all."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "scripts")
+    from key_reference import tables
+    from key_values import usual_values
+
+    places = tables()
+    given = usual_values(places)
+    twice = []
+    for cls in places:
+        for spec in dataclasses.fields(cls):
+            default = spec.default if spec.default_factory is dataclasses.MISSING else spec.default_factory()
+            is_absence = default is dataclasses.MISSING or default in (None, [], {})
+            if not is_absence and any(value is not None for value in given.get((cls, spec.name), [])):
+                twice.append((cls.__name__, spec.name))
+    assert len(given) > 400 and twice == []
+
+
+def test_part_of_a_term_takes_the_rest_from_its_file():
+    words = ["task=mnist", "method=kd", "+method.terms.crd.weight=2",
+             "+method.schedule.phases=[{epochs: 1, terms: {hint: {weight: 3}}}]"]  # fmt: skip
+    (job,) = compose_jobs(words, None)
+    assert (job.method.terms["crd"].weight, job.method.terms["crd"].negatives) == (2.0, 1024)
+    assert (job.method.schedule.phases[0].terms["hint"].weight, job.method.terms["kd"].temperature) == (3.0, 4.0)
+    words = ["task=femnist", "method=feddf", "+method.server_distillation.terms.rkd.weight=1",
+             "method.personalization={kind: soup, epochs: 2, checkpoints: 2}"]  # fmt: skip
+    (job,) = compose_jobs(words, None)
+    assert job.method.server_distillation.terms["rkd"].angle == 50.0
+    assert (job.method.personalization.epochs, job.method.personalization.select) == (2, "valid")
+    (job,) = compose_jobs(["task=mnist", "method=kd", "method.teachers=[]", "method.schedule.kind=average"], None)
+    assert job.method.schedule.decay == 0.99

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings import HardwareSettings, StageSettings
+from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.hardware import worker_count
 from knot_runner.engine.loop import key_of
@@ -16,11 +16,12 @@ from knot_runner.engine.store import Store
 from knot_runner.models.network import Network
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.workers import WorkerDied
+from tests.changed_settings import stage
 from tests.unit.engine.test_loop import SPEC, put_texts
 
 pytestmark = pytest.mark.machine
 
-ONE, TWO = HardwareSettings("cpu", "cpu", 1, 1), HardwareSettings("cpu", "cpu", 1, 2)
+ONE, TWO = (HardwareSettings("cpu", "cpu", 1, workers, "auto", "float32", 0) for workers in (1, 2))
 NETWORK = Network(SPEC, 500, 3)
 PARTS = {name: StoredPart(("tokens", name)) for name in "tv"}
 #: An objective that ends its process, or raises ``what``.
@@ -28,6 +29,7 @@ PLUGIN = """
 import os, signal
 from knot_runner.engine.objectives import cross_entropy
 from knot_runner.util.errors import DivergedError
+from tests.changed_settings import stage
 
 def marked(settings, inputs):
     match settings.get("what"):
@@ -48,7 +50,7 @@ def fill(path):
 def training(party, objective=None):
     return Train(
         stage="local", party=party, network=NETWORK, start=None, train=PARTS["t"], valid=PARTS["v"],
-        objective=objective or Objective(cross_entropy), training=StageSettings(1, 16, 1e-3, 0.0), select="f1", seed=0,
+        objective=objective or Objective(cross_entropy), training=stage(1, 16, 1e-3, 0.0), select="f1", seed=0,
     )  # fmt: skip
 
 
@@ -122,4 +124,4 @@ def test_executor_raises_the_error_of_a_request(what, kind, tmp_path, plugin):
 
 def test_workers_are_one_per_core_unless_said():
     assert worker_count(ONE) == 1 and worker_count(TWO) == 2
-    assert worker_count(HardwareSettings("cpu", "cpu", 1, 0)) == len(os.sched_getaffinity(0))
+    assert worker_count(HardwareSettings("cpu", "cpu", 1, 0, "auto", "float32", 0)) == len(os.sched_getaffinity(0))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from knot_runner.config.settings import ModelSettings, StageSettings
+from knot_runner.config.settings import ModelSettings
 from knot_runner.engine import loop
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.hardware import machine
@@ -16,6 +16,7 @@ from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
+from tests.changed_settings import stage
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
 
@@ -42,7 +43,7 @@ def request_(place):
         stage="local", party="A", network=Network(SPEC, 500, 3), start=None,
         train=StoredPart(put_texts(place.store, "t", 50, 1)), valid=StoredPart(put_texts(place.store, "v", 20, 2)),
         objective=Objective(cross_entropy),
-        training=StageSettings(epochs=3, batch_size=16, lr=1e-2, weight_decay=0.1),
+        training=stage(3, 16, 1e-2, 0.1),
         select="f1", seed=7,
     )  # fmt: skip
 
@@ -121,9 +122,7 @@ def test_train_network_resumes_after_kill_in_any_epoch(request_, place, tmp_path
 def test_selecting_by_loss_may_keep_the_start(request_, place, tmp_path):
     """Epoch 0 is a candidate: with a rate that only makes things worse, the start is what comes back."""
     place.store.put("local", "start", build_network(request_.network).state_dict(), {})
-    bad = dataclasses.replace(
-        request_, start=("local", "start"), select="loss", training=StageSettings(2, 16, 5.0, 0.0)
-    )
+    bad = dataclasses.replace(request_, start=("local", "start"), select="loss", training=stage(2, 16, 5.0, 0.0))
     weights, facts = loop.train_network(bad, place, tmp_path / "work", nothing)
     assert facts["best_epoch"] == 0
     start = place.store.get("local", "start").tensors()

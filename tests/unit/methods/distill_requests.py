@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.config.settings import MlpSettings, StageSettings
+from knot_runner.config.settings import MlpSettings
+from knot_runner.config.settings.methods.distill import OfflineSchedule
 from knot_runner.config.settings.networks import CnnSettings, ConvSettings
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.loop import Place
@@ -16,6 +17,7 @@ from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.methods.distill.students import TrainStudents
 from knot_runner.models.network import Network, build_network
+from tests.changed_settings import stage, terms_of
 
 SHAPE, CLASSES = (1, 6, 6), 3
 MLP = Network(MlpSettings("mlp", "mlp", [8], "logits"), SHAPE, CLASSES)
@@ -52,11 +54,12 @@ def put_teacher(place: Place, network: Network, seed: int) -> tuple[Network, Ref
 def students(place: Place, terms: dict, teachers: tuple = (), network: Network = MLP, **changes) -> TrainStudents:
     """The request; two epochs of batches of 16 out of 40 by AdamW."""
     made = {
-        "stage": "distill", "party": "student", "network": network, "terms": terms, "teachers": tuple(teachers),
+        "stage": "distill", "party": "student", "network": network, "terms": terms_of(terms),
+        "teachers": tuple(teachers),
         "train": StoredPart(put_images(place, "train", 40, 1, changes.pop("unlabeled", 0))),
-        "valid": StoredPart(put_images(place, "valid", 20, 2)), "schedule": {"kind": "offline"},
+        "valid": StoredPart(put_images(place, "valid", 20, 2)), "schedule": OfflineSchedule("offline"),
         "points": [[0.0], [1.0], [2.0]], "auto_ratio": 1.0, "seed": 5,
-        "training": StageSettings(epochs=3, batch_size=16, lr=0.01, weight_decay=0.1, select="last"),
+        "training": stage(3, 16, 0.01, 0.1, select="last"),
     }  # fmt: skip
     return TrainStudents(**{**made, **changes})
 

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings import StageSettings
 from knot_runner.config.settings.methods.terms import PktTermSettings
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.methods.distill import learner
@@ -16,6 +15,7 @@ from knot_runner.methods.distill.distill import in_phase, phases_of
 from knot_runner.methods.distill.students import PickStudent, Students
 from knot_runner.methods.distill.term import TERMS, Term
 from knot_runner.models.network import build_network
+from tests.changed_settings import stage
 from tests.distill_runs import TWO_STAGE
 from tests.golden.messages import refuses
 from tests.runs import run
@@ -83,7 +83,7 @@ def test_snapshot_schedule_equals_a_plain_loop(place):
 
 def test_sgd_with_milestones_equals_a_plain_loop(place):
     sgd = {"optimizer": "sgd", "momentum": 0.9, "milestones": [1, 2]}
-    settings = StageSettings(epochs=3, batch_size=16, lr=0.1, weight_decay=0.01, select="last", **sgd)
+    settings = stage(3, 16, 0.1, 0.01, select="last", **sgd)
     request = small.students(place, {"ce": CE}, training=settings)
     compare(place, request, lambda _, model, x, y, epoch: F.cross_entropy(model(x), y), small.started("student"))
 

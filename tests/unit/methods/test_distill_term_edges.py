@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.config.settings.methods.terms import require_batch
+from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.strict import build
 from knot_runner.methods.distill.attention import pooled_to
 from knot_runner.methods.distill.contrastive import draw_negatives
@@ -123,10 +123,10 @@ def test_term_settings_out_of_range_are_refused(name, values):
 
 @pytest.mark.parametrize(("name", "least"), [("sp", 2), ("rkd", 2), ("pkt", 2), ("triplet", 3), ("kd", 0)])
 def test_relations_refuse_smaller_batches(name, least):
-    require_batch(name, least)
+    check_batch([name], "method.terms", least)
     if least:
         with refuses():
-            require_batch(name, least - 1)
+            check_batch([name], "method.terms", least - 1)
 
 
 @pytest.mark.parametrize(("name", "change"), [

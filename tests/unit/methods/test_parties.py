@@ -7,14 +7,15 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import f1_score
 
-from knot_runner.config.settings import StageSettings
+from knot_runner.config.settings import EntropySettings
 from knot_runner.engine.requests import StoredPart
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.mutual import TrainParties, peer_losses
 from knot_runner.models.network import build_network
+from tests.changed_settings import stage
 from tests.unit.methods import distill_requests as small
 
-KL = {"name": "entropy", "form": "kl"}
+KL = EntropySettings("entropy", "kl")
 NAMES, SIZES = ("a", "b", "c"), (24, 40, 9)
 
 
@@ -34,7 +35,7 @@ def together(place, **changes):
         "trains": tuple(map(StoredPart, trains)), "valids": tuple(map(StoredPart, valids)),
         "transfer": StoredPart(small.put_images(place, "transfer", 20, 30, unlabeled=20)), "loss": KL, "weight": 0.7,
         "points": [[0.0], [1.0], [2.0]], "seed": 5,
-        "training": StageSettings(epochs=3, batch_size=8, lr=0.01, weight_decay=0.1, select="last"),
+        "training": stage(3, 8, 0.01, 0.1, select="last"),
     }  # fmt: skip
     return TrainParties(**{**made, **changes})
 
@@ -113,7 +114,7 @@ def test_parties_resume_bit_identically_after_kill(place, epoch):
 
 def test_parties_keep_epoch_with_best_mean_score(place):
     """By macro-F1, each party on its own valid part."""
-    settings = StageSettings(epochs=4, batch_size=8, lr=0.05, weight_decay=0.0)
+    settings = stage(4, 8, 0.05, 0.0)
     found, facts = small.trained(together(place, training=settings), place, "a")
     scores = [row["valid"] for row in facts["epochs"]]
     assert facts["best_epoch"] == 1 + scores.index(max(scores)) and facts["best_score"] == max(scores)

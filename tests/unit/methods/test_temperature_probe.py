@@ -40,7 +40,7 @@ MODELS = {
     "imagenet stem": settings.ResnetSettings("resnet", "resnet", [1], 4, "imagenet", "group", 2),
 }
 HP = settings.ProbeSettings("temperature_probe", "temperature_probe", [4.0, 1.0, 0.05], 0, 30, 20, 0.05, 4.0, 10, 2)
-TRAINING = settings.FederatedTraining("t", 1, 1, 1, 8, 0.05, 0.0, 0.0, True, False, "stop", None, False, 1)
+TRAINING = settings.FederatedTraining("t", 1, 1, 1, 8, 0.05, 0.0, 0.0, True, False, "stop", None, False, 1, "sgd")
 
 
 def model_of(spec, dtype=torch.float64, seed=0):

@@ -25,7 +25,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog", "##s"]
 def random_texts(store, seed):
     settings = SimpleNamespace(task=SimpleNamespace(max_length=40), seed=seed)
     words = [*WORDS, *(f"word{chr(97 + i)}" for i in range(26))]
-    ref = _random_texts(settings, BiasSettings(300, 30), make_tokenizer(words), store)
+    ref = _random_texts(settings, BiasSettings(300, 30, 1, "uniform"), make_tokenizer(words), store)
     return store.get(*ref).tensors(), words
 
 

@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.settings.checks.fit import Misfit
 from knot_runner.config.settings.checks.methods import named_model
-from knot_runner.config.settings.methods.distill import (
-    SCHEDULE_SETTINGS,
-    SYNTHESIS_SETTINGS,
-    DistillSettings,
-    OfflineSchedule,
-    RunTeacher,
-)
-from knot_runner.config.settings.methods.terms import TERM_SETTINGS, require_batch
+from knot_runner.config.settings.methods.distill import DistillSettings, OfflineSchedule, RunTeacher
+from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.settings.tasks.images import ImageTaskSettings
 from knot_runner.config.strict import build
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
@@ -53,10 +47,6 @@ def _check_view(method: DistillSettings, task: Any) -> None:
 
 
 def _check_synthesis(method: DistillSettings, task: Any) -> None:
-    kind = method.synthesis.get("kind")
-    if not isinstance(kind, str) or kind not in SYNTHESIS_SETTINGS:
-        raise UserError(f"no synthesis {kind!r}{nearest(str(kind), SYNTHESIS_SETTINGS)}", "method.synthesis.kind")
-    method.synthesis = dataclasses.asdict(build(SYNTHESIS_SETTINGS[kind], method.synthesis, "method.synthesis"))
     if not isinstance(task, ImageTaskSettings):
         raise Misfit(f"method.synthesis: makes images, and task={task.name} has texts; null is right")
     if len(method.teachers) != 1:
@@ -68,28 +58,22 @@ def _check_synthesis(method: DistillSettings, task: Any) -> None:
 
 
 def check_distill_method(settings: Settings) -> None:
-    """Builds and checks a distillation's nested settings, and checks the student's images; plain values of teachers are
-    replaced by their settings. An unknown term is left to the run where there are plug-ins. Raises
+    """Check a distillation's schedule, terms and the student's images, and build the settings of its teachers. Raises
     :class:`UserError`."""
-    method = settings.method
-    kind = method.schedule.get("kind")
-    if not isinstance(kind, str) or kind not in SCHEDULE_SETTINGS:
-        raise UserError(f"no schedule {kind!r}{nearest(str(kind), SCHEDULE_SETTINGS)}", "method.schedule.kind")
-    schedule = build(SCHEDULE_SETTINGS[kind], method.schedule, "method.schedule")
-    if kind != "offline" and method.teachers:
+    method, schedule = settings.method, settings.method.schedule
+    if schedule.kind != "offline" and method.teachers:
         raise UserError(
-            f"works only with schedule.kind=offline; schedule.kind={kind} trains its own teachers. Use []",
+            f"works only with schedule.kind=offline; schedule.kind={schedule.kind} trains its own teachers. Use []",
             "method.teachers",
         )
     batch = settings.training.distill.batch_size
-    check_terms(method.terms, "method.terms", settings, batch)
+    check_batch(method.terms, "method.terms", batch)
     if isinstance(schedule, OfflineSchedule):
         for number, phase in enumerate(schedule.phases):
-            check_terms(phase.terms, f"method.schedule.phases[{number}].terms", settings, batch)
+            check_batch(phase.terms, f"method.schedule.phases[{number}].terms", batch)
     for number, teacher in enumerate(method.teachers):
         where = f"method.teachers[{number}]"
         method.teachers[number] = teacher_settings(teacher, where, settings)
-    method.schedule = dataclasses.asdict(schedule)
     check_student_images(method, settings.task)
 
 
@@ -101,20 +85,3 @@ def teacher_settings(teacher: dict[str, Any], where: str, settings: Settings) ->
         spec = teacher_settings({**model, "name": run.name}, where, settings)
         return dataclasses.replace(run, model=spec)
     return named_model(teacher, where, settings)
-
-
-def check_terms(
-    terms: dict[str, dict[str, Any]],
-    where: str,
-    settings: Settings,
-    batch: int,
-    key: str = "training.distill.batch_size",
-) -> None:
-    """Builds the settings of loss terms, the value of the setting ``where``; ``batch``: of ``key``. An unknown term is
-    left to the run where there are plug-ins. Raises :class:`UserError`."""
-    for name, options in terms.items():
-        if name in TERM_SETTINGS:
-            terms[name] = dataclasses.asdict(build(TERM_SETTINGS[name], options, f"{where}.{name}"))
-            require_batch(name, batch, key, where)
-        elif not settings.plugins:
-            raise UserError(f"no such term{nearest(str(name), TERM_SETTINGS)}", f"{where}.{name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +10,11 @@ from knot_runner.config.settings.checks.fit import TEXT_TEACHER, Misfit
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.methods.algorithms import FedGenSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, architecture_settings, server_distillation
-from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, KnotSettings, MutualSettings
-from knot_runner.config.settings.methods.personalization import build_personalization, shares_models
+from knot_runner.config.settings.methods.personalization import shares_models
+from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.tasks.task import TaskSettings
-from knot_runner.config.strict import build, shorten
+from knot_runner.config.strict import build
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,48 +22,26 @@ if TYPE_CHECKING:
 
 
 def check_parties_method(settings: Settings) -> None:
-    """The data sets' roles, and the loss of KNOT or mutual learning. Raises :class:`UserError`."""
+    """The data sets' roles. Raises :class:`UserError`."""
     if isinstance(settings.task, TaskSettings):
         roles = [data.role for data in settings.task.datasets.values()]
         for role in ("global", "transfer"):
             found = roles.count(role)
             if found != 1:
                 raise UserError(f"{found} have role={role}, but this method needs exactly one", "task.datasets")
-    if isinstance(settings.method, KnotSettings | MutualSettings):
-        settings.method.loss = _loss(settings.method.loss, "method.loss")
 
 
 def check_federated_method(settings: Settings) -> None:
-    """The clients' architectures, the server's loss and personalization. Raises :class:`UserError`."""
+    """The clients' architectures, the server's loss terms and personalization. Raises :class:`UserError`."""
     method = settings.method
     for number, model in enumerate(architecture_settings(method)):
         method.models[number] = named_model(model, f"method.models[{number}]", settings)
     _check_architectures(method, settings.model)
     distillation = server_distillation(method)
     if distillation is not None:
-        distillation.loss = _loss(distillation.loss, "method.server_distillation.loss")
-        if distillation.terms:
-            from knot_runner.config.settings.checks.distill import check_terms  # which reads this module
-
-            check_terms(
-                distillation.terms,
-                "method.server_distillation.terms",
-                settings,
-                distillation.batch_size,
-                "method.server_distillation.batch_size",
-            )
+        where = "method.server_distillation"
+        check_batch(distillation.terms, f"{where}.terms", distillation.batch_size, f"{where}.batch_size")
     _check_personal(settings, method)
-
-
-def _loss(loss: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return the checked settings of a loss; those of a plug-in's are checked by the run."""
-    if "name" not in loss:
-        raise UserError("is not set", f"{where}.name")
-    if not isinstance(loss["name"], str):
-        raise UserError(f"expected the name of a loss, got {shorten(loss['name'])}", f"{where}.name")
-    if loss["name"] not in LOSS_SETTINGS:
-        return loss
-    return dataclasses.asdict(build(LOSS_SETTINGS[loss["name"]], loss, where))
 
 
 def _check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel) -> None:
@@ -85,13 +62,12 @@ def _check_architectures(method: FederatedSettings, model: ModelSettings | Image
 
 
 def _check_personal(settings: Settings, method: FederatedSettings) -> None:
-    """Builds the settings of personalization, and checks those of the rounds before it. Raises :class:`UserError`."""
+    """Check personalization, and the settings of the rounds before it. Raises :class:`UserError`."""
     unseen = settings.held_out is not None and settings.held_out.unseen is not None
     if unseen and method.clustering is not None:
         raise UserError("clusters contain all clients, so none is unseen. Use null", "partition.unseen")
     if method.personalization is None:
         return
-    method.personalization = build_personalization(method.personalization)
     if settings.training.stop_at_target:
         raise UserError(
             "personalization begins with the model of the last round, which all its variants share; false is right",

@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.config.settings.sizes import Fraction, Items, NotNegative, Positive, Steps, StepsOrNone, Width
-from knot_runner.config.strict import Holds, require
+from knot_runner.config.strict import ByTag, Holds, require
 
 
 @dataclass
@@ -84,6 +85,7 @@ class GeneratorSynthesis:
     entropy: NotNegative
 
 
+Synthesis = StatisticsSynthesis | RecordsSynthesis | GeneratorSynthesis
 #: ``method.synthesis.kind`` -> its settings.
 SYNTHESIS_SETTINGS: dict[str, type] = {
     "statistics": StatisticsSynthesis,
@@ -100,7 +102,7 @@ class PhaseSettings:
     #: epochs of this training
     epochs: Steps
     #: loss terms of this training, as in ``method.terms``
-    terms: dict[str, dict[str, Any]]
+    terms: Terms
 
     def __post_init__(self) -> None:
         require(bool(self.terms), "terms", "has none; {hint: {weight: 1}} is FitNets' first stage")
@@ -126,7 +128,7 @@ class MutualSchedule:
 
     kind: Literal["mutual"]
     #: how many students teach each other
-    students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "is not in 2..64")] = 2
+    students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "is not in 2..64")]
 
 
 @dataclass
@@ -136,7 +138,7 @@ class GenerationsSchedule:
 
     kind: Literal["generations"]
     #: students after the first
-    generations: Steps = 1
+    generations: Steps
 
 
 @dataclass
@@ -145,9 +147,9 @@ class AverageSchedule:
 
     kind: Literal["average"]
     #: share of the average that a step keeps
-    decay: Fraction = 0.999
+    decay: Fraction
     #: epochs over which the weights of the teacher's terms rise from 0
-    ramp: StepsOrNone = 10
+    ramp: StepsOrNone
 
 
 @dataclass
@@ -157,6 +159,7 @@ class SnapshotSchedule:
     kind: Literal["snapshot"]
 
 
+DistillSchedule = OfflineSchedule | MutualSchedule | GenerationsSchedule | AverageSchedule | SnapshotSchedule
 #: ``method.schedule.kind`` -> its settings.
 SCHEDULE_SETTINGS: dict[str, type] = {
     "offline": OfflineSchedule,
@@ -195,9 +198,9 @@ class DistillSettings:
     name: str
     algorithm: Literal["distill"]
     #: name of a term -> its settings; a plug-in's term brings its own
-    terms: dict[str, dict[str, Any]]
+    terms: Terms
     #: when teachers and students train, by ``kind``
-    schedule: dict[str, Any]
+    schedule: Annotated[DistillSchedule, ByTag("kind", SCHEDULE_SETTINGS, "schedule")]
     #: the model, by the name of its YAML file, that a method's own ``teachers`` are
     teacher: str
     #: of the offline schedule: models by the names of their YAML files, or finished runs as ``run:ID``; composing puts
@@ -211,9 +214,9 @@ class DistillSettings:
     #: what ``weight: auto`` makes of a term: its share of the cross-entropy on the first batches
     auto_ratio: Positive
     #: what the student sees of every image; teachers see the original
-    view: View = "none"
+    view: View
     #: the student sees images made from the teacher instead of real ones, by ``kind``; null = real
-    synthesis: dict[str, Any] | None = None
+    synthesis: Annotated[Synthesis, ByTag("kind", SYNTHESIS_SETTINGS, "synthesis")] | None = None
 
     def __post_init__(self) -> None:
         require(bool(self.terms), "terms", "has none; {ce: {weight: 1}} learns from labels alone")

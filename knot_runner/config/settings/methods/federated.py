@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+from knot_runner.config.settings.methods.personalization import PersonalizationSettings
 from knot_runner.config.settings.methods.server_distillation import ServerDistillation
 from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.config.settings.sizes import (
@@ -50,7 +51,7 @@ class FederatedTraining:
     #: measure every so many rounds, and always in the last
     evaluate_every: Steps
     #: of local training, fresh in every round; adamw (decoupled weight decay) has no momentum
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adamw"]
 
     def measures(self, round: int) -> bool:
         """Whether the models are measured after ``round``."""
@@ -153,7 +154,7 @@ class FederatedSettings:
     #: clients are grouped by the distance of their data first, and each group learns by itself; null = all together
     clustering: ClusteringSettings | None = None
     #: what every client makes of its model after the last round, by ``kind``; null = nothing
-    personalization: Any = None
+    personalization: PersonalizationSettings | None = None
 
     def __init_subclass__(cls) -> None:
         """A class promises only what it states itself: it may send more than its base does."""

@@ -89,7 +89,7 @@ class CoresetKnnSettings(_Coreset):
 
     algorithm: Literal["coreset_knn"]
     #: share of the training images that the encoder is trained on, and clients do not get (paper: 0.5)
-    encoder_share: FractionOrNone = 0.5
+    encoder_share: FractionOrNone
 
 
 # --------------------------------------------------------------------------------------------------------------- tasks

@@ -16,7 +16,7 @@ from knot_runner.config.settings.sizes import (
     Steps,
     StepsOrNone,
 )
-from knot_runner.config.strict import require
+from knot_runner.config.strict import ByTag, require
 
 
 @dataclass
@@ -54,8 +54,10 @@ class SinkhornSettings:
         require_solvable(self.epsilon, self.tolerance)
 
 
-#: Settings of the losses that come with the package; a plug-in's loss brings its own (methods/losses.py).
+#: ``method.loss.name`` -> its settings; a plug-in's loss adds its own (methods/losses.py).
 LOSS_SETTINGS: dict[str, type] = {"entropy": EntropySettings, "sinkhorn": SinkhornSettings}
+#: A loss between the student's outputs and a teacher's, one of :data:`LOSS_SETTINGS`.
+LossSettings = Annotated[Any, ByTag("name", LOSS_SETTINGS, "loss")]
 
 
 @dataclass
@@ -68,9 +70,9 @@ class BiasSettings:
     #: word pieces of each random text
     tokens: Steps
     #: random images, of tasks of images
-    images: Items = 2000
+    images: Items
     #: uniform = every pixel from all values alike; shuffled = transfer images with their pixels in random places
-    noise: Literal["uniform", "shuffled"] = "uniform"
+    noise: Literal["uniform", "shuffled"]
 
 
 @dataclass
@@ -80,7 +82,7 @@ class KnotSettings:
     name: str
     algorithm: Literal["knot"]
     #: between the student's outputs and a teacher's: one of the tables of ``method.loss``
-    loss: dict[str, Any]
+    loss: LossSettings
     #: of the teachers, text by text: A (equal), D (by their data), U, E (distance from uniform, from their own bias),
     #: or a plug-in's
     weighting: str
@@ -93,7 +95,7 @@ class KnotSettings:
     #: the random examples of weighting=E
     bias: BiasSettings
     #: the run's record has the bound of Theorem 5.2, too (methods/bound.py); ``knot-runner bound`` has it of any run
-    bound: bool = False
+    bound: bool
 
 
 @dataclass
@@ -114,7 +116,7 @@ class MutualSettings:
     name: str
     algorithm: Literal["mutual"]
     #: between a party's outputs and another's, as of KNOT
-    loss: dict[str, Any]
+    loss: LossSettings
     #: of the mean of these losses over the other parties, beside a party's cross-entropy; 0 = each alone, the control
     weight: NotNegative
     #: whether the global model is one of the parties; it stays as it was pretrained otherwise

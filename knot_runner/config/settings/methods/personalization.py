@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import ItemsOrNone, NotNegative, Positive, Steps
-from knot_runner.config.strict import Holds, build, require
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.config.strict import ByTag, Holds, require
 
 #: The largest weight of the personal model that extrapolation may have.
 MAX_ALPHA = 3.0
@@ -27,11 +26,11 @@ class LocalSettings:
     """How clients train after the rounds."""
 
     #: rate of local training; sgd has no momentum here
-    lr: Positive = 0.0025
+    lr: Positive
     #: of local training; adamw is decoupled weight decay
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adamw"]
     #: examples of a local step; 0 = ``training.batch_size``
-    batch_size: ItemsOrNone = 0
+    batch_size: ItemsOrNone
 
     @property
     def rate(self) -> float:
@@ -48,16 +47,16 @@ class FinetuneSettings(LocalSettings):
 
     kind: Literal["finetune"]
     #: of local training after the last round
-    epochs: Steps = 10
+    epochs: Steps
     #: the models are measured so many times, after equally many epochs each; the optimizer begins afresh there
-    checkpoints: Steps = 10
+    checkpoints: Steps
     #: at a rate so many times smaller, for so many times the epochs
-    slower: Steps = 1
+    slower: Steps
     #: weight of the squared distance from where fine-tuning began; 0 = plain
-    prox: NotNegative = 0.0
+    prox: NotNegative
     #: which of the measured models is deployed: the best on the clients' held-out examples (``partition.valid``), or
     #: the last
-    select: Literal["valid", "last"] = "last"
+    select: Literal["valid", "last"]
 
     def __post_init__(self) -> None:
         even = self.length % self.checkpoints == 0
@@ -86,13 +85,11 @@ class SoupSettings(FinetuneSettings):
 
     kind: Literal["soup"]
     #: weights of the fine-tuned model, each of which is measured
-    alphas: list[float] = field(default_factory=lambda: [step / 10 for step in range(11)])
+    alphas: list[float]
     #: mixed after the last fine-tuning epoch, or at every saved one
-    at: Literal["last", "all"] = "last"
+    at: Literal["last", "all"]
     #: alphas above 1 (and below 0) are meant
-    extrapolate: bool = False
-    #: which measured model is deployed: the best on the held-out examples, or the last
-    select: Literal["valid", "last"] = "valid"
+    extrapolate: bool
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,15 +107,15 @@ class CossimSettings(LocalSettings):
 
     kind: Literal["cossim"]
     #: A_ki is 0 where the cosine is not above it
-    cutoff: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")] = 0.0
+    cutoff: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
     #: A: the cosine, or 1, where it is above the cut-off, rows summing to 1; or the cosines as they are
-    form: Literal["weighted", "indicator", "unnormalized"] = "weighted"
+    form: Literal["weighted", "indicator", "unnormalized"]
     #: of aggregation and training
-    rounds: Steps = 10
+    rounds: Steps
     #: of local training, before the first aggregation and after each
-    epochs: Steps = 1
+    epochs: Steps
     #: which measured model is deployed: the best on the held-out examples, or the last
-    select: Literal["valid", "last"] = "valid"
+    select: Literal["valid", "last"]
 
 
 @dataclass(kw_only=True)
@@ -128,23 +125,23 @@ class TransferMatrixSettings(LocalSettings):
 
     kind: Literal["transfer_matrix"]
     #: epochs of local training, whose change is dW_i
-    epochs: Steps = 10
+    epochs: Steps
     #: lambda before the first step: theta_0 (zero), fine-tuning (identity), or the mean of all updates (1/K)
-    start: Literal["zero", "identity", "mean"] = "identity"
+    start: Literal["zero", "identity", "mean"]
     #: of lambda's gradient, over the largest eigenvalue of <dW_i, dW_j>
-    matrix_lr: Positive = 0.3
+    matrix_lr: Positive
     #: of lambda, by plain gradient descent
-    steps: Steps = 50
+    steps: Steps
     #: times the models are measured, after equally many steps each
-    checkpoints: Steps = 5
+    checkpoints: Steps
     #: whether lambda may be below 0
-    signed: bool = True
+    signed: bool
     #: pull of lambda towards its start
-    l2: NotNegative = 0.0
+    l2: NotNegative
     #: lambda is learned on half of the held-out examples, and that of the lowest loss on the other half is kept
-    early_stop: bool = False
+    early_stop: bool
     #: the held-out examples are what lambda is learned on, so they choose nothing
-    select: Literal["last"] = "last"
+    select: Literal["last"]
 
     def __post_init__(self) -> None:
         even = self.steps % self.checkpoints == 0
@@ -158,11 +155,11 @@ class LandscapeSettings(FinetuneSettings):
 
     kind: Literal["landscape"]
     #: for each of the two the save that the plane goes through, beside theta_0 and the last
-    between: list[int] = field(default_factory=lambda: [4, 5])
+    between: list[int]
     #: points along either side of the plane
-    grid: Steps = 25
+    grid: Steps
     #: how far the plane goes on beyond the path, as a share of its extent
-    margin: NotNegative = 0.25
+    margin: NotNegative
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -181,13 +178,8 @@ PERSONALIZATION_SETTINGS: dict[str, type] = {
 }
 
 
-def build_personalization(values: Any) -> Any:
-    """The settings of one kind of personalization. Raises :class:`UserError`."""
-    where = "method.personalization"
-    kind = values.get("kind") if isinstance(values, dict) else values
-    if not isinstance(kind, str) or kind not in PERSONALIZATION_SETTINGS:
-        raise UserError(f"no personalization {kind!r}{nearest(str(kind), PERSONALIZATION_SETTINGS)}", f"{where}.kind")
-    return build(PERSONALIZATION_SETTINGS[kind], values, where)
+#: One of :data:`PERSONALIZATION_SETTINGS`.
+PersonalizationSettings = Annotated[Any, ByTag("kind", PERSONALIZATION_SETTINGS, "personalization")]
 
 
 def shares_models(spec: Any) -> bool:

@@ -4,9 +4,10 @@ labels (``method.labels``), and of the generator of fedgen (``method.generator``
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from knot_runner.config.settings.methods.knot import BiasSettings
+from knot_runner.config.settings.methods.knot import BiasSettings, LossSettings
+from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.config.settings.sizes import (
     AT_LEAST_ONE,
     FractionOrNone,
@@ -26,7 +27,7 @@ class ServerDistillation:
     of them (FedDF, Lin et al. 2020; ``knot_runner/methods/federated/feddf.md``)."""
 
     #: as ``method.loss`` of KNOT; not read where there are ``terms``
-    loss: dict[str, Any]
+    loss: LossSettings
     #: of the clients: A (equal), D (by their data), U, E (distance from uniform, from their own bias)
     weighting: str
     #: logits: the clients are one teacher, by the mean of their logits (paper); each: every client is one (KNOT eq. 3)
@@ -58,21 +59,20 @@ class ServerDistillation:
     #: random examples that show the clients' probability biases B_k
     bias: BiasSettings
     #: of the rate, over the steps of a round: constant, or a cosine that ends at 0
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "cosine"]
     #: share of the transfer set that the server does not train on: the weights with the lowest loss there are kept; 0 =
     #: none, and the last are
-    valid: FractionOrNone = 0.0
+    valid: FractionOrNone
     #: steps from one look at them to the next
-    check: Steps = 100
+    check: Steps
     #: steps without a lower loss after which the training of a round ends
-    patience: Steps = 1000
+    patience: Steps
     #: loss terms of ``method=distill`` instead of ``loss``, all but those that read labels: name -> its settings
-    terms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    terms: Terms = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.terms:
             self._require_of_terms()
-        require("name" in self.loss, "loss.name", "is not set")
         require(
             self.optimizer == "sgd" or not self.momentum,
             "momentum",
@@ -86,9 +86,8 @@ class ServerDistillation:
         require(self.ensemble == "logits", "ensemble", "each works only with loss, not with terms. Use logits")
         require(not self.valid, "valid", "works only with loss, not with terms. Use 0")
         for name, options in self.terms.items():
-            known = isinstance(options, dict) and options.get("weight") != "auto"
             wrong = "auto weighs by first values, and the averaged model begins near its clients; a number is right"
-            require(known, f"terms.{name}.weight", wrong)
+            require(options.weight != "auto", f"terms.{name}.weight", wrong)
 
     def distills(self, round: int) -> bool:
         """Whether the server does so in ``round``."""

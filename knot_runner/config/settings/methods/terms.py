@@ -1,13 +1,13 @@
 """Settings of the loss terms of ``method=distill``, one dataclass each (``method.terms.NAME``).
 
-The terms: ``knot_runner/methods/distill/terms.md``. Defaults are the published values; weights have none, for the
-published ones fit nets of another size.
+The terms: ``knot_runner/methods/distill/terms.md``. Their default values: ``conf/base/term/NAME.yaml``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.methods.knot import require_solvable
 from knot_runner.config.settings.sizes import (
@@ -20,7 +20,7 @@ from knot_runner.config.settings.sizes import (
     Temperature,
     Width,
 )
-from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.config.strict import AtMost, ByName, Holds, require
 from knot_runner.util.errors import UserError
 
 #: What a term's loss is multiplied by; ``auto``: decided by the run from the terms' first values.
@@ -49,7 +49,7 @@ class CeTermSettings:
     #: of the term in the student's loss; ``auto`` = so that it begins at ``method.auto_ratio`` of the cross-entropy
     weight: Weight
     #: share of the target that is spread over all classes
-    label_smoothing: FractionOrNone = 0.0
+    label_smoothing: FractionOrNone
 
 
 @dataclass
@@ -59,13 +59,13 @@ class KdTermSettings:
     #: of the term in the student's loss; ``auto`` = so that it begins at ``method.auto_ratio`` of the cross-entropy
     weight: Weight
     #: temperature of both outputs
-    temperature: Temperature = 4.0
+    temperature: Temperature
     #: times its square, which keeps the gradient's size as it grows; false is the control
-    temperature_squared: bool = True
+    temperature_squared: bool
     #: cross_entropy: -sum p log q, the same gradient
-    form: Literal["kl", "cross_entropy"] = "kl"
+    form: Literal["kl", "cross_entropy"]
     #: of several teachers: of their softened probabilities, or of their logits
-    mean: Literal["probabilities", "logits"] = "probabilities"
+    mean: Literal["probabilities", "logits"]
 
 
 @dataclass
@@ -75,13 +75,13 @@ class DkdTermSettings:
     #: of the term in the student's loss, or ``auto``
     weight: Weight
     #: of the label against the rest
-    alpha: NotNegative = 1.0
+    alpha: NotNegative
     #: of the other classes among themselves
-    beta: NotNegative = 8.0
+    beta: NotNegative
     #: temperature of both outputs
-    temperature: Temperature = 4.0
+    temperature: Temperature
     #: epochs over which the term grows linearly to its full size; 0 = at once
-    warmup: StepsOrNone = 20
+    warmup: StepsOrNone
 
 
 @dataclass
@@ -91,21 +91,21 @@ class SinkhornTermSettings:
     #: of the term in the student's loss, or ``auto``
     weight: Weight
     #: temperature of both outputs
-    temperature: Temperature = 1.0
+    temperature: Temperature
     #: as of ``method.loss`` with ``name=sinkhorn``
-    solver: Literal["newton", "geomloss", "exact", "line", "tree"] = "newton"
+    solver: Literal["newton", "geomloss", "exact", "line", "tree"]
     #: weight of the entropy, in units of the transport cost; 1e-4 at least
-    epsilon: float = 0.001
+    epsilon: float
     #: of newton: largest error of a marginal
-    tolerance: float = 1e-6
+    tolerance: float
     #: of solver geomloss alone
-    scaling: Fraction = 0.5
+    scaling: Fraction
 
     def __post_init__(self) -> None:
         require_solvable(self.epsilon, self.tolerance)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class HintTermSettings(_OfTaps):
     """Middle features, the student's through a trained adapter (FitNets, Romero et al. 2015)."""
 
@@ -114,12 +114,12 @@ class HintTermSettings(_OfTaps):
     #: pairs [student's, teacher's]; null = the middle map of each
     taps: TapPairs = None
     #: ce: the channels at each position, or the features of a vector, are read as logits
-    form: Literal["l2", "l1", "ce"] = "l2"
+    form: Literal["l2", "l1", "ce"]
     #: auto: where shapes differ
-    adapter: Literal["auto", "always"] = "auto"
+    adapter: Literal["auto", "always"]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class AttentionTermSettings(_OfTaps):
     """Where maps are active (attention transfer, Zagoruyko and Komodakis 2017)."""
 
@@ -128,7 +128,7 @@ class AttentionTermSettings(_OfTaps):
     #: pairs [student's, teacher's]; null = all maps
     taps: TapPairs = None
     #: power of the activations in a map's mean over channels
-    p: Annotated[float, AtMost(16), Holds(lambda value: value >= 1, "is not at least 1")] = 2.0
+    p: Annotated[float, AtMost(16), Holds(lambda value: value >= 1, "is not at least 1")]
 
 
 @dataclass
@@ -141,7 +141,7 @@ class SimilarityTermSettings(_OfTaps):
     taps: TapPairs = None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class RkdTermSettings(_OfTaps):
     """Distances and angles between the examples of a batch (Park et al. 2019)."""
 
@@ -150,9 +150,9 @@ class RkdTermSettings(_OfTaps):
     #: pairs [student's, teacher's]; null = the features that the last layers read
     taps: TapPairs = None
     #: of the distances between pairs of examples
-    distance: NotNegative = 25.0
+    distance: NotNegative
     #: of the angles between triples of examples
-    angle: NotNegative = 50.0
+    angle: NotNegative
 
 
 @dataclass
@@ -165,7 +165,7 @@ class PktTermSettings(_OfTaps):
     taps: TapPairs = None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CrdTermSettings(_OfTaps):
     """Contrastive: an example's two embeddings against memories of all examples' (Tian et al. 2020)."""
 
@@ -174,16 +174,16 @@ class CrdTermSettings(_OfTaps):
     #: pairs [student's, teacher's]; null = the features that the last layers read
     taps: TapPairs = None
     #: temperature of the contrast
-    temperature: Temperature = 0.07
+    temperature: Temperature
     #: examples against which each is held; of fewer examples, all the others
-    negatives: Items = 16384
+    negatives: Items
     #: numbers of an embedding
-    dim: Annotated[Width, Holds(lambda value: value >= 1, "is not at least 1")] = 128
+    dim: Annotated[Width, Holds(lambda value: value >= 1, "is not at least 1")]
     #: share of a memory that an update keeps
-    momentum: FractionOrNone = 0.5
+    momentum: FractionOrNone
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TripletTermSettings(_OfTaps):
     """Which of two examples is nearer to a third, as most teachers see it (You et al. 2017)."""
 
@@ -192,12 +192,12 @@ class TripletTermSettings(_OfTaps):
     #: pairs [student's, teacher's]; null = the features that the last layers read
     taps: TapPairs = None
     #: by which the nearer of the two is to be nearer
-    margin: Positive = 0.1
+    margin: Positive
     #: triples drawn of each batch
-    triples: Items = 256
+    triples: Items
 
 
-#: Name of a term that comes with the package -> its settings; a plug-in's term brings its own.
+#: Name of a term -> its settings; a plug-in's term adds its own (methods/distill/term.py).
 TERM_SETTINGS: dict[str, type] = {
     "ce": CeTermSettings,
     "kd": KdTermSettings,
@@ -211,13 +211,16 @@ TERM_SETTINGS: dict[str, type] = {
     "crd": CrdTermSettings,
     "triplet": TripletTermSettings,
 }
+#: Loss terms by name, each of its class in :data:`TERM_SETTINGS`.
+Terms = Annotated[dict[str, Any], ByName(TERM_SETTINGS, "term")]
 #: Terms that compare the examples of a batch -> the fewest that it needs.
 LEAST_BATCH = {"sp": 2, "rkd": 2, "pkt": 2, "triplet": 3}
 
 
-def require_batch(name: str, batch: int, key: str = "training.distill.batch_size", terms: str = "method.terms") -> None:
-    """Raises :class:`UserError` where batches of ``batch`` examples (of setting ``key``) leave the term ``name`` of
-    ``terms`` nothing to compare."""
-    least = LEAST_BATCH.get(name, 0)
-    if batch < least:
-        raise UserError(f"{batch} leaves {terms}.{name} nothing to compare; relations need at least {least}", key)
+def check_batch(terms: Iterable[str], where: str, batch: int, key: str = "training.distill.batch_size") -> None:
+    """Check that batches of ``batch`` examples (of setting ``key``) leave each of ``terms`` (the setting ``where``)
+    something to compare. Raises :class:`UserError`."""
+    for name in terms:
+        least = LEAST_BATCH.get(name, 0)
+        if batch < least:
+            raise UserError(f"{batch} leaves {where}.{name} nothing to compare; relations need at least {least}", key)

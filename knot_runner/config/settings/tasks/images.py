@@ -80,7 +80,7 @@ class ImageTaskSettings:
     coordinates: list[list[Spread]] | None
     #: where classes lie for semantic distance and transport costs: given = ``coordinates``; onehot = every two sqrt(2)
     #: apart; superclasses = 1 apart within one of ``superclasses``, 2 otherwise
-    geometry: Literal["given", "onehot", "superclasses"] = field(default="given", kw_only=True)
+    geometry: Literal["given", "onehot", "superclasses"]
     #: superclass -> its classes, each in one of them
     superclasses: dict[str, list[str]] | None = field(default=None, kw_only=True)
     #: [channels, height, width]
@@ -100,7 +100,7 @@ class ImageTaskSettings:
     #: share of the images held out where the source has no test set
     holdout: Fraction
     #: seed of ``max_examples`` and ``holdout``
-    cut_seed: Seed = 2021
+    cut_seed: Seed
 
     def __post_init__(self) -> None:
         require(len(self.classes) >= 2, "classes", "needs at least two classes")

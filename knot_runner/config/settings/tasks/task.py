@@ -153,7 +153,7 @@ class EmbeddedSource:
     #: share of each label, in the order of ``labels.names``; sums to 1
     shares: list[float]
     #: seed of this data set's own draws, apart from the run's seed
-    seed: Seed = 0
+    seed: Seed
 
     def __post_init__(self) -> None:
         require(

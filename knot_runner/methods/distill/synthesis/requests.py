@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import StageSettings, build
-from knot_runner.config.settings.methods.distill import SYNTHESIS_SETTINGS, GeneratorSynthesis, StatisticsSynthesis
+from knot_runner.config.settings import StageSettings
+from knot_runner.config.settings.methods.distill import GeneratorSynthesis, StatisticsSynthesis, Synthesis
 from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.examples import stored_data
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples
@@ -57,8 +57,7 @@ class MakeImages(OwnRequest):
     #: the teacher's, and its weights
     network: Network
     weights: Ref
-    #: ``method.synthesis``
-    synthesis: dict[str, Any]
+    synthesis: Synthesis
     records: Ref | None
     #: of the teacher's images, per channel, in 0..1: public, as its architecture is
     mean: list[float]
@@ -68,7 +67,7 @@ class MakeImages(OwnRequest):
     def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The images, and facts: their number, ``loss`` of the last step, ``released``. Raises
         :class:`DivergedError`."""
-        hp = build(SYNTHESIS_SETTINGS[self.synthesis["kind"]], self.synthesis, "method.synthesis")
+        hp = self.synthesis
         model = frozen_network(self.network, self.weights, place)
         found = place.store.get(*self.records) if self.records else None
         if isinstance(hp, GeneratorSynthesis):
@@ -83,7 +82,14 @@ class MakeImages(OwnRequest):
             weights=lambda: {},
         )
         training = StageSettings(
-            epochs=made.epochs, batch_size=hp.batch_size, lr=hp.lr, weight_decay=0.0, select="last"
+            epochs=made.epochs,
+            batch_size=hp.batch_size,
+            lr=hp.lr,
+            weight_decay=0.0,
+            select="last",
+            optimizer="adamw",
+            momentum=0.0,
+            decay=1.0,
         )
         _, facts = train_epochs(trainee, work, training, "score")
         statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances

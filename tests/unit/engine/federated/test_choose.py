@@ -26,7 +26,7 @@ def test_make_engine_auto_picks_stacked_for_package_networks(networks, wanted, m
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("cuda"))
     monkeypatch.setattr(choose, "load", lambda name: lambda inputs: made.append((name, inputs.networks)))
     first, *others = networks
-    hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine="auto")
+    hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine="auto", precision="float32", stack=0)
     choose.make_engine(hardware, first, images(GRAY), images(GRAY, 40, 1), others=others)
     assert made == [(f"knot_runner.engine.federated.choose:make_{wanted}", networks)]
 
@@ -34,7 +34,7 @@ def test_make_engine_auto_picks_stacked_for_package_networks(networks, wanted, m
 @pytest.mark.parametrize("engine", ["lean", "native", "ray", "loop"])
 def test_make_engine_refuses_engines_unfit_for_device(engine, monkeypatch) -> None:
     monkeypatch.setattr(choose, "prepare_device", lambda hardware: torch.device("cuda"))
-    hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine=engine, precision="tf32")
+    hardware = HardwareSettings("gpu", "cuda", threads=1, num_workers=1, engine=engine, precision="tf32", stack=0)
     with refuses():
         choose.make_engine(hardware, LINEAR, images(GRAY), images(GRAY, 40, 1))
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from knot_runner.config.settings import EntropySettings, SinkhornSettings
 from knot_runner.engine.objectives import Objective
 from knot_runner.methods.losses import distillation
 from tests.unit.engine.federated.cases import CLASSES, LINEAR, MODELS, RECIPES, assert_alike, cohort, images, made
 
-SINKHORN = {"name": "sinkhorn", "solver": "newton", "epsilon": 0.05, "tolerance": 1e-9, "scaling": 0.5}
+SINKHORN = SinkhornSettings("sinkhorn", "newton", 0.05, 1e-9, 0.5)
 
 
 def pulled_to_start(settings, inputs):
@@ -73,7 +74,7 @@ def test_own_objective_matches_step_by_hand(engine):
     np.testing.assert_allclose(found.weights.numpy(), wanted, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("loss", [{"name": "entropy", "form": "kl"}, SINKHORN], ids=lambda loss: loss["name"])
+@pytest.mark.parametrize("loss", [EntropySettings("entropy", "kl"), SINKHORN], ids=lambda loss: loss.name)
 @pytest.mark.parametrize("engine", ["lean", "stacked"])
 def test_distillation_of_image_models(engine, loss):
     network = MODELS["mlp"]

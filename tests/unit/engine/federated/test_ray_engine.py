@@ -26,8 +26,10 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 NETWORK = MODELS["mlp"]
 
 
-def made(engine="ray", workers=2, said=None, **more):
-    hardware = HardwareSettings("cpu", "cpu", threads=1, num_workers=workers, engine=engine, **more)
+def made(engine="ray", workers=2, said=None, precision="float32"):
+    hardware = HardwareSettings(
+        "cpu", "cpu", threads=1, num_workers=workers, engine=engine, precision=precision, stack=0
+    )
     data = images(NETWORK.inputs), images(NETWORK.inputs, 40, 1)
     return make_engine(hardware, NETWORK, *data, (said if said is not None else []).append)
 

@@ -33,7 +33,7 @@ from knot_runner.pipelines.rounds.client_rounds import run_exchange
 SIZES = (8, 12, 16, 20, 24)
 CLASSES = 3
 SHAPE = (1, 2, 2)
-TRAINING = FederatedTraining("t", 4, 3, 2, 4, 0.1, 0.0, 0.0, True, False, "stop", None, False, 1)
+TRAINING = FederatedTraining("t", 4, 3, 2, 4, 0.1, 0.0, 0.0, True, False, "stop", None, False, 1, "sgd")
 SERVER = ServerSettings("none", 1.0, 0.9, 0.99, 1e-3)
 
 

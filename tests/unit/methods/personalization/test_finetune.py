@@ -12,6 +12,7 @@ from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.personalization import finetune, soup
 from knot_runner.methods.personalization.contract import PersonalFederation, Point, personal_recipe
 from knot_runner.models.network import build_network
+from tests.changed_settings import built
 from tests.unit.engine.federated.cases import MODELS
 from tests.unit.methods.federated.worlds import make_world, settings
 
@@ -66,10 +67,17 @@ def plain(world, federation, hp, client, temperature):
     return saved
 
 
+FINETUNE = "base/personalization/finetune.yaml"
+
+
+def tuned_by(**changes):
+    return built(FinetuneSettings, FINETUNE, **changes)
+
+
 @pytest.mark.parametrize(("wd", "temperature", "batch"), [(0.0, 1.0, None), (0.7, 1.0, None), (0.0, 0.5, 5)])
 def test_finetune_saves_match_plain_loop(world, wd, temperature, batch):
     federation = federation_of(world, temperature=temperature)
-    hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=6, checkpoints=3, prox=wd, batch_size=batch)
+    hp = tuned_by(lr=0.2, epochs=6, checkpoints=3, prox=wd, batch_size=batch)
     found = run(world, hp, federation)
     assert finetune.finetune_request(hp, federation, {}, 1, 0).recipe.batch_size == (batch or 4)
     assert len(found) == 4 * 5
@@ -81,51 +89,48 @@ def test_finetune_saves_match_plain_loop(world, wd, temperature, batch):
 
 def test_finetune_request_scales_rate_for_lr_control(world):
     federation = federation_of(world, temperature=0.5, lr_control=True)
-    hp = FinetuneSettings(kind="finetune", lr=0.1, epochs=1, checkpoints=1)
+    hp = tuned_by(lr=0.1, epochs=1, checkpoints=1)
     request = finetune.finetune_request(hp, federation, {}, 1, 0)
     assert request.recipe.lr == pytest.approx(0.2) and request.objective.settings["temperature"] == 1.0
 
 
 def test_finetune_wd_pulls_to_start_unless_zero(world):
     federation = federation_of(world)
-    plainly, near = (
-        run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, checkpoints=2, prox=wd), federation)
-        for wd in (0.0, 2.4)
-    )
+    plainly, near = (run(world, tuned_by(lr=0.2, epochs=4, checkpoints=2, prox=wd), federation) for wd in (0.0, 2.4))
     gone = {key: float((theta - federation.start(key[1]).weights).norm()) for key, theta in plainly.items()}
     held = {key: float((theta - federation.start(key[1]).weights).norm()) for key, theta in near.items()}
     assert all(held[2, client] < gone[2, client] for client in range(5))
     request = finetune.finetune_request(
-        FinetuneSettings(kind="finetune", prox=0.0),
+        tuned_by(prox=0.0),
         federation,
         {"theta/0/weights": plainly[1, 0], "theta/0/buffers": plainly[1, 0][:0]},
         0,
         1,
     )
     assert request.control is None and request.recipe.proximal == 0
-    least = run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, checkpoints=2, prox=1e-30), federation)
+    least = run(world, tuned_by(lr=0.2, epochs=4, checkpoints=2, prox=1e-30), federation)
     assert all(torch.equal(least[key], theta) for key, theta in plainly.items())  # wd -> 0, bit for bit
 
 
 def test_finetune_request_ignores_optimizer_settings_of_rounds(world):
     other = dataclasses.replace(world.federation.training, momentum=0.9, weight_decay=0.1)
     federation = dataclasses.replace(federation_of(world, algorithm="fedprox", mu=3.0), training=other)
-    recipe = finetune.finetune_request(FinetuneSettings(kind="finetune"), federation, {}, 0, 0).recipe
+    recipe = finetune.finetune_request(tuned_by(), federation, {}, 0, 0).recipe
     assert (recipe.momentum, recipe.weight_decay, recipe.proximal, recipe.lr) == (0.0, 0.0, 0.0, 0.0025)
-    assert personal_recipe(FinetuneSettings(kind="finetune"), federation, 0, 1).proximal == 0.0
+    assert personal_recipe(tuned_by(), federation, 0, 1).proximal == 0.0
 
 
 def test_finetune_slower_divides_rate_and_multiplies_epochs(world):
     federation = federation_of(world)
-    slow = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, checkpoints=2, slower=4)
+    slow = tuned_by(lr=0.2, epochs=2, checkpoints=2, slower=4)
     found = run(world, slow, federation)
-    as_long = run(world, FinetuneSettings(kind="finetune", lr=0.05, epochs=8, checkpoints=2), federation)
+    as_long = run(world, tuned_by(lr=0.05, epochs=8, checkpoints=2), federation)
     assert all(torch.equal(found[key], as_long[key]) for key in as_long)
     assert [point.epochs for point in finetune.finetune_points(slow)] == [0, 4, 8]
 
 
 def test_finetune_in_parts_gives_same_models(world, monkeypatch):
-    hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, checkpoints=2)
+    hp = tuned_by(lr=0.2, epochs=2, checkpoints=2)
     whole = run(world, hp, federation_of(world))
     monkeypatch.setattr(finetune, "FEWEST", 2)
     monkeypatch.setattr(finetune, "PARAMETERS_AT_ONCE", 0)
@@ -138,8 +143,9 @@ def test_finetune_in_parts_gives_same_models(world, monkeypatch):
 @pytest.mark.parametrize("at", ["last", "all"])
 def test_soup_lies_between_and_has_both_ends(world, at):
     federation = federation_of(world)
-    hp = SoupSettings(kind="soup", lr=0.2, epochs=4, checkpoints=2, alphas=[0.0, 0.3, 1.0], at=at)
-    tuned = run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, checkpoints=2), federation)
+    soup_of = {"alphas": [0.0, 0.3, 1.0], "at": at, "extrapolate": False, "lr": 0.2, "epochs": 4, "checkpoints": 2}
+    hp = built(SoupSettings, FINETUNE, kind="soup", **soup_of)
+    tuned = run(world, tuned_by(lr=0.2, epochs=4, checkpoints=2), federation)
     found, points = run(world, hp, federation), soup.soup_points(hp)
     steps = [1, 2] if at == "all" else [2]
     assert points == [Point(step, 2 * step, alpha) for step in steps for alpha in (0.0, 0.3, 1.0)]

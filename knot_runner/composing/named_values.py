@@ -1,5 +1,6 @@
-"""Replaces model names in a method (``method.teachers`` of a distillation, ``method.models`` of clients with different
-architectures) by the models' settings. A teacher may also be a finished run."""
+"""Reads the YAML files that a method names in its settings: models (``method.teachers`` of a distillation,
+``method.models`` of clients with different architectures; a teacher may also be a finished run), loss terms, a
+schedule, and a personalization."""
 
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ from knot_runner.util.errors import UserError
 
 #: Keys of a method that list models.
 MODEL_LISTS = ("teachers", "models")
+#: (group in ``conf/base``, name) -> the settings in that file; {} where there is none.
+BaseValues = Callable[[str, str], dict[str, Any]]
 #: Prefix of a teacher that is a finished run, before its id or folder.
 RUN_PREFIX = "run:"
 
@@ -36,6 +39,37 @@ def with_models(config: dict[str, Any], model_of: Callable[[str], dict[str, Any]
             models = [_settings(config, key, number, model_of) for number in range(len(method[key]))]
             method = {**method, key: models}
     return {**config, "method": method}
+
+
+def with_base_values(config: dict[str, Any], base_values: BaseValues) -> dict[str, Any]:
+    """Return a composed, plain ``config`` whose method has, for each setting of a loss term, a schedule or a
+    personalization that is not set, the value of its file in ``conf/base``."""
+    method = config.get("method")
+    if not isinstance(method, dict):
+        return config
+    method = _with_terms(method, base_values)
+    for key in ("schedule", "personalization"):
+        part = method.get(key)
+        if isinstance(part, dict) and isinstance(part.get("kind"), str):
+            method[key] = {**base_values(key, part["kind"]), **part}
+    distillation, schedule = method.get("server_distillation"), method.get("schedule")
+    if isinstance(distillation, dict):
+        method["server_distillation"] = _with_terms(distillation, base_values)
+    if isinstance(schedule, dict) and isinstance(schedule.get("phases"), list):
+        phases = [_with_terms(phase, base_values) if isinstance(phase, dict) else phase for phase in schedule["phases"]]
+        method["schedule"] = {**schedule, "phases": phases}
+    return {**config, "method": method}
+
+
+def _with_terms(settings: dict[str, Any], base_values: BaseValues) -> dict[str, Any]:
+    """A copy of ``settings``, in whose ``terms`` all settings have values."""
+    terms = settings.get("terms")
+    if not isinstance(terms, dict):
+        return dict(settings)
+    filled = {}
+    for name, options in terms.items():
+        filled[name] = {**base_values("term", str(name)), **options} if isinstance(options, dict) else options
+    return {**settings, "terms": filled}
 
 
 def _settings(
