@@ -14,8 +14,10 @@ from typing import Any
 
 import knot_runner
 from knot_runner.config.settings import Settings
+from knot_runner.config.settings.run_id import counted_settings, settings_record
+from knot_runner.config.strict import dotted_leaves
 from knot_runner.provenance.fingerprints import Now, Opened
-from knot_runner.records import MODEL_FILE, changed_files
+from knot_runner.records import CONFIG_FILE, MODEL_FILE, changed_files, recorded_config
 from knot_runner.results.base import RunResult
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import counted
@@ -108,17 +110,31 @@ def code_changes(record: dict[str, Any]) -> list[str]:
     return found
 
 
-#: prefix of a reason about files
-DATA_CHANGE, FILE_CHANGE = "data: ", "files: "
+#: prefix of a reason about data, files or settings
+DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE = "data: ", "files: ", "settings: "
 #: maximum number of lines with reasons in a summary
 MAX_REASONS = 4
 
 
 def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
     """Return why a finished run in ``folder`` (its ``result.json``) is stale, one line each; [] if it is not."""
-    return (
-        code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now) + file_changes(folder, result)
-    )
+    return [
+        *code_changes(result.made_by),
+        *data_changes(result, settings.paths.data_dir, now),
+        *setting_changes(folder, settings),
+        *file_changes(folder, result),
+    ]
+
+
+def setting_changes(folder: Path, settings: Settings) -> list[str]:
+    """Return one line per setting whose value in the record of a finished run is another one than in ``settings``, of
+    those that can change its numbers: values that were null in the run id may be filled in differently today."""
+    if not (folder / CONFIG_FILE).is_file():  # which file_changes reports
+        return []
+    recorded = dict(dotted_leaves(counted_settings(recorded_config(folder))))
+    now = dict(dotted_leaves(counted_settings(settings_record(settings))))
+    keys = [key for key in {**recorded, **now} if recorded.get(key) != now.get(key)]
+    return [f"{SETTING_CHANGE}{key}: {recorded.get(key)} is recorded, now {now.get(key)}" for key in keys]
 
 
 def file_changes(folder: Path, result: RunResult) -> list[str]:
@@ -127,9 +143,10 @@ def file_changes(folder: Path, result: RunResult) -> list[str]:
 
 
 def blocking(found: Sequence[str]) -> list[str]:
-    """Return those of :func:`reasons` for which a run does not count as done: other data, and files that are changed or
-    missing. Missing weights are only reported: who removes them to save space must not pay with a retraining."""
-    changed = [reason for reason in found if reason.startswith((DATA_CHANGE, FILE_CHANGE))]
+    """Return those of :func:`reasons` for which a run does not count as done: other data or settings, and files that
+    are changed or missing. Missing weights are only reported: who removes them to save space must not pay with a
+    retraining."""
+    changed = [reason for reason in found if reason.startswith((DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE))]
     return [reason for reason in changed if reason != f"{FILE_CHANGE}{MODEL_FILE}: file not found"]
 
 
@@ -163,11 +180,13 @@ class CurrentData:
 
 
 def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> str:
-    """The error line for runs (title, folder, changes), out of ``finished`` ones, whose data or files have changed:
-    their numbers are not those of the requested data."""
+    """The error line for runs (title, folder, changes), out of ``finished`` ones, whose data, settings or files have
+    changed: their numbers are not those of the request."""
     title, folder, changes = changed[0]
     if changes[0].startswith(FILE_CHANGE):
         what = f"{folder}/{changes[0].removeprefix(FILE_CHANGE)}"
+    elif changes[0].startswith(SETTING_CHANGE):
+        what = f"{title} ({folder}) was run with other settings: {changes[0].removeprefix(SETTING_CHANGE)}"
     else:
         what = f"paths.data_dir: {title} ({folder}) was made from other data: {changes[0].removeprefix(DATA_CHANGE)}"
     more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""

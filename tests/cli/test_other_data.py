@@ -14,7 +14,8 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.run_folders import load_runs
 from tests import image_files
-from tests.contents import read_content
+from tests.contents import read_content, write_content
+from tests.tiny import TINY_IMAGES
 
 RUN = [
     "task=mnist", "task.source=local", "task.shape=[1,28,28]", "partition=iid", "partition.num_clients=2",
@@ -104,3 +105,20 @@ def test_compare_notes_runs_on_different_data(data, tmp_path: Path) -> None:
     assert len(said) == 1
     assert main(["--stale=rerun", *command(out, data[0], "method=fedprox")]) == 0
     assert not [line for line in compare_runs(Question(out=out)).lines if "different data" in line]
+
+
+def test_run_rejects_other_recorded_settings_without_stale_flag(tmp_path: Path, capsys) -> None:
+    run = [*TINY_IMAGES, "method=fedavg", f"paths.output_dir={tmp_path}"]
+    assert main(run) == 0
+    (path,) = tmp_path.glob("femnist/*/*/config.yaml")
+    path.write_text(path.read_text().replace("local_epochs: 2", "local_epochs: 3").replace("threads: 1", "threads: 2"))
+    write_content(path.parent, read_content(path.parent))
+    capsys.readouterr()
+    assert main(run) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "other settings: training.local_epochs: 3 is recorded, now 2. Use --stale=rerun" in line
+    assert "threads" not in line
+    assert main(["--stale=keep", *run]) == 0
+    assert "3 is recorded, now 2" in capsys.readouterr().err
+    assert main(["--stale=rerun", *run]) == 0
+    assert "local_epochs: 2" in path.read_text() and main(run) == 0
