@@ -1,9 +1,11 @@
-"""What stands where in a run's config, and the values that the YAML files of ``conf/`` have there."""
+"""The settings of a run: where each dataclass is used, the comments of its fields, and their values in ``conf/``."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -63,6 +65,78 @@ ROOTS: dict[str, list[type]] = {
 }
 
 
+#: Fields of the whole run that are built from keys of ``partition``.
+NOT_KEYS = ("shares", "held_out")
+
+
+class Undocumented(Exception):
+    """A field has no ``#:`` comment."""
+
+
+def sentence(text: str) -> str:
+    """Return the text of a docstring or comment as one line of Markdown."""
+    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", " ".join(text.split()))
+    return text.replace("``", "`")
+
+
+@functools.cache
+def field_notes(cls: type) -> dict[str, str]:
+    """Return the ``#:`` comment of each field of ``cls`` and its bases."""
+    notes: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        comment: list[str] = []
+        for line in inspect.getsource(base).splitlines():
+            if line.startswith("    #: "):
+                comment.append(line[7:])
+                continue
+            named = re.match(r"    (\w+): ", line)
+            if named and comment:
+                notes[named[1]] = sentence(" ".join(comment))
+            comment = []
+    return notes
+
+
+@functools.cache
+def hints_of(cls: type) -> dict[str, Any]:
+    """Return the types of the fields of ``cls`` with their ranges."""
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+def note_of(cls: type, name: str) -> str:
+    """Return the comment of a field; "" for names and tags. Raises :class:`Undocumented`."""
+    notes = field_notes(cls)
+    if name in notes or name == "name" or is_kind(hints_of(cls)[name]) or (cls is Settings and is_group(name)):
+        return notes.get(name, "")
+    raise Undocumented(f"{cls.__module__}.{cls.__name__}.{name}")
+
+
+def is_group(place: str) -> bool:
+    """Return whether ``place`` is a config group."""
+    return place in ROOTS and "." not in place
+
+
+def tables() -> dict[type, list[str]]:
+    """Return the places of each dataclass in the config, in the order of :data:`ROOTS`."""
+    found: dict[type, list[str]] = {}
+
+    def visit(place: str, cls: type) -> None:
+        places = found.setdefault(cls, [])
+        if place not in places:
+            places.append(place)
+        for name, hint in hints_of(cls).items():
+            own = f"{place}.{name}".lstrip(".")
+            if not is_group(own) and own not in NOT_KEYS:
+                for rest, inner in settings_in(hint):
+                    visit(own + rest, inner)
+
+    for place, classes in ROOTS.items():
+        for cls in classes:
+            visit(place, cls)
+    return found
+
+
 def settings_in(hint: Any) -> Iterator[tuple[str, type]]:
     """The dataclasses that a type holds, each with what follows the key: ``""``, ``.NAME`` or ``[]``."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -107,7 +181,7 @@ def resolved(path: Path) -> dict[str, Any]:
 
 
 def usual_values(places: dict[type, list[str]]) -> dict[tuple[type, str], list[Any]]:
-    """(Dataclass, field) -> the different values in the files of ``conf/``, in the order of the files' names."""
+    """Return the distinct values of (dataclass, field) in the files of ``conf/``, the most frequent first."""
     found: dict[tuple[type, str], list[Any]] = {}
 
     def collect(cls: type, values: Any) -> None:
@@ -117,9 +191,8 @@ def usual_values(places: dict[type, list[str]]) -> dict[tuple[type, str], list[A
         for field in dataclasses.fields(cls):
             if field.name not in values:
                 continue
-            value, known = values[field.name], found.setdefault((cls, field.name), [])
-            if value not in known:
-                known.append(value)
+            value = values[field.name]
+            found.setdefault((cls, field.name), []).append(value)
             for rest, inner in settings_in(hints[field.name]):
                 several = value.values() if rest == ".NAME" and isinstance(value, dict) else [value]
                 for one in value if rest == "[]" and isinstance(value, list) else several:
@@ -132,7 +205,13 @@ def usual_values(places: dict[type, list[str]]) -> dict[tuple[type, str], list[A
     for path in sorted((CONF / "encoder").glob("*.yaml")):  # chosen inside of a method
         for cls in (cls for cls in places if cls.__name__ == "EncoderSettings"):
             collect(cls, resolved(path))
-    return found
+    return {key: by_frequency(values) for key, values in found.items()}
+
+
+def by_frequency(values: list[Any]) -> list[Any]:
+    """Return the distinct ``values``, the most frequent first."""
+    distinct = [value for place, value in enumerate(values) if value not in values[:place]]
+    return sorted(distinct, key=lambda value: -values.count(value))
 
 
 def contents(place: str) -> Iterator[Any]:
@@ -164,3 +243,25 @@ def fits(cls: type, values: dict[str, Any]) -> bool:
 def is_kind(hint: Any) -> bool:
     """Whether a field has one value alone, which says what its dataclass is."""
     return typing.get_origin(hint) is Literal and len(typing.get_args(hint)) == 1
+
+
+def tag_of(cls: type, place: str) -> tuple[str, list[str]] | None:
+    """Return the key that selects ``cls`` at ``place`` and its values; None if the place has one dataclass."""
+    for name, hint in hints_of(cls).items():
+        if is_kind(hint) and name != "algorithm":
+            return name, list(typing.get_args(hint))
+    names = [name for name, one in METHOD_SETTINGS.items() if one is cls] if place == "method" else []
+    return ("algorithm", names) if names else None
+
+
+def field_values(cls: type, field: dataclasses.Field, values: dict[tuple[type, str], list[Any]]) -> list[Any]:
+    """Return the values of a field in ``conf/``, or its default."""
+    found = values.get((cls, field.name), [])
+    if found not in ([], [None]):
+        return found
+    if field.default is not dataclasses.MISSING:
+        return [field.default]
+    if field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+        return [{} if dataclasses.is_dataclass(value) else value]
+    return found

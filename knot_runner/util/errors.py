@@ -65,20 +65,21 @@ class DivergedError(Exception):
 
 #: More names than these are not listed in a message.
 MAX_NAMES = 30
-#: Settings as Flower, PFLlib, RepDistiller and papers name them -> our name, or several.
-OTHER_NAMES = {
-    "B": "batch_size", "batch": "batch_size", "lbs": "batch_size", "local_bs": "batch_size",
-    "C": "clients_per_round", "fraction_fit": "clients_per_round", "frac": "clients_per_round",
-    "join_ratio": "clients_per_round", "participants": "clients_per_round",
+#: Name in Flower, PFLlib, RepDistiller or a paper -> our name, or several.
+PEER_NAMES = {
+    "B": "batch_size", "lbs": "batch_size", "local_bs": "batch_size", "C": "clients_per_round",
+    "fraction_fit": "clients_per_round", "frac": "clients_per_round", "join_ratio": "clients_per_round",
     "E": "local_epochs", "epochs": "local_epochs", "ls": "local_epochs", "local_ep": "local_epochs",
-    "R": "rounds", "T": "temperature", "tau": "temperature", "kd_T": "temperature",
-    "global_rounds": "rounds", "num_rounds": "rounds", "num_server_rounds": "rounds",
+    "R": "rounds", "global_rounds": "rounds", "num_rounds": "rounds", "num_server_rounds": "rounds",
+    "T": "temperature", "tau": "temperature", "kd_T": "temperature", "lr_decay": "milestones", "K": "num_clients",
     "learning_rate": "lr", "local_learning_rate": "lr", "eta": "lr", "server_learning_rate": "lr",
-    "wd": "weight_decay prox", "tau_squared": "temperature_squared", "tau_nce": "temperature",
-    "lam": "lambda_", "lamda": "lambda_", "beta": "alpha",
-    "K": "num_clients", "clients": "num_clients", "num_users": "num_clients", "count": "embedded_clients",
-    "lr_decay": "milestones", "limit": "max_examples", "saves": "checkpoints", "workers": "num_workers",
-    "data": "data_dir", "out": "output_dir", "distil": "server_distillation",
+    "lam": "lambda_", "lamda": "lambda_", "beta": "alpha", "wd": "weight_decay prox", "num_users": "num_clients",
+}  # fmt: skip
+#: Any other name of a setting that is likely to be typed -> our name, or several.
+OTHER_NAMES = PEER_NAMES | {
+    "batch": "batch_size", "participants": "clients_per_round", "clients": "num_clients", "count": "embedded_clients",
+    "limit": "max_examples", "saves": "checkpoints", "workers": "num_workers", "data": "data_dir", "out": "output_dir",
+    "distil": "server_distillation",
 }  # fmt: skip
 
 

@@ -73,8 +73,11 @@ class FederatedTraining:
 class Schedule:
     """Temperature per round, from ``method.temperature`` to ``end`` over the first ``rounds`` rounds."""
 
+    #: curve between both temperatures; ``step`` switches after ``rounds``
     shape: Literal["linear", "cosine", "exponential", "step"]
+    #: final temperature
     end: Temperature
+    #: rounds until ``end``
     rounds: Steps
 
 
