@@ -81,7 +81,7 @@ class Entry:
             text += "=" + "|".join(dict.fromkeys(texts))
         elif numbers and len(numbers) == len(self.values):
             text += f"={span}"
-        elif None in self.values and all(isinstance(value, dict | None) for value in self.values):
+        elif self.values[:1] == [None]:
             text += "=null"
         elif len(self.values) == 1 and len(plain(self.values[0])) <= MAX_VALUE:
             text += f"={plain(self.values[0])}"
@@ -114,7 +114,7 @@ def own_fields(cls: type, others: typing.Iterable[type]) -> list[dataclasses.Fie
 def has_section(place: str, hint: Any) -> bool:
     """Return whether the keys below ``place`` have a section of their own, which cannot be left out."""
     below = any(f"{root}.".startswith(f"{place}.") for root in ROOTS) or any(settings_in(hint))
-    return below and type(None) not in typing.get_args(hint)
+    return below and hint is not Any and type(None) not in typing.get_args(hint)
 
 
 def entries(found: dict[type, list[str]]) -> list[Entry]:
@@ -151,9 +151,8 @@ def page() -> str:
     sections: dict[tuple[type, ...], list[str]] = {(cls,): [] for cls in found}
     for entry in entries(found):
         sections.setdefault(tuple(entry.owners), []).append(entry.line())
-    parts, group = [HEAD], ""
-    order = list(dict.fromkeys(place.partition(".")[0] for place in ROOTS))
-    for classes, lines in sorted(sections.items(), key=lambda item: order.index(group_of(item[0][0], found))):
+    parts, group, order = [HEAD], "", list(found)
+    for classes, lines in sorted(sections.items(), key=lambda item: (order.index(item[0][0]), -len(item[0]))):
         if group != group_of(classes[0], found):
             group = group_of(classes[0], found)
             parts.append(f"## {group}\n")

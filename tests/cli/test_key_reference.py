@@ -24,7 +24,7 @@ RUNS = (
     "task=mnist_fedwad method=clustered_fedrep",
     "task=mnist method=multi_teacher +base/term@method.terms.triplet=triplet training=kd", "task=image_sets",
 )  # fmt: skip
-MOST_WORDS = 8_600
+MOST_WORDS = 6_000
 
 
 @dataclass

@@ -27,40 +27,39 @@ from knot_runner.config.settings.methods.knot import KnotSettings, MutualSetting
 
 @dataclass(frozen=True)
 class Family:
-    """One family of methods."""
+    """A family of methods."""
 
     #: ``kind`` in ``result.json``
     name: str
-    #: ``method.algorithm`` -> dataclass of the method's settings
+    #: ``method.algorithm`` -> settings class
     settings: Mapping[str, type]
-    #: kinds of task that it takes: texts, images, image_sets, gaussians
+    #: supported kinds of task: texts, images, image_sets, gaussians
     tasks: tuple[str, ...]
-    #: a run, whole: :class:`~knot_runner.pipelines.context.RunContext` -> its ``result``
+    #: function of a :class:`~knot_runner.pipelines.context.RunContext` that runs it and returns its result
     run: str
-    #: what the run reads, without training: the same -> :class:`~knot_runner.pipelines.context.RunInputs`
+    #: function of the same that returns its :class:`~knot_runner.pipelines.context.RunInputs` without training
     inspect: str
-    #: a finished run in the terminal: (title, result) -> what rich prints
+    #: function of (title, result) that returns the summary for the terminal
     summary: str
-    #: the dataclass of a result, :class:`~knot_runner.results.base.RunResult` or derived from it
+    #: result class, :class:`~knot_runner.results.base.RunResult` or a subclass
     result: str = "knot_runner.results.base:RunResult"
-    #: ``method.algorithm`` -> its :class:`~knot_runner.methods.contract.Method`; a plug-in adds its own to METHODS
+    #: ``method.algorithm`` -> its :class:`~knot_runner.methods.contract.Method`; plug-ins add to METHODS
     methods: Mapping[str, str] = field(default_factory=dict)
-    #: checks a run's settings beyond their types, and builds nested ones: (settings), raises :class:`UserError`;
-    #: "" = nothing to check
+    #: function of the settings that checks them and builds nested ones; raises :class:`UserError`; "" for none
     check: str = ""
-    #: whether its runs train
+    #: whether runs train
     trains: bool = True
-    #: what ``training`` describes: rounds over clients, which a partition makes, or the stages of a distillation
+    #: meaning of ``training``: rounds of federated training, or stages of a distillation
     training: str = "rounds"
-    #: whether a partition deals the examples of images to clients or parties; else all are one pool
+    #: whether image examples are partitioned among clients or parties
     clients: bool = True
-    #: whether a partition may hold examples out from its clients (``HeldOut``)
+    #: whether a partition may hold out examples from clients (``HeldOut``)
     holds_out: bool = False
-    #: whether its runs end with one model, which may then teach (``method.teachers=[run:...]``)
+    #: whether runs end with one model, which can be a teacher (``method.teachers=[run:...]``)
     ends_with_model: bool = False
-    #: whether a GPU computes any of it
+    #: whether it computes on a GPU
     on_gpu: bool = True
-    #: what a job's process imports before it is forked
+    #: modules to import before forking a job's process
     preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.lean.worker")
 
 

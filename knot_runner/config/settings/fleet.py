@@ -19,60 +19,58 @@ LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "is 
 
 @dataclass
 class ComputeSettings:
-    """Seconds that a client trains on one example: lognormal over clients, ``sigma`` of the logarithm."""
+    """Lognormal training time."""
 
-    #: seconds per training example of the median client
+    #: median seconds per training example
     median: Positive
-    #: spread of their logarithm over clients
+    #: standard deviation of the logarithm over clients
     sigma: LogDeviation
 
 
 @dataclass
 class NetworkSettings:
-    """Megabits a second from the server (``down``) and to it (``up``): medians of a lognormal over clients, whose two
-    directions are as much faster or slower than the median."""
+    """Lognormal network speed; one factor per client scales both directions."""
 
-    #: megabits a second from the server, of the median client
+    #: median download speed in Mbit/s
     down: Positive
-    #: megabits a second to the server, of the median client
+    #: median upload speed in Mbit/s
     up: Positive
-    #: spread of their logarithm over clients
+    #: standard deviation of the logarithm over clients
     sigma: LogDeviation
 
 
 @dataclass
 class AvailabilitySettings:
-    """When a client can be drawn: during ``share`` of every ``period`` seconds, from a phase of its own (day and
-    night)."""
+    """Periodic availability with a random phase per client."""
 
-    #: share of the time that a client can be drawn
+    #: available share of each period
     share: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
-    #: seconds of one period
+    #: period in seconds
     period: Positive
 
 
 @dataclass(kw_only=True)
 class FleetSettings:
-    """A fleet on a virtual clock; its seconds are simulated, not measured."""
+    """Simulated clients on a virtual clock."""
 
     name: str
-    #: sync: rounds; async: a server step whenever ``buffer`` updates have arrived (FedBuff)
+    #: synchronous rounds, or a server step per ``buffer`` updates (FedBuff)
     mode: Literal["sync", "async"]
-    #: how fast clients train
+    #: training speed
     compute: ComputeSettings
-    #: how fast clients send; null = sending takes no time
+    #: network speed; null: instant transfer
     network: NetworkSettings | None = None
-    #: when clients can be drawn; null = always
+    #: availability of clients; null: always available
     availability: AvailabilitySettings | None = None
-    #: probability that a client fails while it works
+    #: probability that a client fails during training
     dropout: FractionOrNone
-    #: sync: seconds after which a round ends; null = when all have arrived
+    #: sync: round time limit in seconds; null waits for all
     deadline: Positive | None = None
-    #: sync: of those who would be late, drop all work, or take the whole epochs that they finish in time
+    #: sync: drop late clients, or keep their completed epochs (partial)
     late: Literal["drop", "partial"]
-    #: async: updates of a server step
+    #: async: updates per server step
     buffer: Steps | None = None
-    #: async: an update that is tau server steps old counts (1 + tau) ** -staleness_exponent; 0 = all alike
+    #: async: exponent a of the update weight (1 + staleness)^-a; 0 weights all equally
     staleness_exponent: Annotated[float, AtMost(100), Holds(lambda value: value >= 0, "is negative")]
 
     def __post_init__(self) -> None:

@@ -29,34 +29,33 @@ LONGEST_NAME = 255
 
 @dataclass
 class ModelSettings:
-    """BERT encoder and head. ``per_party`` overrides any key for one data set's local model (unlike architectures)."""
+    """A BERT encoder with a classification head."""
 
     kind: Literal["bert"]
     name: str
-    #: published = KNOT's encoder layer over the last hidden state, read at [CLS]; plain = tanh pooler at [CLS]
+    #: KNOT's encoder layer (published) or a tanh pooler (plain), read at [CLS]
     head: Literal["published", "plain"]
-    #: scratch = random start; hub = ``hub_id`` at ``revision``; else a folder (from ``paths.data_dir`` unless absolute)
+    #: scratch (random), hub (``hub_id`` at ``revision``), or a folder (relative to ``paths.data_dir``)
     weights: str
-    #: train = a WordPiece vocabulary learned on the task's train texts; hub; else a folder, whose own tokenizer is
-    #: used, a tokenizer.json, or a file of word pieces
+    #: train (WordPiece learned from training texts), hub, a tokenizer folder, tokenizer.json, or a vocabulary file
     vocab: str
-    #: word pieces of ``vocab=train``
+    #: vocabulary size for ``vocab=train``
     vocab_size: Annotated[Width, ABOVE_ZERO]
-    #: the pre-trained encoder on the hub
+    #: pre-trained encoder on the hub
     hub_id: str
-    #: its commit hash, or a branch, which is no pin
+    #: commit hash, or a branch
     revision: str
-    #: width of the hidden states
+    #: hidden size
     hidden: Annotated[Width, ABOVE_ZERO]
-    #: Transformer layers of the encoder
+    #: Transformer layers
     layers: Annotated[Depth, ABOVE_ZERO]
-    #: attention heads of each layer; they divide ``hidden``
+    #: attention heads; must divide ``hidden``
     heads: Annotated[Depth, ABOVE_ZERO]
-    #: width of each layer's feed-forward part
+    #: feed-forward size
     intermediate: Annotated[Width, ABOVE_ZERO]
-    #: probability, while training
+    #: dropout probability
     dropout: FractionOrNone
-    #: data set -> keys of its local model that differ
+    #: data set -> overrides for its local model
     per_party: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -69,29 +68,29 @@ class ModelSettings:
 
 @dataclass(kw_only=True)
 class StageSettings:
-    """One training stage (by default AdamW at a constant rate)."""
+    """One training stage."""
 
-    #: passes over the stage's training examples
+    #: number of epochs
     epochs: Steps
-    #: examples of a training step
+    #: examples per step
     batch_size: Items
-    #: rate, constant but for ``milestones``
+    #: learning rate
     lr: Positive
-    #: weight decay of the stage, decoupled with adamw
+    #: weight decay
     weight_decay: NotNegative
-    #: the epoch whose weights are kept: the best on the valid part (of distillation, epoch 0 may be), or the last
+    #: keep the epoch with the best validation score (distillation includes epoch 0), or the last
     select: Literal["best", "last"]
-    #: tokens of the texts that the stage trains and selects on, at most; null = ``task.max_length``
+    #: maximum tokens per text; null uses ``task.max_length``
     max_length: int | None = None
-    #: training examples that it uses, at most (of a seed, a smaller number's are among a larger one's); null = all
+    #: maximum training examples, nested for equal seeds; null uses all
     max_examples: Items | None = None
-    #: optimizer of the stage
+    #: optimizer
     optimizer: Literal["adamw", "sgd"]
-    #: momentum of optimizer=sgd; 0 with adamw
+    #: momentum for optimizer=sgd
     momentum: FractionOrNone
-    #: epochs after each of which the rate is multiplied by ``decay``
+    #: epochs after which ``lr`` is multiplied by ``decay``
     milestones: list[Steps] = field(default_factory=list)
-    #: what the rate is multiplied by at each milestone
+    #: learning rate factor
     decay: Positive
 
     def __post_init__(self) -> None:
@@ -110,14 +109,14 @@ class StageSettings:
 
 @dataclass
 class TrainingSettings:
-    """How long and how fast each stage of a distillation trains."""
+    """Stages of a distillation."""
 
     name: str
-    #: of the local models, or of the teachers
+    #: training of local models or teachers
     local: StageSettings
-    #: of the global model on the server's own data
+    #: training of the global model on the server's data
     pretrain: StageSettings
-    #: of the student: the distillation itself
+    #: distillation of the student
     distill: StageSettings
 
 
@@ -141,25 +140,24 @@ def load_engine(name: str) -> None:
 
 @dataclass
 class HardwareSettings:
-    """Where it runs. Of it, only ``engine`` and ``precision`` are in the run id, and only in federated runs."""
+    """Device and execution. Run IDs of federated runs depend on ``engine`` and ``precision``."""
 
     name: str
-    #: a device's name, cuda:1 for another than the first, or auto = a CUDA GPU if there is one, else cpu
+    #: device name such as cuda:1, or auto
     device: str
-    #: torch threads per process; 1 keeps numbers the same under every launcher
+    #: torch threads per process; affects summation order
     threads: Annotated[int, Holds(lambda value: 1 <= value <= 1024, "is not in 1..1024")]
-    #: processes that train independent models (or clients) side by side, and read LEAF's large files; 0 = one per core
-    #: (engine=ray: of the cluster)
+    #: parallel processes for independent models, clients and large LEAF files; 0: one per core
     num_workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "is not in 0..1024; 0 = one per core")]
-    #: what trains clients: loop (the reference), lean (worker processes, CPU), stacked (the cohort as one program), ray
-    #: (lean in actors of a Ray cluster, with its bits and run ids), or a folder of knot_runner/engines;
-    #: auto = lean on a CPU, stacked on CUDA (loop for a text model or one of your own), loop elsewhere
+    #: engine for clients: loop (reference), lean (CPU processes), stacked (all clients in one program), ray (Ray
+    #: cluster), an optional engine, or auto (lean on CPU; stacked on CUDA, loop for text and custom models; otherwise
+    #: loop)
     engine: str
-    #: of federated training; tf32 and bf16 for engine=stacked on CUDA; float64 where the device has it
+    #: precision of federated training; tf32 and bf16 need engine=stacked on CUDA
     precision: Literal["float32", "float64", "tf32", "bf16"]
-    #: stacked: clients trained together, at most; 0 = the whole cohort
+    #: stacked: maximum clients at once; 0: all
     stack: Annotated[int, AtMost(10**6), Holds(lambda value: value >= 0, "is negative; 0 = the whole cohort")]
-    #: of a sweep: its jobs take these in turn (cuda:0, cuda:1, ...); none = all are given ``device``
+    #: devices that jobs of a sweep use in turn; empty uses ``device``
     devices: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -171,11 +169,11 @@ class HardwareSettings:
 
 @dataclass
 class PathSettings:
-    """Folders. ``data``: the root that ``task.source=local`` reads; ``out``: where runs are written."""
+    """Folders."""
 
-    #: root of the files that ``task.source=local`` reads; by default the variable ``KNOT_DATA``
+    #: root for ``task.source=local``; defaults to the variable KNOT_DATA
     data_dir: str | None
-    #: folder that runs, stages and reports are written to
+    #: folder for runs and reports
     output_dir: str
 
     def __post_init__(self) -> None:
@@ -194,21 +192,20 @@ TRACKER_EXTRAS = {"none": "", "wandb": "", "tensorboard": "tensorboard", "mlflow
 
 @dataclass
 class TrackerSettings:
-    """Mirror of the local records, which stay the truth: ``none``, ``wandb``, ``tensorboard``, ``mlflow``, or one of a
-    plug-in."""
+    """Experiment tracker, in addition to local records."""
 
     name: str
-    #: project of Weights & Biases, experiment of MLflow
+    #: Weights & Biases project or MLflow experiment
     project: str
-    #: of Weights & Biases: offline = a folder that can be sent later
+    #: Weights & Biases mode; offline folders can be synced later
     mode: Literal["offline", "online"]
-    #: what runs stand together under; null = the preset, or task/method
+    #: group of the run; null uses the preset or task/method
     group: str | None = None
-    #: words beside task and method that runs are found by
+    #: additional tags
     tags: list[str] = field(default_factory=list)
-    #: where MLflow keeps runs, a server or a folder; null = the variable MLFLOW_TRACKING_URI, or MLflow's own choice
+    #: MLflow server or folder; null uses MLFLOW_TRACKING_URI, or MLflow's default
     uri: str | None = None
-    #: of a tracker of one's own
+    #: options of a custom tracker
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -24,14 +24,13 @@ MOBILENET_STAGES = (
 
 @dataclass
 class MlpSettings:
-    """Flattened pixels, hidden layers with ReLU, a linear head. ``output=softmax``: the head's output is a softmax, fed
-    again to cross-entropy, as the FedRep code does."""
+    """A multilayer perceptron with ReLU."""
 
     kind: Literal["mlp"]
     name: str
-    #: units of the hidden layers
+    #: units of each hidden layer
     hidden: list[Width]
-    #: what the head gives to the loss
+    #: output of the head; softmax applies softmax before cross-entropy, as in the FedRep code
     output: Literal["logits", "softmax"]
 
     def __post_init__(self) -> None:
@@ -40,13 +39,13 @@ class MlpSettings:
 
 @dataclass
 class ConvSettings:
-    """One convolution (stride 1), ReLU, then 2x2 max-pooling."""
+    """A convolution (stride 1), ReLU, and 2x2 max-pooling."""
 
-    #: that the convolution makes
+    #: output channels
     channels: Annotated[Width, AT_LEAST_ONE]
-    #: side of its kernel, in pixels
+    #: kernel size
     kernel: Annotated[ImageSide, AT_LEAST_ONE]
-    #: zeros around its input, in pixels
+    #: zero padding
     padding: ImageSide
 
     def __post_init__(self) -> None:
@@ -55,15 +54,15 @@ class ConvSettings:
 
 @dataclass
 class CnnSettings:
-    """Convolutions, each with ReLU and 2x2 max-pooling, then hidden layers with ReLU and a linear head."""
+    """Convolutions, then hidden layers with ReLU, then a linear head."""
 
     kind: Literal["cnn"]
     name: str
-    #: the convolutions, in their order
+    #: convolutions in order
     convs: list[ConvSettings]
-    #: units of the hidden layers after the convolutions
+    #: units of each hidden layer
     hidden: list[Width]
-    #: what the head gives to the loss
+    #: output of the head; softmax applies softmax before cross-entropy, as in the FedRep code
     output: Literal["logits", "softmax"]
 
     def __post_init__(self) -> None:
@@ -73,19 +72,19 @@ class CnnSettings:
 
 @dataclass
 class ResnetSettings:
-    """ResNet of basic blocks (He et al. 2016): ``blocks`` per stage, ``width`` of the first, doubled at each stage."""
+    """A ResNet of basic blocks (He et al. 2016); the width doubles at each stage."""
 
     kind: Literal["resnet"]
     name: str
-    #: residual blocks of each stage
+    #: residual blocks per stage
     blocks: list[Depth]
     #: channels of the first stage
     width: Annotated[Width, AT_LEAST_ONE]
-    #: cifar = 3x3 stride 1; imagenet = 7x7 stride 2 and 3x3 max-pooling
+    #: 3x3 convolution (cifar), or 7x7 with stride 2 and max-pooling (imagenet)
     stem: Literal["cifar", "imagenet"]
-    #: BatchNorm, or GroupNorm, which has no running statistics
+    #: batch normalization, or group normalization
     norm: Literal["batch", "group"]
-    #: groups of GroupNorm, where norm=group
+    #: groups for norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
 
     def __post_init__(self) -> None:
@@ -96,18 +95,17 @@ class ResnetSettings:
 
 @dataclass
 class WrnSettings:
-    """Wide ResNet of pre-activation blocks (Zagoruyko and Komodakis 2016): three stages of 16, 32 and 64 channels, each
-    times ``widen``, and ``depth`` convolutions and linear layers in a row."""
+    """A Wide ResNet (Zagoruyko and Komodakis 2016) with stages of 16, 32 and 64 channels times ``widen``."""
 
     kind: Literal["wrn"]
     name: str
-    #: layers in a row: 6n + 4 for n blocks a stage
+    #: total layers: 6n + 4 for n blocks per stage
     depth: Depth
-    #: the channels of every stage times this
+    #: width multiplier
     widen: Annotated[Width, AT_LEAST_ONE]
-    #: BatchNorm, or GroupNorm, which has no running statistics
+    #: batch normalization, or group normalization
     norm: Literal["batch", "group"]
-    #: groups of GroupNorm, where norm=group
+    #: groups for norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
 
     def __post_init__(self) -> None:
@@ -124,18 +122,18 @@ class WrnSettings:
 
 @dataclass
 class VggSettings:
-    """VGG without hidden layers (as RepDistiller's for CIFAR): ``stages`` of 3x3 convolutions by their channels, each
-    with normalization and ReLU; 2x2 max-pooling after each of the first ``pools`` stages, global pooling, the head."""
+    """A VGG without hidden layers, as in RepDistiller for CIFAR: 3x3 convolutions with normalization and ReLU, global
+    pooling, head."""
 
     kind: Literal["vgg"]
     name: str
-    #: channels of the convolutions of each stage
+    #: channels of the convolutions in each stage
     stages: list[list[Annotated[Width, AT_LEAST_ONE]]]
-    #: stages, from the first on, after which there is 2x2 max-pooling
+    #: number of stages, from the first, followed by 2x2 max-pooling
     pools: Depth
-    #: BatchNorm, or GroupNorm, which has no running statistics
+    #: batch normalization, or group normalization
     norm: Literal["batch", "group"]
-    #: groups of GroupNorm, where norm=group
+    #: groups for norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
 
     def __post_init__(self) -> None:
@@ -149,18 +147,17 @@ class VggSettings:
 
 @dataclass
 class MobilenetSettings:
-    """MobileNetV2 (Sandler et al. 2018): :data:`MOBILENET_STAGES` of inverted residuals, their channels times ``width``
-    and rounded to multiples of 8, and a last convolution of ``last`` channels before the head."""
+    """MobileNetV2 (Sandler et al. 2018); channels are rounded to multiples of 8."""
 
     kind: Literal["mobilenet"]
     name: str
-    #: the channels of every stage times this
+    #: width multiplier
     width: Annotated[float, AtMost(100), ABOVE_ZERO]
     #: channels of the last convolution
     last: Annotated[Width, AT_LEAST_ONE]
-    #: BatchNorm, or GroupNorm, which has no running statistics
+    #: batch normalization, or group normalization
     norm: Literal["batch", "group"]
-    #: groups of GroupNorm, where norm=group
+    #: groups for norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
 
     def __post_init__(self) -> None:
@@ -187,16 +184,19 @@ class MobilenetSettings:
 
 @dataclass
 class CustomSettings:
-    """An image model of one's own: ``target`` is called with the images' shape (channels, height, width), the number of
-    classes and ``options``, and returns a ``torch.nn.Module`` that maps images [B, C, H, W] to logits [B, classes]."""
+    """A custom image model.
+
+    ``target`` is called with the image shape, the number of classes and ``options``, and returns a ``torch.nn.Module``
+    that maps images to logits.
+    """
 
     kind: Literal["custom"]
     name: str
-    #: module:function, the module being one of ``plugins``
+    #: module:function, where the module is one of ``plugins``
     target: str
-    #: its last layer, as the module names it: what fedper and fedrep do not share
+    #: module name of the last layer, which FedPer and FedRep keep local
     head: str = "head"
-    #: what ``target`` is called with, besides shape and classes
+    #: additional arguments of ``target``
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -17,76 +17,73 @@ Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "is not in (0, 1e
 
 @dataclass
 class Natural:
-    """The source's own clients: its writers or data sets (``user``), its files (LEAF shards of about 20 writers), or,
-    of texts, its dialogues and what else ``columns.clients`` of the task names (speakers, reviewers, genres)."""
+    """Clients given by the data set."""
 
     kind: Literal["natural"]
-    #: user (of texts: data set), file (of images), or of texts dialogue and what ``columns.clients`` of the task names
+    #: user (writer, or text data set), file (images), dialogue (texts), or a name in ``columns.clients`` (texts)
     by: str
-    #: clients with fewer training images are left out, and that is said
+    #: minimum training examples per client; smaller clients are left out
     least: Items
-    #: the first so many clients (drawn by the seed); null = all
+    #: number of clients to draw; null uses all
     num_clients: Parties | None
-    #: of the embedded digits, which stand in for images with writers: of the Dirichlet shares
+    #: embedded digits: Dirichlet concentration
     alpha: Alpha
-    #: of the embedded digits: clients
+    #: embedded digits: number of clients
     embedded_clients: Parties
 
 
 @dataclass
 class Iid:
-    """Equal shares of shuffled images."""
+    """Equal random shares."""
 
     kind: Literal["iid"]
-    #: among whom all examples are dealt
+    #: number of clients
     num_clients: Parties
 
 
 @dataclass
 class Dirichlet:
-    """Each class's images are shared out by Dirichlet(alpha) proportions over clients, after ``floor`` images of every
-    class for every client (FLex&Chill's public code: floor 10)."""
+    """Divides each class by Dirichlet proportions (FLex&Chill's public code)."""
 
     kind: Literal["dirichlet"]
-    #: among whom all examples are dealt
+    #: number of clients
     num_clients: Parties
-    #: small = few classes a client, large = all classes at every client
+    #: Dirichlet concentration; smaller values give fewer classes per client
     alpha: Alpha
-    #: examples of every class that every client has first
+    #: minimum examples per class and client
     floor: ItemsOrNone
 
 
 @dataclass
 class DirichletClients:
-    """Each client has equally many images, its classes drawn from its own Dirichlet(alpha) mixture."""
+    """Clients of equal size, each with its own Dirichlet class mixture."""
 
     kind: Literal["dirichlet_clients"]
-    #: among whom all examples are dealt
+    #: number of clients
     num_clients: Parties
-    #: small = few classes a client, large = all classes at every client
+    #: Dirichlet concentration; smaller values give fewer classes per client
     alpha: Alpha
 
 
 @dataclass
 class Shards:
-    """Images sorted by class are cut into equal shards; each client gets so many (McMahan et al.)."""
+    """Sorts examples by class and assigns equal shards (McMahan et al. 2017)."""
 
     kind: Literal["shards"]
-    #: among whom all examples are dealt
+    #: number of clients
     num_clients: Parties
-    #: shards of each client
+    #: shards per client
     shards_per_client: Parties
 
 
 @dataclass
 class Pairs:
-    """Planted clusters: every client has one group of classes, at least two clients a group, the rest at random; a
-    class is split equally over its clients (FedWaD's strong structure: pairs of classes)."""
+    """Planted clusters: each client has one group of classes; each group has at least two clients (FedWaD)."""
 
     kind: Literal["pairs"]
-    #: at least two for each group
+    #: number of clients
     num_clients: Parties
-    #: class numbers of each group, from 0 on
+    #: class numbers per group
     groups: list[list[int]]
 
     def __post_init__(self) -> None:
@@ -102,40 +99,40 @@ class Pairs:
 
 @dataclass
 class Manual:
-    """Ditto's recipe: each client has ``classes_per_client`` neighboring classes, lognormal(mu, sigma) + ``offset``
-    many images, class shares lognormal(1, 1); a class that runs out begins again."""
+    """A few neighboring classes per client, with lognormal sizes and class shares (Ditto).
+
+    Classes that run out are reused.
+    """
 
     kind: Literal["manual"]
-    #: that examples are drawn for
+    #: number of clients
     num_clients: Parties
-    #: neighboring classes of each client
+    #: classes per client
     classes_per_client: Annotated[int, AT_LEAST_ONE]
-    #: of the logarithm of a client's size; exp(mu + 6 sigma) is still a number
+    #: mean of the log size
     mu: Annotated[float, AtMost(100)]
-    #: spread of the logarithm of a client's size
+    #: standard deviation of the log size
     sigma: Annotated[float, AtMost(50), NOT_NEGATIVE]
-    #: examples that every client has besides
+    #: examples added to each client
     offset: Items
 
 
 @dataclass
 class Centralized:
-    """One client has everything."""
+    """One client with all examples."""
 
     kind: Literal["centralized"]
 
 
 @dataclass
 class PartyShares:
-    """Of methods that distill: shares of the training images that no client has, for the ``server``'s global model and
-    for the unlabeled ``transfer`` set, and the share of each party's images that epochs are chosen on (``valid``)."""
+    """Additional keys for distillation methods."""
 
-    #: share of the examples that the server's global model is pretrained on
+    #: share for the server's global model
     server: Fraction = 0.2
-    #: share of the examples that are the unlabeled transfer set; null where another data set is (``transfer=NAME``)
+    #: share for the unlabeled transfer set; null with a separate ``transfer`` data set
     transfer: Fraction | None = 0.2
-    #: share of each party's examples that epochs are selected on; null = 0.1 if a stage selects its best epoch, or
-    #: method.bound is true
+    #: share per party for epoch selection; null: 0.1 if an epoch is selected or method.bound is true
     valid: Fraction | None = None
 
     def __post_init__(self) -> None:
@@ -145,23 +142,16 @@ class PartyShares:
 
 @dataclass
 class HeldOut:
-    """Of federated methods: what clients do not train on, and whose examples are at odds with the others'.
+    """Additional keys for federated methods."""
 
-    ``transfer``: the share of the training examples that no client has. A server distills on them, unlabeled; without
-    one they are not used, so that methods with and without can be compared. ``valid``: the share of each client's
-    training examples that choices are made on; ``unseen``: the share of clients that take part in no round. ``alter``,
-    of images: half of the clients have reversed labels (conflict) or turned images (shift), or 30% have random labels.
-    """
-
-    #: share of the examples that no client has; a server distills on them, unlabeled; null = 0.2 where one does
+    #: unlabeled share for server distillation, withheld from clients; null: 0.2 if the server distills
     transfer: Fraction | None = None
-    #: share of each client's examples that choices are made on; null = 0.2 where there are any: with fedsoup, and with
-    #: personalization that selects (or learns) on them
+    #: share per client for model selection; null: 0.2 if the method or its personalization needs it
     valid: Fraction | None = None
-    #: share of the clients that take part in no round, and are measured apart
+    #: share of clients that never train and are evaluated separately
     unseen: Fraction | None = None
-    #: half of the clients have labels in reverse order (conflict) or turned images (shift), or 30% random labels
-    #: (noise)
+    #: for half of the clients, reverse labels (conflict) or rotate images (shift); noise: random labels for 30% of the
+    #: clients
     alter: Literal["conflict", "shift", "noise"] | None = None
 
 

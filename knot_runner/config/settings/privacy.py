@@ -27,26 +27,25 @@ def _is_multiplier(value: float) -> bool:
 
 @dataclass(kw_only=True)
 class UserPrivacySettings:
-    """Clipping and noise at user level: one client's whole contribution is what is hidden."""
+    """User-level differential privacy."""
 
     name: str
-    #: C: the largest L2 norm of what a client sends, its model less the one it was sent; null = not clipped
+    #: C: maximum L2 norm of a client update; null disables clipping
     clip_norm: Positive | None
-    #: z: the noise on the sum of what clients send has standard deviation z C; null = found for ``epsilon``
+    #: z: noise with standard deviation z C on the sum of updates, with z = 0 or from 0.01 to 1000; null derives it from
+    #: ``epsilon``
     noise_multiplier: Annotated[float, Holds(_is_multiplier, "is neither 0 nor within [0.01, 1000]")] | None
-    #: what ``noise_multiplier`` is found for, after ``training.rounds``
+    #: target epsilon after ``training.rounds``, for noise_multiplier=null
     epsilon: Positive | None = None
-    #: delta of the whole training; null = 1 / K^1.1 of K clients
+    #: delta; null uses 1 / K^1.1 for K clients
     delta: Fraction | None = None
-    #: poisson: every client takes part by itself with probability participants / K; fixed: so many in every round
+    #: draw each client independently with probability clients_per_round / K, or a fixed number per round
     sampling: Literal["poisson", "fixed"]
-    #: scaffold: S; changes of control variates, which are gradients, are clipped times S training.lr: as large as the
-    #: model's change where a client takes S steps. Set beforehand, not from the data
+    #: SCAFFOLD: multiply control variate changes by this number and training.lr before clipping
     control_steps: Positive
-    #: fedgen: shares of a client's labels are clipped along with its model, times this and clip_norm
+    #: FedGen: multiply label shares by this number and clip_norm before clipping
     label_scale: Positive
-    #: B of fedmd, feddistill and servers that distill: logits, less their mean, are clipped to this norm, in the root
-    #: mean square over the examples that a client answers
+    #: FedMD, FedDistill and server distillation: maximum norm of centered logits (root mean square over examples)
     clip_logits: Positive
 
     def __post_init__(self) -> None:

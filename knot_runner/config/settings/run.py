@@ -50,40 +50,40 @@ ARM = "arm"
 
 @dataclass(kw_only=True)
 class Settings:
-    """One run, whole."""
+    """Settings of one run."""
 
-    #: every draw of the run comes from it: starts of models, order of batches, who takes part
+    #: seed of all random draws
     seed: Annotated[Seed, NOT_NEGATIVE]
     task: TaskSettings | ImageTaskSettings | GaussiansSettings | ImageSetsSettings
-    #: of the class of its algorithm, one of ``METHOD_SETTINGS``
+    #: settings class of the algorithm, from ``METHOD_SETTINGS``
     method: Any
     hardware: HardwareSettings
     tracker: TrackerSettings
     paths: PathSettings
-    #: Python modules or files that add losses, weightings, ... to the tables; imported before anything runs
+    #: Python modules or files with custom code, imported first
     plugins: list[str]
-    #: null where nothing is trained
+    #: null if nothing is trained
     model: ModelSettings | ImageModel | None = None
     training: TrainingSettings | FederatedTraining | None = None
-    #: how examples are dealt to clients, one of ``PARTITION_SETTINGS``; null where data sets of texts are distilled
+    #: one of ``PARTITION_SETTINGS``; null when text data sets are distilled
     partition: Annotated[Any, ByTag("kind", PARTITION_SETTINGS, "partition")] | None = None
-    #: another data set of images, whose labels are not read, as the transfer set; null = a share of the training images
+    #: separate unlabeled transfer set; null uses a share of the training images
     transfer: ImageTaskSettings | None = None
-    #: of federated methods: clients that come late, fail or are away; null = all come, and there is no clock
+    #: simulated availability and speed of federated clients; null: every client responds immediately
     fleet: FleetSettings | None = None
-    #: of methods that distill images; null otherwise
+    #: for methods that distill images; otherwise null
     shares: PartyShares | None = None
-    #: of federated methods that hold examples out from the clients; null otherwise
+    #: for federated methods that hold out examples; otherwise null
     held_out: HeldOut | None = None
-    #: what is measured of clients' models, beyond the test examples of each
+    #: additional evaluation of client models
     evaluate: EvaluateSettings
-    #: clipping and noise of federated training; null = none
+    #: clipping and noise for federated training; null disables both
     privacy: UserPrivacySettings | None = None
-    #: a preset's grid: override -> values, comma-separated, and ``arms``: name -> its overrides; no part of a run
+    #: grid of a preset: comma-separated values by override, and ``arms``: overrides by name; not part of a run
     sweep: dict[str, Any] | None = None
-    #: a sweep begins no more jobs after one has failed
+    #: start no further jobs of a sweep after a failure
     fail_fast: bool
-    #: how ``table``, ``plot``, ``claims`` and ``report`` show a preset; no part of a run
+    #: output of ``table``, ``plot``, ``claims`` and ``report`` for a preset; not part of a run
     report: dict[str, Any] | None = None
 
     @property

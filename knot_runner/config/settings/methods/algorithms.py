@@ -23,7 +23,7 @@ from knot_runner.config.strict import Holds
 
 @dataclass(kw_only=True)
 class FedAvgSettings(AveragingSettings):
-    """Mean of the participants' models (McMahan et al. 2017)."""
+    """Averages the clients' models (McMahan et al. 2017)."""
 
     functions = "knot_runner.methods.federated.averaging:FEDAVG"
     needs_rounds = not_private = ""
@@ -31,18 +31,18 @@ class FedAvgSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class FedProxSettings(AveragingSettings):
-    """FedAvg with local training held near the global model (Li et al. 2020)."""
+    """Adds a proximal term to local training (Li et al. 2020)."""
 
     functions = "knot_runner.methods.federated.averaging:FEDAVG"
     needs_rounds = not_private = ""
 
-    #: weight of (mu / 2) || w - w_global ||^2
+    #: weight of the proximal term, (mu / 2) * distance^2 to the global model
     mu: NotNegative
 
 
 @dataclass(kw_only=True)
 class ScaffoldSettings(AveragingSettings):
-    """Control variates against client drift (Karimireddy et al. 2020)."""
+    """Uses control variates against client drift (Karimireddy et al. 2020)."""
 
     functions = "knot_runner.methods.federated.scaffold:SCAFFOLD"
     needs_rounds = not_private = ""
@@ -52,99 +52,95 @@ class ScaffoldSettings(AveragingSettings):
 
 @dataclass(kw_only=True)
 class FedGenSettings(AveragingSettings):
-    """FedAvg with a generator of features learned by the server (Zhu, Hong and Zhou 2021)."""
+    """FedAvg with a feature generator trained by the server (Zhu, Hong and Zhou 2021)."""
 
     functions = "knot_runner.methods.federated.fedgen:FEDGEN"
     needs_rounds = not_private = ""
     sends = ("weights", "buffers", "generator/")
 
-    #: the server's generator of features
+    #: feature generator of the server
     generator: LatentGenerator
 
 
 @dataclass(kw_only=True)
 class FedPerSettings(AveragingSettings):
-    """The body is shared, and every client keeps its own head (Arivazhagan et al. 2019)."""
+    """Shares the body; every client keeps its head (Arivazhagan et al. 2019)."""
 
     functions = "knot_runner.methods.federated.personal:SHARED_BODY"
     needs_rounds = not_private = ""
     keeps = "head"
 
-    #: last round with all clients: epochs of the head alone; 0 = none (FedWaD's protocol: 10)
+    #: head epochs of all clients in the last round; 0 for none (FedWaD: 10)
     final_head_epochs: StepsOrNone
-    #: the head of a client that has not trained yet: its own initial head, as in the papers, or the mean of the trained
-    #: heads, as in FedWaD's code
+    #: head of untrained clients: initial (papers), or mean of trained heads (FedWaD's code)
     first_head: Literal["own", "averaged"]
 
 
 @dataclass(kw_only=True)
 class FedRepSettings(FedPerSettings):
-    """As FedPer, training the head first and then the body (Collins et al. 2021)."""
+    """FedPer, but trains the head before the body (Collins et al. 2021)."""
 
     needs_rounds = not_private = ""
 
-    #: epochs of the head alone; the body then trains for ``training.local_epochs`` - head_epochs
+    #: epochs for the head; the body trains for the remaining ``training.local_epochs``
     head_epochs: Steps
 
 
 @dataclass(kw_only=True)
 class DittoSettings(AveragingSettings):
-    """Beside its part of the global model w, a client trains its own v on f(v) + (lambda / 2) ||v - w||^2 (Li et al.
-    2021)."""
+    """Trains a personal model v with the penalty (lambda / 2) * distance^2 to the global model (Li et al. 2021)."""
 
     functions = "knot_runner.methods.federated.ditto:DITTO"
     needs_rounds = not_private = ""
 
-    #: lambda: 0 leaves the client alone with its examples, large values hold v at w
+    #: penalty weight lambda; 0 trains v independently
     lambda_: NotNegative
-    #: local epochs of v; null = as many as of w
+    #: local epochs of v; null uses ``training.local_epochs``
     personal_epochs: Steps | None = None
-    #: rate of v; null = training.lr
+    #: learning rate of v; null uses ``training.lr``
     personal_lr: Positive | None = None
 
 
 @dataclass(kw_only=True)
 class ApflSettings(AveragingSettings):
-    """A client uses alpha v + (1 - alpha) w, v being its own model and w the global one (Deng et al. 2020)."""
+    """Mixes a personal model v and the global model w: alpha v + (1 - alpha) w (Deng et al. 2020)."""
 
     functions = "knot_runner.methods.federated.apfl:APFL"
     needs_rounds = not_private = ""
 
-    #: at the start of the run
+    #: initial mixing weight
     alpha: Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
-    #: each client moves its alpha by one gradient step a round (their eq. 10)
+    #: update alpha once per round by gradient descent (eq. 10)
     adaptive: bool
 
 
 @dataclass(kw_only=True)
 class FedalaSettings(AveragingSettings):
-    """A client trains from its own model moved towards the global one by weights, one per parameter, that it learns on
-    its own examples (Zhang et al. 2023)."""
+    """Initializes each client by a learned element-wise mix of its model and the global model (Zhang et al. 2023)."""
 
     functions = "knot_runner.methods.federated.fedala:FEDALA"
     needs_rounds = not_private = ""
     keeps = "model"
 
-    #: the last so many layers have weights; the others are the global model's (1 = the head alone)
+    #: number of last layers that are mixed; others are copied from the global model
     layers: Annotated[Depth, AT_LEAST_ONE]
-    #: of the client's training examples, drawn in every round, that the weights are learned on
+    #: share of training examples for learning the mix, drawn each round
     share: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
-    #: rate that the weights of the mix are learned at
+    #: learning rate of the mix
     rate: Positive
-    #: a client's first weights are learned until the losses of ``window`` passes have a standard deviation below this
+    #: initial learning stops when the losses of ``window`` passes have a smaller standard deviation
     threshold: Positive
-    #: passes whose losses are compared
+    #: number of passes for ``threshold``
     window: Steps
-    #: passes at most, of a client's first weights; later ones take one pass
+    #: maximum passes for the initial mix; later mixes take one
     max_epochs: Steps
-    #: what a client uses: the model that it trained last, or this one mixed with the current global model
+    #: the client model after training, or mixed with the current global model
     deployed: Literal["trained", "mixed"]
 
 
 @dataclass(kw_only=True)
 class FedsoupSettings(AveragingSettings):
-    """In the later rounds a client mixes what it has trained with global models that it selects on its held-out
-    examples (Chen et al. 2023)."""
+    """Averages each client model with past global models selected on its held-out examples (Chen et al. 2023)."""
 
     functions = "knot_runner.methods.federated.fedsoup:FEDSOUP"
     needs_rounds = not_private = ""
@@ -152,49 +148,48 @@ class FedsoupSettings(AveragingSettings):
     selects = True
     by_all_rounds = "begins to mix models after a share of all rounds (method.start)"
 
-    #: share of the rounds before the first soup
+    #: share of rounds before averaging starts
     start: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
 
 
 @dataclass(kw_only=True)
 class LocalAlgorithmSettings(FederatedSettings):
-    """Every client trains alone."""
+    """Trains every client alone."""
 
     functions = "knot_runner.methods.federated.own_models:LOCAL"
     needs_rounds = ""
     not_private = "send nothing that noise could cover"
 
-    #: the clients' architectures, assigned in turn by number, as settings of models (a YAML has the names of
-    #: conf/model); [] = all have ``model``
+    #: client models, by file name and assigned in turn; empty uses ``model``
     models: list[Any] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
 class FedDistillSettings(FederatedSettings):
-    """Clients exchange their mean logits of each label (Jeong et al. 2018)."""
+    """Exchanges mean logits per label (Jeong et al. 2018)."""
 
     functions = "knot_runner.methods.federated.feddistill:FEDDISTILL"
     needs_rounds = not_private = ""
     sends = ("label_logits/", "label_counts/")
     sends_logits = True
 
-    #: the regularizer by the others' mean logits of each label
+    #: regularization by the mean logits
     labels: LabelDistillation
-    #: as of ``local``
+    #: client models, as for ``algorithm=local``
     models: list[Any] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
 class FedMdSettings(FederatedSettings):
-    """Clients of any architectures distill from their mean logits on unlabeled examples (Li and Wang 2019)."""
+    """Distills clients of any architecture from their mean logits on unlabeled examples (Li and Wang 2019)."""
 
     functions = "knot_runner.methods.federated.fedmd:FEDMD"
     needs_rounds = not_private = ""
     sends_logits = True
 
-    #: the clients' distillation from their mean logits
+    #: distillation of the clients
     server_distillation: ServerDistillation
-    #: as of ``local``
+    #: client models, as for ``algorithm=local``
     models: list[Any] = field(default_factory=list)
 
 

@@ -13,75 +13,73 @@ from knot_runner.config.strict import ByTag, Holds, require
 
 @dataclass
 class StatisticsSynthesis:
-    """Images that the teacher's batch normalization takes for its training images (Yin et al. 2020, DeepInversion):
-    Adam on the pixels, class by class in turn."""
+    """Optimizes images to match the teacher's BatchNorm statistics (DeepInversion, Yin et al. 2020)."""
 
     kind: Literal["statistics"]
-    #: images made in all
+    #: number of images
     images: Items
-    #: images made at a time: their means and variances are compared
+    #: images per batch, which share statistics
     batch_size: Items
-    #: of Adam, on each batch of images
+    #: Adam steps per batch
     steps: Steps
-    #: rate of Adam on the pixels
+    #: learning rate for pixels
     lr: Positive
-    #: weight of the cross-entropy with the class that an image is to be of
+    #: weight of the cross-entropy with the intended class
     label: NotNegative
-    #: weight of the squared differences from the running means and variances
+    #: weight of the distance to the running statistics
     statistics: NotNegative
-    #: weight of the difference between neighboring pixels
+    #: weight of the total variation
     tv: NotNegative
-    #: weight of the squares of normalized pixels
+    #: weight of the squared pixels
     l2: NotNegative
 
 
 @dataclass
 class RecordsSynthesis:
-    """Images on which the teacher's activations are samples of what was recorded of them (Lopes et al. 2017)."""
+    """Optimizes images to match recorded activations (Lopes et al. 2017)."""
 
     kind: Literal["records"]
-    #: what is released, of each class: top = means and covariance of the logits; all = besides means and variances of
-    #: every named tap; spectral = means and the first ``components`` principal axes of every named tap
+    #: records per class: moments of the logits (top), also of all named layers (all), or means and principal axes of
+    #: all named layers (spectral)
     records: Literal["top", "all", "spectral"]
-    #: of records=spectral: principal axes of each tap and class
+    #: spectral: principal axes per layer and class
     components: Items
-    #: images made in all
+    #: number of images
     images: Items
-    #: images made at a time
+    #: images per batch
     batch_size: Items
-    #: of Adam, on each batch of images
+    #: Adam steps per batch
     steps: Steps
-    #: rate of Adam on the pixels
+    #: learning rate for pixels
     lr: Positive
-    #: weight of the difference between neighboring pixels
+    #: weight of the total variation
     tv: NotNegative
-    #: weight of the squares of normalized pixels
+    #: weight of the squared pixels
     l2: NotNegative
 
 
 @dataclass
 class GeneratorSynthesis:
-    """Images of a generator that the teacher is sure of, that move it, and that are of all classes (Chen et al. 2019,
-    DAFL)."""
+    """Trains an image generator on the teacher's responses (DAFL, Chen et al. 2019)."""
 
     kind: Literal["generator"]
-    #: images sampled from the trained generator in all
+    #: number of images
     images: Items
-    #: images of a training step
+    #: images per step
     batch_size: Items
-    #: of Adam, on the generator's weights
+    #: Adam steps
     steps: Steps
-    #: rate of Adam on the generator's weights
+    #: learning rate
     lr: Positive
-    #: numbers that an image is made from
+    #: noise dimension
     latent: Width
-    #: channels of the generator's maps
+    #: channels of the generator
     width: Width
-    #: weight of the cross-entropy with the teacher's own class
+    #: weight of the cross-entropy with the predicted class
     one_hot: NotNegative
-    #: weight of the size of the teacher's features, which is to be large
+    #: weight of the feature magnitude (maximized)
     activation: NotNegative
-    #: weight of the entropy of the teacher's mean output, which is to be large
+    #: weight of the entropy of the mean output (maximized)
     entropy: NotNegative
 
 
@@ -96,12 +94,15 @@ SYNTHESIS_SETTINGS: dict[str, type] = {
 
 @dataclass
 class PhaseSettings:
-    """A training of the student that goes before: so many epochs on ``terms`` of its own, as FitNets' first stage is on
-    the hint alone. The rest is as ``training.distill`` says, but for milestones, and the last epoch is kept."""
+    """A training phase before ``method.terms``, such as FitNets' first stage.
 
-    #: epochs of this training
+    It starts from the previous weights with a new optimizer and new adapters, ignores milestones, and keeps the last
+    epoch. Other settings come from ``training.distill``.
+    """
+
+    #: training epochs
     epochs: Steps
-    #: loss terms of this training, as in ``method.terms``
+    #: loss terms, as ``method.terms``
     terms: Terms
 
     def __post_init__(self) -> None:
@@ -110,51 +111,48 @@ class PhaseSettings:
 
 @dataclass
 class OfflineSchedule:
-    """Teachers are trained first and stay as they are (Hinton et al. 2015). Without any, the student learns alone.
-
-    Before it learns by ``method.terms``, the student goes through ``phases`` in their order (Romero et al. 2015). Each
-    begins with the weights of the one before, a new optimizer and new adapters.
-    """
+    """Teachers are trained first and then fixed (Hinton et al. 2015). Without teachers, the student learns alone."""
 
     kind: Literal["offline"]
-    #: trainings of the student that go before, in their order
+    #: earlier training phases of the student, in order
     phases: list[PhaseSettings] = field(default_factory=list)
 
 
 @dataclass
 class MutualSchedule:
-    """Students of one architecture and different starts train together and teach each other (Zhang et al. 2018):
-    each is a student of the mean over the others, and all take a step at once."""
+    """Students with different initializations train together; each learns from the mean of the others (Zhang et al.
+
+    2018).
+    """
 
     kind: Literal["mutual"]
-    #: how many students teach each other
+    #: number of students
     students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "is not in 2..64")]
 
 
 @dataclass
 class GenerationsSchedule:
-    """Born-again networks (Furlanello et al. 2018): the first student learns alone, and each further one, with another
-    start, from the one before it."""
+    """Each student learns from the previous one, with a new initialization (Furlanello et al. 2018)."""
 
     kind: Literal["generations"]
-    #: students after the first
+    #: number of students after the first
     generations: Steps
 
 
 @dataclass
 class AverageSchedule:
-    """The teacher is the exponential moving average of the student's own weights (Tarvainen and Valpola 2017)."""
+    """The teacher is a moving average of the student's weights (Tarvainen and Valpola 2017)."""
 
     kind: Literal["average"]
-    #: share of the average that a step keeps
+    #: decay of the average per step
     decay: Fraction
-    #: epochs over which the weights of the teacher's terms rise from 0
+    #: warm-up epochs of the teacher's terms
     ramp: StepsOrNone
 
 
 @dataclass
 class SnapshotSchedule:
-    """The teacher is the student as it was at the end of the previous epoch; the first epoch has none."""
+    """The teacher is the student of the previous epoch; the first epoch has no teacher."""
 
     kind: Literal["snapshot"]
 
@@ -172,17 +170,16 @@ SCHEDULE_SETTINGS: dict[str, type] = {
 
 @dataclass
 class RunTeacher:
-    """A teacher that a finished run ended with. What tells it from others is the run's id and the weights' digest, not
-    where it lies."""
+    """A teacher from a finished run, identified by run ID and weight checksum rather than by its folder."""
 
     kind: Literal["run"]
     name: str
-    #: its run id
+    #: run ID
     run: str
-    #: sha256 (hex) of its weights
+    #: SHA-256 checksum (hex) of the weights
     weights: str
     folder: str
-    #: settings of its model, as a group ``model`` has them
+    #: model settings, as in the group ``model``
     model: Any
 
 
@@ -193,29 +190,27 @@ View = Literal["none", "gray", "edges", "half"]
 
 @dataclass
 class DistillSettings:
-    """Knowledge distillation: the student minimizes the weighted sum of ``terms``."""
+    """Knowledge distillation with a weighted sum of ``terms``."""
 
     name: str
     algorithm: Literal["distill"]
-    #: name of a term -> its settings; a plug-in's term brings its own
+    #: term name -> its settings
     terms: Terms
-    #: when teachers and students train, by ``kind``
+    #: training order of teachers and students, by ``kind``
     schedule: Annotated[DistillSchedule, ByTag("kind", SCHEDULE_SETTINGS, "schedule")]
-    #: the model, by the name of its YAML file, that a method's own ``teachers`` are
+    #: model file that the ``teachers`` of a method file refer to
     teacher: str
-    #: of the offline schedule: models by the names of their YAML files, or finished runs as ``run:ID``; composing puts
-    #: their settings in their place
+    #: teachers for schedule=offline: names of model files, or finished runs as ``run:ID``
     teachers: list[Any]
-    #: share of the training examples whose labels the student sees; teachers see all
+    #: share of training examples with labels for the student
     labeled: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
-    #: share of the images held out of training, which epochs are selected on; null = 0.1 if a stage selects its best
-    #: epoch; texts have valid parts of their own
+    #: share of images for epoch selection; null: 0.1 if a stage selects its best epoch; text tasks have validation sets
     valid: Fraction | None
-    #: what ``weight: auto`` makes of a term: its share of the cross-entropy on the first batches
+    #: target ratio of a term with ``weight=auto`` to the cross-entropy on the first batches
     auto_ratio: Positive
-    #: what the student sees of every image; teachers see the original
+    #: transformation of the student's images: one gray channel, edges (gradients of gray values), or half resolution
     view: View
-    #: the student sees images made from the teacher instead of real ones, by ``kind``; null = real
+    #: train the student on images synthesized from the teacher, by ``kind``; null uses real images
     synthesis: Annotated[Synthesis, ByTag("kind", SYNTHESIS_SETTINGS, "synthesis")] | None = None
 
     def __post_init__(self) -> None:

@@ -21,36 +21,36 @@ from knot_runner.config.strict import AtMost, Holds, require
 
 @dataclass
 class FederatedTraining:
-    """Rounds and local training (McMahan et al. 2017: C, E, B, eta)."""
+    """Rounds and local training (McMahan et al. 2017)."""
 
     name: str
-    #: R: how often clients train and the server averages
+    #: R: number of rounds
     rounds: Steps
-    #: clients a round: a number, or a share of all clients up to 1.0 (at least one client)
+    #: C: number of clients, or a share of them up to 1.0
     clients_per_round: Annotated[int, AtMost(10**6)] | float
-    #: E: passes of a client over its examples in a round
+    #: E: local epochs per round
     local_epochs: Steps
-    #: B: examples of a local step
+    #: B: examples per step
     batch_size: Items
-    #: eta: rate of local training
+    #: eta: local learning rate
     lr: Positive
-    #: momentum of optimizer=sgd; 0 with adamw
+    #: momentum for optimizer=sgd
     momentum: FractionOrNone
-    #: weight decay of local training
+    #: weight decay
     weight_decay: NotNegative
-    #: whether weight decay also acts on biases
+    #: apply weight decay to biases
     decay_biases: bool
-    #: leave out a client's last, smaller batch
+    #: drop a client's last incomplete batch
     drop_last: bool
-    #: a client smaller than a batch: stop, or train it on one smaller batch and say so
+    #: if a client has less than one batch: stop, or train on a smaller batch (allow)
     small_clients: Literal["stop", "allow"]
-    #: accuracy that counts as reached (rounds-to-target), of the models in the result's ``evaluated``; null = none
+    #: target accuracy for rounds-to-target; null disables it
     target: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")] | None
-    #: end the run in the round that reaches ``target``
+    #: stop when ``target`` is reached
     stop_at_target: bool
-    #: measure every so many rounds, and always in the last
+    #: rounds between evaluations; the last round is always evaluated
     evaluate_every: Steps
-    #: of local training, fresh in every round; adamw (decoupled weight decay) has no momentum
+    #: optimizer, reset each round; adamw has no momentum
     optimizer: Literal["sgd", "adamw"]
 
     def measures(self, round: int) -> bool:
@@ -71,9 +71,9 @@ class FederatedTraining:
 
 @dataclass
 class Schedule:
-    """Temperature per round, from ``method.temperature`` to ``end`` over the first ``rounds`` rounds."""
+    """Changes the temperature from ``method.temperature`` to ``end``."""
 
-    #: curve between both temperatures; ``step`` switches after ``rounds``
+    #: interpolation curve (required); step: switch at the end
     shape: Literal["linear", "cosine", "exponential", "step"]
     #: final temperature
     end: Temperature
@@ -83,80 +83,80 @@ class Schedule:
 
 @dataclass
 class Stragglers:
-    """A ``share`` of the clients trains at ``temperature``, for ``epochs`` epochs (null: as many as others)."""
+    """Clients that train with another temperature, or for fewer epochs."""
 
-    #: share of the clients that are slow
+    #: share of clients
     share: Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
-    #: temperature that the slow ones train at
+    #: their temperature
     temperature: Temperature
-    #: local epochs of theirs; null = as many as others
+    #: their local epochs; null keeps ``training.local_epochs``
     epochs: Steps | None = None
-    #: which: drawn from the seed, or the slowest of the fleet (``fleet.compute``)
+    #: random clients, or the slowest by ``fleet.compute``
     by: Literal["seed", "speed"] = "seed"
 
 
 @dataclass
 class ServerSettings:
-    """What the server does with the mean change of a round (Reddi et al. 2021); ``none``: adds ``lr`` times it."""
+    """Server optimizer, applied to the mean client update (Reddi et al. 2021)."""
 
-    #: what turns the round's mean change into the server's step
+    #: optimizer; none adds ``lr`` times the update
     optimizer: Literal["none", "momentum", "adam"]
-    #: rate of the server's step; 1 with optimizer none is the plain mean
+    #: server learning rate; 1 with optimizer=none is plain averaging
     lr: Positive
-    #: momentum; of adam, of the first moment
+    #: momentum, or Adam's first-moment decay
     beta1: FractionOrNone
-    #: of adam's second moment
+    #: Adam's second-moment decay
     beta2: FractionOrNone
-    #: adam: added to the root of the second moment
+    #: Adam's stabilizer, added to the denominator
     tau: Positive
 
 
 @dataclass(kw_only=True)
 class FederatedSettings:
-    """A federated method, chilled or not (FLex&Chill: training minimizes CE(z / T, y))."""
+    """Keys of all federated methods. Local training minimizes CE(z / temperature, y) (FLex&Chill)."""
 
-    #: :class:`~knot_runner.methods.contract.Method` of the algorithm, as ``package.module:NAME``; "" = a plug-in's
+    #: the algorithm's :class:`~knot_runner.methods.contract.Method` as ``package.module:NAME``; "" for a plug-in
     functions: ClassVar[str] = ""
-    #: whether the server averages models; otherwise clients have models of their own
+    #: whether the server averages models; otherwise each client has its own model
     averages: ClassVar[bool] = False
-    #: what a client resumes from as it has trained it, however old the model that it began with
+    #: state that a client keeps from its last training, regardless of the model it received
     keeps: ClassVar[Literal["nothing", "head", "model"]] = "nothing"
-    #: why the server cannot update while clients still train; "" = it can, with ``sends`` as it is
+    #: reason why asynchronous updates are not supported; "" if they are, with ``sends`` as stated
     needs_rounds: ClassVar[str] = "is not known to go without rounds"
-    #: what of its state clients are sent, by name or by a prefix that ends with "/": kept for those still training
+    #: state sent to clients, by name or by a prefix that ends with "/"; old versions are kept for clients in training
     sends: ClassVar[tuple[str, ...]] = ()
-    #: why privacy does not cover what clients send; "" = it does: each client sends one model, which is averaged, and
-    #: nothing else, or the algorithm's own fold clips all that they send
+    #: reason why privacy does not cover client messages; "" if each client sends one averaged model only, or the
+    #: algorithm clips all messages itself
     not_private: ClassVar[str] = "are not known to send one model each and nothing else, and only that is clipped"
     #: whether clients send logits instead of models
     sends_logits: ClassVar[bool] = False
-    #: whether clients keep control variates, whose changes they send along with their models
+    #: whether clients keep control variates and send their changes
     controls: ClassVar[bool] = False
-    #: whether clients choose on held-out examples, so that ``partition.valid`` has a default
+    #: whether clients select on held-out examples, so that ``partition.valid`` has a default
     selects: ClassVar[bool] = False
-    #: why its first rounds depend on how many there are; "" = they do not
+    #: reason why early rounds depend on the total number of rounds; "" if they do not
     by_all_rounds: ClassVar[str] = ""
     name: str
     #: name of the algorithm
     algorithm: str
-    #: mean over participants weighted by their images, or uniform
+    #: average weighted by training examples, or uniform
     aggregation: Literal["weighted", "uniform"]
-    #: running statistics of BatchNorm: averaged, kept by each client, or frozen at their start
+    #: BatchNorm statistics: averaged, kept by each client, or fixed at initialization
     batchnorm: Literal["averaged", "local", "frozen"]
-    #: T of local training; below 1 is logit chilling, 1 is ordinary training
+    #: softmax temperature of local training; below 1 is logit chilling
     temperature: Temperature
-    #: train at T=1 with rate lr / T instead: what of chilling is a larger step
+    #: control experiment: temperature 1 with learning rate lr / temperature
     lr_control: bool
-    #: of the temperature over the rounds; null = it stays as it is
+    #: temperature schedule; null keeps it constant
     schedule: Schedule | None = None
-    #: clients that train otherwise than the rest; null = none
+    #: clients with different local training; null if none
     stragglers: Stragglers | None = None
-    #: temperature of the hardest samples (probability 0 of the truth at the round's start); easy ones have
-    #: ``temperature``, others lie between; null = all alike
+    #: temperature for the hardest examples (true-class probability 0 at the start of the round); easier ones
+    #: interpolate towards ``temperature``; null uses ``temperature``
     hard_temperature: Temperature | None = None
-    #: clients are grouped by the distance of their data first, and each group learns by itself; null = all together
+    #: cluster clients first and train each cluster separately; null disables clustering
     clustering: ClusteringSettings | None = None
-    #: what every client makes of its model after the last round, by ``kind``; null = nothing
+    #: training of client models after the last round, by ``kind``; null disables it
     personalization: PersonalizationSettings | None = None
 
     def __init_subclass__(cls) -> None:
@@ -178,14 +178,14 @@ class FederatedSettings:
 
 @dataclass(kw_only=True)
 class AveragingSettings(FederatedSettings):
-    """An algorithm whose server averages the clients' models."""
+    """Additional keys of algorithms whose server averages models."""
 
     averages = True
     sends = ("weights", "buffers")
 
-    #: what the server does with the mean
+    #: server optimizer
     server: ServerSettings
-    #: the server distills the averaged model from the round's clients on unlabeled examples; null = it only averages
+    #: distill the averaged model from the round's clients on unlabeled examples; null disables it
     server_distillation: ServerDistillation | None = None
 
 

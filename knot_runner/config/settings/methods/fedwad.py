@@ -24,48 +24,48 @@ from knot_runner.config.strict import require
 
 @dataclass
 class FederatedDistanceSettings:
-    """One distance between two samples, with its course (FedWaD Fig. 2, 3, 8, 9)."""
+    """Distance between two samples, by iteration (FedWaD Fig. 2, 3, 8, 9)."""
 
     name: str
     algorithm: Literal["federated_distance"]
-    #: how Algorithm 1 is run
+    #: settings of Algorithm 1
     fedwad: FedwadSettings
 
 
 @dataclass
 class DatasetDistanceSettings:
-    """All pairwise distances between the clients' data, or between the data sets of a task of several."""
+    """Pairwise distances between clients or between data sets."""
 
     name: str
     algorithm: Literal["dataset_distance"]
-    #: the distance between two data sets
+    #: distance between two data sets
     otdd: OtddSettings
 
 
 @dataclass(kw_only=True)
 class _Coreset:
-    """What coresets have in common."""
+    """Keys of all coreset methods."""
 
     name: str
-    #: federated: FedWaD between coreset and client; exact: network simplex
+    #: FedWaD, or exact transport by network simplex
     distance: Literal["federated", "exact"]
-    #: points of the coreset, or of each client's
+    #: points per coreset
     points: Items
-    #: steps of the coreset, with a fresh draw of samples in each
+    #: optimization steps; each draws new samples
     epochs: Steps
-    #: a client's samples per epoch, at most (a seeded draw); null = all
+    #: maximum samples per client and epoch; null uses all
     samples: Items | None
-    #: of the coreset's points
+    #: optimizer of the points
     optimizer: Literal["sgd", "adam"]
-    #: rate of the optimizer
+    #: learning rate
     lr: Positive
-    #: standard deviation of the first points, N(0, start_scale^2 I)
+    #: standard deviation of the initial points
     start_scale: Deviation
-    #: of distance=federated: its interpolating measures
+    #: settings for distance=federated
     fedwad: FedwadSettings
-    #: what stands for an image; null = its normalized pixels
+    #: autoencoder for images; null uses normalized pixels
     encoder: EncoderSettings | None = None
-    #: what stands for a text; tasks of images do not read it
+    #: features of texts
     features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
@@ -74,21 +74,21 @@ class _Coreset:
 
 @dataclass(kw_only=True)
 class CoresetSettings(_Coreset):
-    """A Wasserstein coreset of all clients' data, by gradients of the distance (FedWaD 4, D.2)."""
+    """One Wasserstein coreset of all clients (FedWaD D.2)."""
 
     algorithm: Literal["coreset"]
-    #: clients drawn per epoch
+    #: clients per epoch
     participants: Parties
-    #: of the participants' gradients
+    #: aggregation of client gradients
     aggregation: Literal["mean", "sum"]
 
 
 @dataclass(kw_only=True)
 class CoresetKnnSettings(_Coreset):
-    """One coreset per client, of its own data; all coresets together classify by the nearest neighbor (Fig. 5, 12)."""
+    """One coreset per client, combined in a nearest-neighbor classifier (FedWaD Fig. 5, 12)."""
 
     algorithm: Literal["coreset_knn"]
-    #: share of the training images that the encoder is trained on, and clients do not get (paper: 0.5)
+    #: share of training images for the encoder, withheld from clients (paper: 0.5)
     encoder_share: FractionOrNone
 
 
@@ -97,20 +97,20 @@ class CoresetKnnSettings(_Coreset):
 
 @dataclass
 class GaussiansSettings:
-    """Two samples of Gaussians with one covariance, ``covariance`` I, and means ``offset`` apart along the diagonal."""
+    """Two samples of Gaussians with equal covariance and shifted means."""
 
     name: str
     kind: Literal["gaussians"]
     source: Literal["generated"]
-    #: n of the first sample; the second has n / ratio
+    #: size of the first sample
     samples: Items
-    #: how many times smaller the second sample is
+    #: size of the first sample divided by that of the second
     ratio: Items
-    #: numbers of every sample
+    #: dimension of the samples
     dimension: Items
-    #: variance of every coordinate, in both samples
+    #: variance of each coordinate
     covariance: Annotated[Spread, ABOVE_ZERO]
-    #: Euclidean distance of the means, which is the distributions' Wasserstein distance
+    #: distance between the means; equals the Wasserstein distance
     offset: Deviation
 
     def __post_init__(self) -> None:
@@ -119,28 +119,27 @@ class GaussiansSettings:
 
 @dataclass
 class ImageSetsSettings:
-    """Several data sets of images, to be compared with each other; ``sets``: name -> its image task's settings.
+    """Several image data sets to compare, in ``sets``.
 
-    Of a set, its own ``source``, ``mean`` and ``std`` are not read: those of the task hold for all. ``embedded``: four
-    sets of scikit-learn's handwritten digits, whatever ``sets`` has.
+    ``source``, ``mean`` and ``std`` of the task replace those of each set. ``source=embedded`` uses four sets of
+    scikit-learn's digits.
     """
 
     name: str
     kind: Literal["image_sets"]
-    #: where the images of all sets come from
+    #: source of all sets
     source: Literal["embedded", "local", "hub"]
-    #: sets that are left out, which is said, when none of their files is there (local): stop = no set; skip = those of
-    #: ``optional``; or a list of names
+    #: missing local sets to leave out, with a message: none (stop), those in ``optional`` (skip), or a list
     missing: list[str] | Literal["stop", "skip"]
-    #: [channels, height, width] that all sets are scaled to
+    #: [channels, height, width] of all sets after scaling
     shape: list[ImageSide]
-    #: per channel, in units of pixel values 0..1, of all sets
+    #: mean of each channel, for pixel values from 0 to 1
     mean: list[Spread]
-    #: standard deviation of each channel, in the same units
+    #: standard deviation of each channel
     std: list[Spread]
-    #: name of a set -> its image task's settings
+    #: set name -> image task settings
     sets: dict[str, ImageTaskSettings]
-    #: sets that ``missing=skip`` stands for
+    #: sets that ``missing=skip`` leaves out
     optional: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

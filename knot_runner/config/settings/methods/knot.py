@@ -21,11 +21,10 @@ from knot_runner.config.strict import ByTag, require
 
 @dataclass
 class EntropySettings:
-    """Entropy between outputs: ``kl`` is KL(teacher || student), as in the paper; ``symmetric`` that of the public SA
-    code, ``cross_entropy`` (base 2) that of the public ERC code."""
+    """Entropy loss."""
 
     name: Literal["entropy"]
-    #: which of these: see above
+    #: KL(teacher, student) as in the paper, symmetric (public SA code), or cross-entropy with base 2 (public ERC code)
     form: Literal["kl", "symmetric", "cross_entropy"]
 
 
@@ -37,17 +36,16 @@ def require_solvable(epsilon: float, tolerance: float) -> None:
 
 @dataclass
 class SinkhornSettings:
-    """Regularized transport (KNOT eq. 1). ``newton`` converges to ``tolerance``; ``geomloss`` runs its schedule with
-    ``scaling`` (0.5 = as published); ``exact`` (POT), ``line`` and ``tree`` (closed forms) have no regularization."""
+    """Optimal transport loss (KNOT eq. 1)."""
 
     name: Literal["sinkhorn"]
-    #: how the transport problem is solved: see above
+    #: newton or geomloss (regularized), or exact (POT), line or tree (unregularized)
     solver: Literal["newton", "geomloss", "exact", "line", "tree"]
-    #: weight of the entropy, in units of the transport cost; 1e-4 at least
+    #: entropy regularization, relative to the cost; at least 1e-4
     epsilon: float
-    #: of newton: largest error of a marginal
+    #: newton: largest marginal error
     tolerance: float
-    #: of geomloss: factor from one epsilon of its schedule to the next
+    #: geomloss: factor between epsilons (published: 0.5)
     scaling: Fraction
 
     def __post_init__(self) -> None:
@@ -62,88 +60,89 @@ LossSettings = Annotated[Any, ByTag("name", LOSS_SETTINGS, "loss")]
 
 @dataclass
 class BiasSettings:
-    """Random examples that show a model's probability bias B_k: ``texts`` of ``tokens`` pieces (paper: 100,000 of 200),
-    or ``images`` of ``noise``."""
+    """Random examples to estimate a model's bias B_k."""
 
-    #: random texts, of tasks of texts
+    #: random texts, for text tasks
     texts: Items
-    #: word pieces of each random text
+    #: word pieces per text
     tokens: Steps
-    #: random images, of tasks of images
+    #: random images, for image tasks
     images: Items
-    #: uniform = every pixel from all values alike; shuffled = transfer images with their pixels in random places
+    #: uniform pixels, or transfer images with shuffled pixels
     noise: Literal["uniform", "shuffled"]
 
 
 @dataclass
 class KnotSettings:
-    """KNOT distillation (eq. 3): a loss, a teacher weighting, and how both are scaled."""
+    """KNOT distillation (eq. 3)."""
 
     name: str
     algorithm: Literal["knot"]
-    #: between the student's outputs and a teacher's: one of the tables of ``method.loss``
+    #: loss between student and teacher outputs
     loss: LossSettings
-    #: of the teachers, text by text: A (equal), D (by their data), U, E (distance from uniform, from their own bias),
-    #: or a plug-in's
+    #: teacher weights per example: A (equal), D (data size), U (distance from uniform), E (distance from the teacher's
+    #: bias), or a plug-in's
     weighting: str
-    #: divide by the sum of weights (Algorithm 1 line 11) or not (eq. 3, public code)
+    #: divide by the sum of weights (Algorithm 1); false follows eq. 3 and the public code
     normalize: bool
-    #: its logits are divided by it
+    #: temperature of the student
     student_temperature: Positive
-    #: their logits are divided by it
+    #: temperature of the teachers
     teacher_temperature: Positive
-    #: the random examples of weighting=E
+    #: random examples for weighting=E
     bias: BiasSettings
-    #: the run's record has the bound of Theorem 5.2, too (methods/bound.py); ``knot-runner bound`` has it of any run
+    #: record the bound of Theorem 5.2; ``knot-runner bound`` computes it for any run
     bound: bool
 
 
 @dataclass
 class TeachersSettings:
-    """Local models and the pretrained global model alone, as in the paper's Table 1."""
+    """Local models and the pretrained global model only (KNOT, Table 1)."""
 
     name: str
     algorithm: Literal["teachers"]
-    #: the random examples that show each model's bias
+    #: random examples to estimate each model's bias
     bias: BiasSettings
 
 
 @dataclass
 class MutualSettings:
-    """Deep mutual learning between KNOT's parties (Zhang et al. 2018; codistillation, Anil et al. 2018): each goes on
-    with its own labels, and on the transfer set learns from what the others say of it."""
+    """Mutual learning between KNOT's parties (Zhang et al.
+
+    2018, Anil et al. 2018): each trains on its labels and on the others' outputs for the transfer set.
+    """
 
     name: str
     algorithm: Literal["mutual"]
-    #: between a party's outputs and another's, as of KNOT
+    #: loss between the outputs of two parties
     loss: LossSettings
-    #: of the mean of these losses over the other parties, beside a party's cross-entropy; 0 = each alone, the control
+    #: weight of the mean loss over the other parties; 0 trains each alone
     weight: NotNegative
-    #: whether the global model is one of the parties; it stays as it was pretrained otherwise
+    #: train the global model as a party; false keeps it as pretrained
     global_model: bool
 
 
 @dataclass
 class ProbeSettings:
-    """Figures 1 to 3 of FLex&Chill. What the paper leaves open is a setting, with our choice as its default."""
+    """The temperature analysis of FLex&Chill (Fig. 1 to 3)."""
 
     name: str
     algorithm: Literal["temperature_probe"]
-    #: at each of which one step is taken
+    #: temperatures to compare, with one step each
     temperatures: list[float]
-    #: epochs of central training at T=1 (``training.batch_size``, ``training.lr``) before the probe; 0 = a fresh model
+    #: epochs of centralized training at temperature 1 before the probe
     warm_epochs: StepsOrNone
-    #: Fig. 1: training images whose gradients are taken, at most (paper: all 50,000 of CIFAR-10)
+    #: Fig. 1: maximum number of images for gradients
     images: Items
-    #: Fig. 2: training images of which the misclassified are moved, at most (paper: 1,000)
+    #: Fig. 2: maximum number of images; misclassified ones are used
     boundary_images: Items
-    #: Fig. 2: rate of the one step on one image
+    #: Fig. 2: learning rate of the step
     step_lr: Positive
-    #: Fig. 2: largest perturbation tried, in normalized pixels; images that do not flip by then are left out
+    #: Fig. 2: largest perturbation, in normalized pixels; images that do not flip are skipped
     attack_limit: Positive
-    #: Fig. 2: halvings of the bisection, after a first interval [e, 2e]
+    #: Fig. 2: bisection steps within the first interval that flips
     attack_steps: Annotated[Depth, AT_LEAST_ONE]
-    #: Fig. 3: class number, from 0, of the image shown (paper: 4)
+    #: Fig. 3: class number of the image
     shown_class: Annotated[int, NOT_NEGATIVE]
 
     def __post_init__(self) -> None:

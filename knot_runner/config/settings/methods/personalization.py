@@ -14,22 +14,21 @@ MAX_ALPHA = 3.0
 
 @dataclass
 class EvaluateSettings:
-    """``matrix``: the model of every client on the test examples of every other, at the ``end``; null = each on its own
-    alone."""
+    """Additional evaluation."""
 
-    #: when every client's model is measured on all clients' test examples: see above
+    #: end: evaluate every client model on every client's test examples after the last round
     matrix: Literal["end"] | None = None
 
 
 @dataclass(kw_only=True)
 class LocalSettings:
-    """How clients train after the rounds."""
+    """Local training after the last round."""
 
-    #: rate of local training; sgd has no momentum here
+    #: learning rate
     lr: Positive
-    #: of local training; adamw is decoupled weight decay
+    #: optimizer; SGD has no momentum
     optimizer: Literal["sgd", "adamw"]
-    #: examples of a local step; 0 = ``training.batch_size``
+    #: examples per step; 0 uses ``training.batch_size``
     batch_size: ItemsOrNone
 
     @property
@@ -40,22 +39,18 @@ class LocalSettings:
 
 @dataclass(kw_only=True)
 class FinetuneSettings(LocalSettings):
-    """Every client trains its model of the last round further on its own examples, plainly or held near where it began:
-    f_k(theta) + prox ||theta - theta_0||^2 (Ditto's code adds lambda (theta - theta_0) to the gradient:
-    lambda = 2 prox).
-    """
+    """Fine-tunes each client model, optionally with a proximal term."""
 
     kind: Literal["finetune"]
-    #: of local training after the last round
+    #: local epochs
     epochs: Steps
-    #: the models are measured so many times, after equally many epochs each; the optimizer begins afresh there
+    #: number of equally spaced evaluations; each resets the optimizer
     checkpoints: Steps
-    #: at a rate so many times smaller, for so many times the epochs
+    #: divide the learning rate and multiply the epochs by this factor
     slower: Steps
-    #: weight of the squared distance from where fine-tuning began; 0 = plain
+    #: weight of the squared distance to the starting weights; half of Ditto's lambda
     prox: NotNegative
-    #: which of the measured models is deployed: the best on the clients' held-out examples (``partition.valid``), or
-    #: the last
+    #: deployed checkpoint: best on held-out examples (``partition.valid``), or last
     select: Literal["valid", "last"]
 
     def __post_init__(self) -> None:
@@ -80,15 +75,15 @@ class FinetuneSettings(LocalSettings):
 
 @dataclass(kw_only=True)
 class SoupSettings(FinetuneSettings):
-    """theta(alpha) = (1 - alpha) theta_0 + alpha theta_k between the model of the last round and the fine-tuned one,
-    for each of ``alphas``: after the last fine-tuning epoch, or at ``all`` the saved ones."""
+    """Interpolates between the model theta_0 of the last round and the fine-tuned theta_k: (1 - alpha) theta_0 + alpha
+    theta_k."""
 
     kind: Literal["soup"]
-    #: weights of the fine-tuned model, each of which is measured
+    #: weights alpha to evaluate
     alphas: list[float]
-    #: mixed after the last fine-tuning epoch, or at every saved one
+    #: interpolate with the last checkpoint, or with all
     at: Literal["last", "all"]
-    #: alphas above 1 (and below 0) are meant
+    #: allow alphas outside [0, 1]
     extrapolate: bool
 
     def __post_init__(self) -> None:
@@ -102,45 +97,46 @@ class SoupSettings(FinetuneSettings):
 
 @dataclass(kw_only=True)
 class CossimSettings(LocalSettings):
-    """theta_k <- sum_i A_ki theta_i over clients whose label histograms have a cosine above ``cutoff``, then ``epochs``
-    of local training, ``rounds`` times over, from models trained for as long after the last round."""
+    """Alternates local training with averaging weighted by the cosine similarity of label histograms."""
 
     kind: Literal["cossim"]
-    #: A_ki is 0 where the cosine is not above it
+    #: similarities up to this value count as 0
     cutoff: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
-    #: A: the cosine, or 1, where it is above the cut-off, rows summing to 1; or the cosines as they are
+    #: row weights: normalized similarities, equal weights, or raw similarities
     form: Literal["weighted", "indicator", "unnormalized"]
-    #: of aggregation and training
+    #: rounds of averaging and training
     rounds: Steps
-    #: of local training, before the first aggregation and after each
+    #: local epochs, before the first averaging and after each
     epochs: Steps
-    #: which measured model is deployed: the best on the held-out examples, or the last
+    #: deployed model: best on held-out examples, or last
     select: Literal["valid", "last"]
 
 
 @dataclass(kw_only=True)
 class TransferMatrixSettings(LocalSettings):
-    """W_k = W_0 + sum_i lambda_ki dW_i, dW_i being what ``epochs`` of local training change; lambda is learned by
-    gradient descent on the clients' held-out examples (``partition.valid``)."""
+    """Adds a combination of all client updates to the global model, W_k = W_0 + sum_i lambda_ki dW_i.
+
+    Gradient descent on held-out examples (``partition.valid``) learns lambda.
+    """
 
     kind: Literal["transfer_matrix"]
-    #: epochs of local training, whose change is dW_i
+    #: local epochs that define dW_i
     epochs: Steps
-    #: lambda before the first step: theta_0 (zero), fine-tuning (identity), or the mean of all updates (1/K)
+    #: initial lambda: own update (identity), W_0 alone (zero), or mean of all updates
     start: Literal["zero", "identity", "mean"]
-    #: of lambda's gradient, over the largest eigenvalue of <dW_i, dW_j>
+    #: learning rate of lambda, relative to the largest eigenvalue of the updates' Gram matrix
     matrix_lr: Positive
-    #: of lambda, by plain gradient descent
+    #: gradient steps
     steps: Steps
-    #: times the models are measured, after equally many steps each
+    #: number of equally spaced evaluations
     checkpoints: Steps
-    #: whether lambda may be below 0
+    #: allow negative lambda
     signed: bool
-    #: pull of lambda towards its start
+    #: penalty on the distance of lambda from its start
     l2: NotNegative
-    #: lambda is learned on half of the held-out examples, and that of the lowest loss on the other half is kept
+    #: learn lambda on half of the held-out examples and keep the best on the other half
     early_stop: bool
-    #: the held-out examples are what lambda is learned on, so they choose nothing
+    #: deployed model; held-out examples already determine lambda
     select: Literal["last"]
 
     def __post_init__(self) -> None:
@@ -150,15 +146,14 @@ class TransferMatrixSettings(LocalSettings):
 
 @dataclass(kw_only=True)
 class LandscapeSettings(FinetuneSettings):
-    """Loss landscapes of the two clients that gain the most on their held-out examples, in the plane of their
-    fine-tuning."""
+    """Loss landscapes of the two clients that improve most, in the plane of their fine-tuning."""
 
     kind: Literal["landscape"]
-    #: for each of the two the save that the plane goes through, beside theta_0 and the last
+    #: for each of the two clients, the checkpoint that defines the plane
     between: list[int]
-    #: points along either side of the plane
+    #: grid points per side
     grid: Steps
-    #: how far the plane goes on beyond the path, as a share of its extent
+    #: margin around the path, relative to its extent
     margin: NotNegative
 
     def __post_init__(self) -> None:

@@ -23,51 +23,49 @@ from knot_runner.config.strict import Holds, require
 
 @dataclass
 class ServerDistillation:
-    """After averaging, the server trains the global model on unlabeled examples towards what the round's clients say
-    of them (FedDF, Lin et al. 2020; ``knot_runner/methods/federated/feddf.md``)."""
+    """Server-side distillation from the round's clients (FedDF, Lin et al. 2020)."""
 
-    #: as ``method.loss`` of KNOT; not read where there are ``terms``
+    #: loss, as ``method.loss``; ignored if ``terms`` is set
     loss: LossSettings
-    #: of the clients: A (equal), D (by their data), U, E (distance from uniform, from their own bias)
+    #: client weights: A (equal), D (data size), U (distance from uniform), E (distance from the client's bias)
     weighting: str
-    #: logits: the clients are one teacher, by the mean of their logits (paper); each: every client is one (KNOT eq. 3)
+    #: average the logits into one teacher (paper), or use each client as a teacher (KNOT eq. 3)
     ensemble: Literal["logits", "each"]
-    #: of ensemble=each: divide by the sum of weights
+    #: for ensemble=each: divide by the sum of weights
     normalize: bool
-    #: the global model's logits are divided by it
+    #: temperature of the global model
     student_temperature: Positive
-    #: the clients' logits are divided by it
+    #: temperature of client models
     teacher_temperature: Positive
-    #: passes over the transfer set in a round
+    #: passes over the transfer set per round
     epochs: Steps
-    #: batches in a round instead, of examples drawn for it; null = ``epochs``
+    #: random batches per round; null uses ``epochs``
     steps: Steps | None
-    #: transfer examples of a step
+    #: transfer examples per step
     batch_size: Items
-    #: rate of the server's training
+    #: learning rate
     lr: Positive
-    #: of the server's training, fresh in every round; adamw (decoupled weight decay) has no momentum
+    #: optimizer, reset each round
     optimizer: Literal["sgd", "adamw"]
-    #: momentum of optimizer=sgd; 0 with adamw
+    #: momentum for optimizer=sgd
     momentum: FractionOrNone
-    #: of the server's training
+    #: weight decay
     weight_decay: NotNegative
-    #: rounds of plain averaging before the first that distills
+    #: initial rounds without distillation
     after: StepsOrNone
-    #: from then on, every so many rounds distill
+    #: distill once in this number of rounds
     every: Steps
-    #: random examples that show the clients' probability biases B_k
+    #: random examples to estimate client bias
     bias: BiasSettings
-    #: of the rate, over the steps of a round: constant, or a cosine that ends at 0
+    #: learning rate schedule within a round; cosine ends at 0
     schedule: Literal["constant", "cosine"]
-    #: share of the transfer set that the server does not train on: the weights with the lowest loss there are kept; 0 =
-    #: none, and the last are
+    #: share of the transfer set for selecting weights; 0 keeps the last weights
     valid: FractionOrNone
-    #: steps from one look at them to the next
+    #: steps between validations
     check: Steps
-    #: steps without a lower loss after which the training of a round ends
+    #: steps without improvement before a round stops
     patience: Steps
-    #: loss terms of ``method=distill`` instead of ``loss``, all but those that read labels: name -> its settings
+    #: loss terms of ``method=distill`` to use instead of ``loss``; must not read labels
     terms: Terms = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,39 +94,37 @@ class ServerDistillation:
 
 @dataclass
 class LabelDistillation:
-    """feddistill: what holds a client near the others' mean logits of each label
-    (:mod:`knot_runner.methods.federated.feddistill`)."""
+    """Regularization towards other clients' mean logits."""
 
-    #: of the regularizer beside the cross-entropy with the true label
+    #: weight of the regularizer
     weight: NotNegative
-    #: of the mean logits and the client's own in the regularizer, a cross-entropy
+    #: temperature of both logits
     temperature: Positive
 
 
 @dataclass
 class LatentGenerator:
-    """A generator of what the last layer reads, given a label, learned from the clients' last layers alone (FedGen,
-    Zhu, Hong and Zhou 2021; :mod:`knot_runner.methods.federated.fedgen`)."""
+    """Generator of penultimate features for a given label."""
 
-    #: weight of a client's cross-entropy of its head on generated features of any label
+    #: weight of the cross-entropy on generated features
     alpha: NotNegative
-    #: weight of the divergence of a client's outputs from its head's on generated features of the same label
+    #: weight of the divergence between client outputs and outputs on generated features
     beta: NotNegative
-    #: both weights, times this in every round
+    #: factor for both weights per round
     decay: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
-    #: numbers of noise beside the label
+    #: noise dimension
     noise: Annotated[Width, AT_LEAST_ONE]
-    #: units of its one hidden layer
+    #: hidden units
     hidden: Annotated[Width, AT_LEAST_ONE]
-    #: steps of the generator's Adam in a round
+    #: generator steps per round
     steps: Steps
-    #: generated features of a step
+    #: generated features per step
     batch_size: Items
-    #: rate of the generator's Adam
+    #: learning rate (Adam)
     lr: Positive
-    #: weight decay of the generator's training
+    #: weight decay
     weight_decay: NotNegative
-    #: weight of the term that keeps features of different noise apart
+    #: weight of the diversity loss
     diversity: NotNegative
 
     def __post_init__(self) -> None:

@@ -44,61 +44,61 @@ class _OfTaps:
 
 @dataclass
 class CeTermSettings:
-    """Cross-entropy with the true labels."""
+    """Cross-entropy with true labels."""
 
-    #: of the term in the student's loss; ``auto`` = so that it begins at ``method.auto_ratio`` of the cross-entropy
+    #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
-    #: share of the target that is spread over all classes
+    #: label smoothing
     label_smoothing: FractionOrNone
 
 
 @dataclass
 class KdTermSettings:
-    """Softened outputs of the teachers (Hinton et al. 2015)."""
+    """KL divergence from softened teacher outputs (Hinton et al. 2015)."""
 
-    #: of the term in the student's loss; ``auto`` = so that it begins at ``method.auto_ratio`` of the cross-entropy
+    #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
-    #: temperature of both outputs
+    #: softmax temperature of both models
     temperature: Temperature
-    #: times its square, which keeps the gradient's size as it grows; false is the control
+    #: multiply by temperature^2 to keep the gradient scale
     temperature_squared: bool
-    #: cross_entropy: -sum p log q, the same gradient
+    #: KL divergence or cross-entropy; equal gradients
     form: Literal["kl", "cross_entropy"]
-    #: of several teachers: of their softened probabilities, or of their logits
+    #: for several teachers: average probabilities or logits
     mean: Literal["probabilities", "logits"]
 
 
 @dataclass
 class DkdTermSettings:
-    """Decoupled distillation: the label against the rest, and the rest among themselves (Zhao et al. 2022)."""
+    """Decoupled distillation of target and other classes (Zhao et al. 2022)."""
 
-    #: of the term in the student's loss, or ``auto``
+    #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
-    #: of the label against the rest
+    #: weight of the target class
     alpha: NotNegative
-    #: of the other classes among themselves
+    #: weight of the other classes
     beta: NotNegative
-    #: temperature of both outputs
+    #: softmax temperature of both models
     temperature: Temperature
-    #: epochs over which the term grows linearly to its full size; 0 = at once
+    #: epochs of linear warm-up; 0 disables it
     warmup: StepsOrNone
 
 
 @dataclass
 class SinkhornTermSettings:
-    """Regularized transport between the student's and each teacher's outputs (KNOT eq. 1)."""
+    """Optimal transport between student and teacher outputs (KNOT eq. 1)."""
 
-    #: of the term in the student's loss, or ``auto``
+    #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
-    #: temperature of both outputs
+    #: softmax temperature of both models
     temperature: Temperature
-    #: as of ``method.loss`` with ``name=sinkhorn``
+    #: newton or geomloss (regularized), or exact (POT), line or tree (unregularized)
     solver: Literal["newton", "geomloss", "exact", "line", "tree"]
-    #: weight of the entropy, in units of the transport cost; 1e-4 at least
+    #: entropy regularization, relative to the cost; at least 1e-4
     epsilon: float
-    #: of newton: largest error of a marginal
+    #: newton: largest marginal error
     tolerance: float
-    #: of solver geomloss alone
+    #: geomloss: factor between epsilons (published: 0.5)
     scaling: Fraction
 
     def __post_init__(self) -> None:
@@ -107,93 +107,93 @@ class SinkhornTermSettings:
 
 @dataclass(kw_only=True)
 class HintTermSettings(_OfTaps):
-    """Middle features, the student's through a trained adapter (FitNets, Romero et al. 2015)."""
+    """Intermediate features, with a trained adapter (FitNets, Romero et al. 2015)."""
 
-    #: of the term in the student's loss, or ``auto``
+    #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
-    #: pairs [student's, teacher's]; null = the middle map of each
+    #: pairs of student and teacher layers; null uses the middle maps
     taps: TapPairs = None
-    #: ce: the channels at each position, or the features of a vector, are read as logits
+    #: loss; ce treats channels as logits
     form: Literal["l2", "l1", "ce"]
-    #: auto: where shapes differ
+    #: adapter if shapes differ, or always
     adapter: Literal["auto", "always"]
 
 
 @dataclass(kw_only=True)
 class AttentionTermSettings(_OfTaps):
-    """Where maps are active (attention transfer, Zagoruyko and Komodakis 2017)."""
+    """Attention transfer (Zagoruyko and Komodakis 2017)."""
 
-    #: of the term in the student's loss, or ``auto``
+    #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
-    #: pairs [student's, teacher's]; null = all maps
+    #: pairs of student and teacher layers; null uses all maps
     taps: TapPairs = None
-    #: power of the activations in a map's mean over channels
+    #: exponent of activations in attention maps
     p: Annotated[float, AtMost(16), Holds(lambda value: value >= 1, "is not at least 1")]
 
 
 @dataclass
 class SimilarityTermSettings(_OfTaps):
-    """Which examples of a batch are alike (similarity-preserving, Tung and Mori 2019)."""
+    """Similarities within a batch (Tung and Mori 2019)."""
 
-    #: of the term in the student's loss, or ``auto``
+    #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
-    #: pairs [student's, teacher's]; null = the last maps
+    #: pairs of student and teacher layers; null uses the last maps
     taps: TapPairs = None
 
 
 @dataclass(kw_only=True)
 class RkdTermSettings(_OfTaps):
-    """Distances and angles between the examples of a batch (Park et al. 2019)."""
+    """Distances and angles within a batch (Park et al. 2019)."""
 
-    #: of the term in the student's loss, or ``auto``
+    #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
-    #: pairs [student's, teacher's]; null = the features that the last layers read
+    #: pairs of student and teacher layers; null uses the input of the last layers
     taps: TapPairs = None
-    #: of the distances between pairs of examples
+    #: weight of pairwise distances
     distance: NotNegative
-    #: of the angles between triples of examples
+    #: weight of angles in triples
     angle: NotNegative
 
 
 @dataclass
 class PktTermSettings(_OfTaps):
-    """How near each example is to the others, as a distribution (Passalis and Tefas 2018)."""
+    """Probability distributions over neighbors (Passalis and Tefas 2018)."""
 
-    #: of the term in the student's loss, or ``auto``
+    #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
-    #: pairs [student's, teacher's]; null = the features that the last layers read
+    #: pairs of student and teacher layers; null uses the input of the last layers
     taps: TapPairs = None
 
 
 @dataclass(kw_only=True)
 class CrdTermSettings(_OfTaps):
-    """Contrastive: an example's two embeddings against memories of all examples' (Tian et al. 2020)."""
+    """Contrastive representation distillation (Tian et al. 2020)."""
 
-    #: of the term in the student's loss, or ``auto``
+    #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
-    #: pairs [student's, teacher's]; null = the features that the last layers read
+    #: pairs of student and teacher layers; null uses the input of the last layers
     taps: TapPairs = None
-    #: temperature of the contrast
+    #: contrastive temperature
     temperature: Temperature
-    #: examples against which each is held; of fewer examples, all the others
+    #: negative examples
     negatives: Items
-    #: numbers of an embedding
+    #: embedding dimension
     dim: Annotated[Width, Holds(lambda value: value >= 1, "is not at least 1")]
-    #: share of a memory that an update keeps
+    #: momentum of the memory bank
     momentum: FractionOrNone
 
 
 @dataclass(kw_only=True)
 class TripletTermSettings(_OfTaps):
-    """Which of two examples is nearer to a third, as most teachers see it (You et al. 2017)."""
+    """Relative distances in triples, by majority of the teachers (You et al. 2017)."""
 
-    #: of the term in the student's loss, or ``auto``
+    #: weight of the term; auto scales it by ``method.auto_ratio``
     weight: Weight
-    #: pairs [student's, teacher's]; null = the features that the last layers read
+    #: pairs of student and teacher layers; null uses the input of the last layers
     taps: TapPairs = None
-    #: by which the nearer of the two is to be nearer
+    #: margin between distances
     margin: Positive
-    #: triples drawn of each batch
+    #: triples per batch
     triples: Items
 
 

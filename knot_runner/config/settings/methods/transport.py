@@ -24,33 +24,32 @@ from knot_runner.config.strict import AtMost, Holds, require
 
 @dataclass
 class PrivacySettings:
-    """Differential privacy of every message by itself: a client's samples are clipped to norm ``clip``, and each
-    measure and distance it sends is released with Gaussian noise for (``epsilon``, ``delta``) (Balle and Wang 2018)."""
+    """Gaussian mechanism for each message of a client (Balle and Wang 2018)."""
 
     mechanism: Literal["gaussian"]
-    #: epsilon of each message by itself
+    #: epsilon per message
     epsilon: Positive
-    #: delta of each message by itself
+    #: delta per message
     delta: Fraction
-    #: norm that samples are clipped to
+    #: clipping norm of samples
     clip: Annotated[Spread, ABOVE_ZERO]
 
 
 @dataclass
 class FedwadSettings:
-    """FedWaD, Algorithm 1: one federated Wasserstein distance."""
+    """Federated Wasserstein distance (FedWaD, Algorithm 1)."""
 
-    #: interpolating measures: exact (eq. 5, their support grows) or approximate (eq. 10, ``support`` points)
+    #: interpolating measures: exact (eq. 5, growing support) or approximate (eq. 10)
     mode: Literal["exact", "approximate"]
-    #: S, points of the first interpolating measure
+    #: S: points of the first interpolating measure
     support: Items
-    #: K, the iterations of Algorithm 1
+    #: K: number of iterations
     iterations: Steps
-    #: place on the geodesic of every interpolation; random: drawn from U(0, 1) for each one (public code of FL, OTDD)
+    #: position on the geodesic; random: uniform in each interpolation
     t: float | Literal["random"]
-    #: standard deviation of the first interpolating measure's points, N(0, start_scale^2 I)
+    #: standard deviation of the initial points
     start_scale: Deviation
-    #: noise on what clients send; null = none
+    #: noise on client messages; null disables it
     privacy: PrivacySettings | None = None
 
     def __post_init__(self) -> None:
@@ -62,18 +61,18 @@ class FedwadSettings:
 
 @dataclass
 class EncoderSettings:
-    """An autoencoder whose code stands for an image. ``epochs=0``: as initialized, never trained (FedWaD, CIFAR-10)."""
+    """An autoencoder that represents images by codes."""
 
     name: str
-    #: conv: 4x4 convolutions of stride 2 with ReLU; dense: linear layers with ReLU. Each with its mirror image.
+    #: 4x4 convolutions with stride 2, or linear layers, with ReLU and a mirrored decoder
     kind: Literal["conv", "dense"]
-    #: channels (conv) or units (dense) of each layer; the last is the code
+    #: channels or units per layer; the last is the code
     sizes: list[Width]
-    #: epochs of the encoder's training; 0 = as initialized
+    #: training epochs; 0 keeps the initial weights
     epochs: StepsOrNone
-    #: images of a training step
+    #: images per step
     batch_size: Items
-    #: rate of Adam in the encoder's training
+    #: learning rate (Adam)
     lr: Positive
 
     def __post_init__(self) -> None:
@@ -82,40 +81,37 @@ class EncoderSettings:
 
 @dataclass
 class TextFeatures:
-    """Texts as points; tasks of images have pixels, or an autoencoder's code (``encoder`` beside this)."""
+    """Features of texts."""
 
-    #: tfidf: TF-IDF of words, then a truncated SVD (latent semantic analysis); cls: last hidden state of the run's
-    #: model, as clients start from it, at [CLS]
+    #: TF-IDF with truncated SVD, or the last hidden state of the initial model at [CLS]
     kind: Literal["tfidf", "cls"]
-    #: whose train texts the words, the SVD and the scale are fitted on: the transfer set's, which no client has; the
-    #: global one's, which the server has; clients: all clients', which then do not stay with them
+    #: training texts that determine vocabulary, SVD and scale; with clients, texts leave the clients
     fitted_on: Literal["transfer", "global", "clients"]
-    #: of tfidf: features of a text
+    #: TF-IDF features per text
     components: Annotated[Width, ABOVE_ZERO]
-    #: of tfidf: most frequent words that are counted; null = all
+    #: most frequent words for TF-IDF; null keeps all
     words: Items | None
 
 
 @dataclass
 class OtddSettings:
-    """Distance between labeled samples (OTDD, Alvarez-Melis and Fusi 2020), federated (FedWaD 4, D.3) or exact."""
+    """Optimal transport distance between labeled samples (OTDD, Alvarez-Melis and Fusi 2020)."""
 
-    #: federated: FedWaD on augmented points; exact: one optimal transport problem over all samples, centralized
+    #: FedWaD on augmented points, or centralized exact transport
     solver: Literal["federated", "exact"]
-    #: between classes: ||Sigma - Sigma'||_F^2 (eq. 14), or of the roots of Sigma (public code)
+    #: class distance: squared Frobenius norm between covariances (eq. 14) or between their square roots (public code)
     covariance: Literal["sigma_frobenius", "sqrt_frobenius"]
-    #: what of a class's covariance counts: all; its diagonal; for sqrt_frobenius, root_diagonal: diag(Sigma^{1/2})
-    #: (public code), diagonal: diag(Sigma)^{1/2}
+    #: part of each covariance: all, its diagonal, or the diagonal of its square root (public code)
     part: Literal["full", "diagonal", "root_diagonal"]
-    #: samples of each side, at most (a seeded draw)
+    #: maximum samples per side
     samples: Annotated[int, AtMost(10**8), Holds(lambda value: value >= 2, "is not at least 2")]
-    #: of the computation with solver=federated
+    #: floating-point type for solver=federated
     precision: Literal["float64", "float32"]
-    #: of solver=federated: its interpolating measures
+    #: settings for solver=federated
     fedwad: FedwadSettings
-    #: what stands for an image; null = its normalized pixels
+    #: autoencoder for images; null uses normalized pixels
     encoder: EncoderSettings | None = None
-    #: what stands for a text; tasks of images do not read it
+    #: features of texts
     features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
@@ -127,15 +123,16 @@ class OtddSettings:
 
 @dataclass
 class ClusteringSettings:
-    """Spectral clustering of the clients by the distance of their data (FedWaD D.5), before they are trained."""
+    """Spectral clustering of clients by data distance before training (FedWaD D.5)."""
 
-    #: none: one cluster of all; affinity: (scale - D) / scale; sparse3, sparse5, ...: nearest neighbors in D
+    #: similarity graph from distances D: none (one cluster), affinity ((scale - D) / scale), or sparse3, sparse5, ...
+    #: (nearest neighbors)
     graph: str
-    #: how many clusters (public code: 5), or eigengap: where the graph Laplacian's spectrum has its widest gap
+    #: number of clusters, or largest eigengap of the graph Laplacian
     clusters: Parties | Literal["eigengap"]
-    #: of graph=affinity: largest = the largest distance there is; a number (public code: 5000) must not be exceeded
+    #: scale of graph=affinity: an upper bound of D, or the largest D
     scale: Positive | Literal["largest"]
-    #: the distance between two clients' data
+    #: distance between the data of two clients
     otdd: OtddSettings
 
     def __post_init__(self) -> None:

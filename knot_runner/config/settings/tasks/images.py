@@ -22,39 +22,39 @@ UNLABELED = -1
 
 @dataclass
 class ImageFiles:
-    """Images on disk, paths relative to ``paths.data_dir``.
+    """Images on disk, relative to ``paths.data_dir``.
 
-    ``leaf``: json files or folders of them. ``cifar``: folders or archives of the official batches (binary or python).
-    ``idx``: pairs [images, labels]. ``usps``: zip.train / zip.test text. ``folders``: class folders, in a tree or a zip
-    (``archive.zip/train``). ``gld23k``: csv files of user_id, image_id, class; images in ``../images`` of each.
-    ``files``, of ``transfer`` alone: folders of images without labels, or of such folders.
+    Formats: ``leaf`` (JSON files or their folders), ``cifar`` (official batches, binary or Python, or archives),
+    ``idx`` (pairs of images and labels), ``usps`` (zip.train, zip.test), ``folders`` (one folder per class, or a zip),
+    ``gld23k`` (CSV of user_id, image_id, class; images in ``../images``), ``files`` (unlabeled images for
+    ``transfer``), or the reader of a plug-in.
     """
 
-    #: leaf, cifar, idx, usps, folders, gld23k, or what a plug-in's reader is called
+    #: file format
     format: str
-    #: files or folders of the train set
+    #: training files or folders
     train: list[str]
-    #: empty: ``holdout`` of the train images is the test set
+    #: test files or folders; empty uses ``holdout``
     test: list[str]
 
 
 @dataclass
 class ImageHub:
-    """Images on the Hugging Face hub. ``splits``: ours (train, test) -> theirs; columns by name."""
+    """Images on the Hugging Face hub."""
 
-    #: owner/name on the hub
+    #: repository, as owner/name
     id: str
-    #: commit hash, or a branch, which is no pin
+    #: commit hash, or a branch
     revision: str
-    #: ours (train, test) -> theirs
+    #: our split (train, test) -> split name on the hub
     splits: dict[str, str]
-    #: name of the column with the image
+    #: image column
     image: str
-    #: column with the class number
+    #: class number column
     label: str
-    #: column with the writer; null = none
+    #: writer column; null if none
     user: str | None = None
-    #: configuration of a data set that has several
+    #: configuration name, if several exist
     config: str | None = None
 
 
@@ -68,38 +68,37 @@ def check_pixels(shape: list[int], mean: list[float], std: list[float]) -> None:
 
 @dataclass
 class ImageTaskSettings:
-    """What is learned from images. ``embedded``: scikit-learn's handwritten digits, scaled to ``shape``."""
+    """An image task."""
 
     name: str
     kind: Literal["images"]
-    #: where the images come from: scikit-learn's digits, files below ``paths.data_dir``, or the hub
+    #: scikit-learn's handwritten digits scaled to ``shape`` (embedded), files below ``paths.data_dir``, or the hub
     source: Literal["embedded", "local", "hub"]
-    #: class names in label order
+    #: class names in numeric order
     classes: list[str]
-    #: one coordinate vector per class, for semantic distance; null = none is measured
+    #: one point per class, for semantic distance; null if undefined
     coordinates: list[list[Spread]] | None
-    #: where classes lie for semantic distance and transport costs: given = ``coordinates``; onehot = every two sqrt(2)
-    #: apart; superclasses = 1 apart within one of ``superclasses``, 2 otherwise
+    #: class distances: from ``coordinates``, sqrt(2) for all, or 1 within and 2 between ``superclasses``
     geometry: Literal["given", "onehot", "superclasses"]
-    #: superclass -> its classes, each in one of them
+    #: superclass -> its classes; each class belongs to one
     superclasses: dict[str, list[str]] | None = field(default=None, kw_only=True)
     #: [channels, height, width]
     shape: list[ImageSide]
-    #: per channel, in units of pixel values 0..1
+    #: mean of each channel, for pixel values from 0 to 1
     mean: list[Spread]
-    #: standard deviation of each channel, in the same units
+    #: standard deviation of each channel
     std: list[Spread]
-    #: of training images: crop_flip = reflect-pad 4, random crop, horizontal flip
+    #: training augmentation; crop_flip: pad by 4 (reflect), random crop, horizontal flip
     augment: Literal["none", "crop_flip"]
-    #: as files; null = not to be had so
+    #: location on disk; null if unavailable
     local: ImageFiles | None
-    #: on the Hugging Face hub; null = not to be had so
+    #: location on the Hugging Face hub; null if unavailable
     hub: ImageHub | None
-    #: images of the train set, at most (seeded, stratified; the test set shrinks alike); null = all
+    #: maximum number of training images, stratified; the test set shrinks in proportion; null keeps all
     max_examples: int | None
-    #: share of the images held out where the source has no test set
+    #: test share if the source has no test set
     holdout: Fraction
-    #: seed of ``max_examples`` and ``holdout``
+    #: seed for ``max_examples`` and ``holdout``
     cut_seed: Seed
 
     def __post_init__(self) -> None:

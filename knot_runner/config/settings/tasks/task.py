@@ -40,14 +40,13 @@ def equal_points(names: list[str], points: list[list[float]]) -> str | None:
 
 @dataclass
 class Labels:
-    """The label space: names, one coordinate vector each, and which support the transport cost is measured on."""
+    """The label space, with coordinates for transport costs."""
 
-    #: of the labels, in the order of their numbers
+    #: label names in numeric order
     names: list[str]
-    #: one point per label; distances between them are what semantic distance and transport cost. null = all labels are
-    #: equally far apart
+    #: one point per label, for semantic distance and transport cost; null: all labels equally far apart
     coordinates: list[list[Spread]] | None
-    #: semantic = the coordinates; onehot = every two labels sqrt(2) apart; hybrid = both joined (the public SA code)
+    #: points for transport costs: coordinates, one-hot vectors (sqrt(2) apart), or both concatenated (public SA code)
     support: Literal["semantic", "onehot", "hybrid"]
 
     def __post_init__(self) -> None:
@@ -70,30 +69,29 @@ class Labels:
 
 @dataclass
 class File:
-    """One file, relative to ``paths.data_dir``; ``where`` keeps only rows whose columns have these values."""
+    """One file of a split."""
 
-    #: relative to ``paths.data_dir``; ``.gz`` is read as it is
+    #: path relative to ``paths.data_dir``; may end in ``.gz``
     path: str
-    #: column -> the value that the rows to be kept have there
+    #: column -> required value; other rows are ignored
     where: dict[str, Any] = field(default_factory=dict)
-    #: rows the whole file has; another number found is an error. null = not known
+    #: expected number of rows in the file; null: unchecked
     rows: Annotated[int, AtMost(10**8)] | None = None
 
 
 @dataclass
 class TextColumns:
-    """Which columns (or JSON keys) hold what."""
+    """Names of columns or JSON keys."""
 
-    #: the text, or the first sentence of a pair
+    #: text, or first sentence of a pair
     text: str
-    #: the raw label; null = the data set has none
+    #: raw label; null for unlabeled data
     label: str | None = None
-    #: second sentence of a pair (NLI)
+    #: second sentence of a pair
     pair: str | None = None
-    #: dialogue id, of one column or several ([Season, Episode, Dialogue_ID]); consecutive rows with one id are a
-    #: dialogue, for contexts (ERC) and for ``partition.by=dialogue``
+    #: dialogue ID in one or several columns; consecutive rows with equal IDs form a dialogue
     dialogue: str | list[str] | None = None
-    #: what else a client may be, by the name that ``partition.by`` gives it -> its columns: {speaker: Speaker}
+    #: name for ``partition.by`` -> columns that identify a client: {speaker: Speaker}
     clients: dict[str, str | list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -106,16 +104,19 @@ class TextColumns:
 
 @dataclass
 class LocalSource:
-    """A data set on disk. ``files`` has train / valid / test, or ``pool`` (cut by ``split``), or ``heldout`` (halved
-    into valid and test)."""
+    """A data set on disk.
 
-    #: csv, jsonl, dailydialog, or what a plug-in's reader is called
+    ``files`` has the splits train, valid and test, or ``pool`` (see ``task.split``), or ``heldout`` (halved into valid
+    and test).
+    """
+
+    #: csv, jsonl, dailydialog, or the reader of a plug-in
     format: str
-    #: train, valid, test, pool or heldout -> files
+    #: split -> files
     files: dict[str, list[File]]
-    #: which columns hold what
+    #: columns of the files
     columns: TextColumns
-    #: of csv: what stands between two fields
+    #: field separator of CSV files
     delimiter: str = ","
 
     def __post_init__(self) -> None:
@@ -126,33 +127,33 @@ class LocalSource:
 
 @dataclass
 class HubSource:
-    """A data set on the Hugging Face hub, pinned. ``splits``: ours (train, valid, test, pool, heldout) -> theirs."""
+    """A data set on the Hugging Face hub."""
 
-    #: owner/name on the hub
+    #: repository, as owner/name
     id: str
-    #: commit hash, or a branch, which is no pin
+    #: commit hash, or a branch
     revision: str
-    #: ours (train, valid, test, pool, heldout) -> theirs
+    #: our split (train, valid, test, pool, heldout) -> split names on the hub
     splits: dict[str, list[str]]
-    #: which columns hold what
+    #: columns of the data set
     columns: TextColumns
-    #: configuration of a data set that has several
+    #: configuration name, if several exist
     config: str | None = None
-    #: column -> the value that the rows to be kept have there
+    #: column -> required value; other rows are ignored
     where: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class EmbeddedSource:
-    """Generated text: how many rows, the label shares of this party, and which domain words it uses."""
+    """Generated text."""
 
-    #: how many texts are generated
+    #: number of texts
     rows: Annotated[int, AtMost(10**8)]
-    #: which domain's words the texts have
+    #: vocabulary of the texts
     domain: str
     #: share of each label, in the order of ``labels.names``; sums to 1
     shares: list[float]
-    #: seed of this data set's own draws, apart from the run's seed
+    #: seed for generation, independent of the run
     seed: Seed
 
     def __post_init__(self) -> None:
@@ -165,13 +166,13 @@ class EmbeddedSource:
 
 @dataclass
 class SplitFile:
-    """Stratified, seeded cut of a pool: shares of valid and test (knot.md 1.6: 70 / 10.2 / 19.8, seed 2021)."""
+    """Stratified split of a ``pool``."""
 
-    #: share of the pool that is held out for validation
+    #: share for validation
     valid: Fraction
-    #: share of the pool that is held out for the test
+    #: share for testing
     test: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not between 0 and 1")]
-    #: of the cut, apart from the run's
+    #: seed of the split, independent of the run
     seed: Seed
 
     def __post_init__(self) -> None:
@@ -180,21 +181,21 @@ class SplitFile:
 
 @dataclass
 class DatasetSettings:
-    """One party's data: a role and where it comes from, per source."""
+    """The data of one party, with one location per source."""
 
-    #: local = a party's own; global = the server's; transfer = unlabeled, on which outputs are exchanged
+    #: data of one party (local), data of the server (global), or the unlabeled transfer set
     role: Role
-    #: raw label (as in the file, written as text) -> label name; {} = the file has the labels' names
+    #: raw label (quoted) -> label name; empty if they are equal
     labels: dict[str, str] = field(default_factory=dict)
-    #: raw labels whose rows are left out, after contexts are built
+    #: raw labels whose rows are removed after contexts are built
     drop: list[str] = field(default_factory=list)
-    #: as files; null = not to be had so
+    #: location on disk; null if unavailable
     local: LocalSource | None = None
-    #: on the Hugging Face hub; null = not to be had so
+    #: location on the Hugging Face hub; null if unavailable
     hub: HubSource | None = None
-    #: as generated text; null = not to be had so
+    #: generated text; null if unavailable
     embedded: EmbeddedSource | None = None
-    #: [i, n]: the i-th (from 0) of n consecutive parts of every split, after dropping
+    #: [i, n]: use part i (from 0) of n consecutive parts of each split
     chunk: list[int] | None = None
 
     def __post_init__(self) -> None:
@@ -205,33 +206,33 @@ class DatasetSettings:
 
 @dataclass
 class TaskSettings:
-    """What is learned: label space, data sets with their roles, pre-processing."""
+    """A text task: label space, data sets with their roles, and preprocessing."""
 
     name: str
-    #: what the labels are, which says how a text is read: alone, in its dialogue, or as a pair
+    #: single texts (sentiment), utterances in a dialogue (emotion), or sentence pairs (inference)
     kind: Literal["sentiment", "emotion", "inference"]
-    #: where the texts come from: generated, files below ``paths.data_dir``, or the Hugging Face hub
+    #: generated texts (embedded), files below ``paths.data_dir``, or the Hugging Face hub
     source: Literal["embedded", "local", "hub"]
-    #: the labels, and how far apart they are
+    #: label space
     labels: Labels
-    #: name of a data set -> one party's data
+    #: data set name -> data of one party
     datasets: dict[str, DatasetSettings]
-    #: how data sets that come as one pool are cut
+    #: split of data sets without published splits
     split: SplitFile
-    #: tokens a text is cut to, [CLS] and [SEP] included
+    #: maximum number of tokens, including [CLS] and [SEP]
     max_length: int
-    #: previous utterances put behind the current one, newest first (ERC; 0 = utterance only)
+    #: number of previous utterances appended, newest first
     context: Annotated[Depth, NOT_NEGATIVE]
-    #: what is left out, which is said, when it is not there: error = nothing; skip = what ``optional`` lists; or a list
-    #: of local data sets, none of whose files is there, and of files (as ``local.files`` has them) of any data set
+    #: missing data to leave out, with a message: nothing (error), the data in ``optional`` (skip), or a list of local
+    #: data sets and files
     missing: list[str] | Literal["error", "skip"]
-    #: rows per split, at most (a seeded, label-stratified subset); null = all
+    #: maximum rows per split, sampled with the seed and stratified by label; null keeps all
     max_examples: int | None
-    #: which of the table's measures is the headline: f1 or accuracy
+    #: main metric in tables
     score: Literal["f1", "accuracy"]
-    #: local data sets and files that ``missing=skip`` stands for: those that not everybody can get
+    #: local data sets and files that ``missing=skip`` leaves out
     optional: list[str] = field(default_factory=list)
-    #: paired sentences: probe name -> templates and the words put into them (App. D.2)
+    #: sentence pairs for the bias probe: probe name -> templates and words (App. D.2)
     probe: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
