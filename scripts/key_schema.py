@@ -29,7 +29,7 @@ from knot_runner.config.strict import AtMost, Holds
 
 SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 #: An OmegaConf interpolation may replace any value.
-INTERPOLATION = {"type": "string", "pattern": r"\$\{"}
+INTERPOLATION = {"type": "string", "pattern": r"\$\{", "patternErrorMessage": "Expected another type, or ${...}"}
 #: Hydra's own keys of any file.
 HYDRA_KEYS = {"defaults": {"type": "array"}}
 
