@@ -43,7 +43,8 @@ class ClientExamples(Protocol):
 class ClientData(Protocol):
     """All clients' examples, in memory or on a device; ``labels`` [N]."""
 
-    labels: Tensor
+    @property
+    def labels(self) -> Tensor: ...
 
     def to(self, device: torch.device) -> ClientData:
         """The same on ``device``."""

@@ -87,7 +87,7 @@ def third_term(form: Form, classes: int, diameter: float, texts: int, delta: flo
     """
     once = math.sqrt(math.log(1 / delta) / (2 * texts))
     if form == "printed":
-        return 2 * diameter * classes**1.5 * once
+        return 2 * diameter * math.pow(classes, 1.5) * once
     if form == "derived":
         return 2 * diameter * once
     if form == "sharp":

@@ -88,7 +88,8 @@ class MethodTable(Table[Any]):
 
     def __getitem__(self, name: str) -> Method:
         entry = self.data[name]
-        return load(entry) if isinstance(entry, str) else entry
+        method: Method = load(entry) if isinstance(entry, str) else entry
+        return method
 
     def __setitem__(self, name: str, method: Method) -> None:
         super().__setitem__(name, method)

@@ -1,76 +1,66 @@
-"""The input of methods: clients with examples and networks, the server's examples, and training settings.
-
-One type for federated methods and for distillation between parties. No raw data, no files.
-"""
+"""The input of methods that train in rounds: clients with examples and networks, the server's examples, and training
+settings. No raw data, no files."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedTraining, Labels, TrainingSettings
-from knot_runner.config.strict import digest
+from knot_runner.config.settings import FederatedTraining, Labels
 from knot_runner.engine.examples import Augment
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining
 from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.federated.recipe import Recipe
 from knot_runner.engine.objectives import Objective
-from knot_runner.engine.requests import StoredPart, Train
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.party import Architecture, Party, PartyExamples, label_points
+from knot_runner.methods.party import Architecture, Party, label_points
 
 if TYPE_CHECKING:
     from knot_runner.methods.federated.user_privacy import UserPrivacy  # whose package is of methods that read this
 
 #: Named tensors, all that a checkpoint has to hold: ``weights`` [P], ``buffers`` [Q], and what a method adds.
 FederatedState = dict[str, Tensor]
+#: A method's own log entries of a round.
+RoundRow = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Federation:
     """All clients, or with ``members`` a cluster of them, trained separately.
 
-    ``clients`` are all there are, so that a client has the same number, and the same draws, in any cluster (of a
-    distillation: the parties with local models). ``server``: the server's examples, the global data set or only test
-    examples; ``transfer``: the unlabeled set (KNOT without one: the server's); ``random``: examples for probability
-    biases, none where no weighting uses them.
+    ``clients`` are all there are, so that a client has the same number, and the same draws, in any cluster.
+    ``server``: of a server that distills, its test examples; ``transfer``: its unlabeled set; ``random``: examples for
+    probability biases, none where no weighting uses them.
     """
 
     clients: tuple[Party, ...]
     labels: Labels
-    training: FederatedTraining | TrainingSettings
+    training: FederatedTraining
     seed: int
+    #: of all training examples [N]; of those of a client it makes its own statistics, and no other sees them
+    train_labels: Tensor
     server: Party | None = None
     transfer: Party | None = None
-    random: PartyExamples | None = None
+    random: Tensor | None = None
     #: of training images
     augment: Augment = "none"
-    # of methods that train in rounds
     #: dealt to clients in turn, by number
     architectures: tuple[Architecture, ...] = ()
     members: tuple[int, ...] | None = None
     #: clients that take part in no round
     unseen: tuple[int, ...] = ()
-    #: of all training examples [N]; of those of a client it makes its own statistics, and no other sees them
-    train_labels: Tensor | None = None
     #: those who take part in a round, chosen by a fleet; None: drawn from the seed
     chosen: tuple[int, ...] | None = None
     #: of a fleet: seconds that each client trains on an example [N]
     seconds_per_example: Tensor | None = None
     #: how clients are drawn and what they send is clipped and covered by noise; None = as they are
     privacy: UserPrivacy | None = None
-    # of methods that train in stages
-    #: identity of the pre-trained encoder
-    weights: str = "scratch"
-    mean: list[float] = field(default_factory=list)  #: of the clients' images, per channel, in 0..1
-    std: list[float] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  #: what the user should see of models and data
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -89,22 +79,10 @@ class Federation:
         """One split of every client."""
         return [getattr(client, split) for client in self.clients]
 
-    @property
-    def teachers(self) -> list[Party]:
-        """All with local models and the server with the pretrained global one, in that order (knot.md 1.3)."""
-        return [*self.clients, self.server]
-
-    @property
-    def parties(self) -> list[Party]:
-        """All that have examples, each once."""
-        return self.teachers if self.transfer is self.server else [*self.teachers, self.transfer]
-
     @cached_property
     def label_points(self) -> list[list[float]]:
         """See :func:`label_points`."""
         return label_points(self.labels)
-
-    # ------------------------------------------------------------------------------------------- training in rounds
 
     @property
     def layout(self) -> FlatLayout:
@@ -182,33 +160,6 @@ class Federation:
         """Returns all clients in the order in which ``round`` samples them, drawn from (seed, round)."""
         order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
         return [self.numbers[position] for position in order.tolist()]
-
-    # ------------------------------------------------------------------------------------------- training in stages
-
-    @property
-    def data(self) -> str:
-        """Digest of all content that training depends on: every example as it is stored, and pre-trained weights."""
-        parts = sorted([party.name, split, *ref] for party in self.parties for split, ref in party.examples.items())
-        trained = {client.name: client.trained for client in self.clients if client.trained is not None}
-        more = [part for part in (self.server.originals, trained) if part]
-        return digest([parts, self.random, self.weights, *more], 64)
-
-    def supervised(self, party: Party, stage: Literal["local", "pretrain"]) -> Train:
-        """Cross-entropy training of the party's network on its own labels, as ``stage`` of ``training`` says."""
-        return Train(
-            stage=stage,
-            party=party.name,
-            network=party.network,
-            start=None,
-            train=StoredPart(party.train),
-            valid=party.stored_valid,
-            objective=Objective(),
-            training=getattr(self.training, stage),
-            select="score",
-            seed=self.seed,
-            weights=self.weights,
-            augment=self.augment,
-        )
 
 
 def with_server(federation: Federation, tests: Tensor, transfer: Tensor, random: Tensor) -> Federation:

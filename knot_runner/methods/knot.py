@@ -15,15 +15,14 @@ from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
 from knot_runner.engine.store import Artifact
 from knot_runner.methods.contract import Method, scored
-from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import check_loss_and_weighting, distillation
-from knot_runner.methods.party import Party
+from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.methods.weighting import needs_bias, probability_bias
 
 KnotState = dict[str, Any]
 
 
-def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> KnotState:
+def init(hp: KnotSettings | TeachersSettings, federation: PartyFederation) -> KnotState:
     """Returns an empty state, after checking loss and weighting against their tables."""
     if isinstance(hp, KnotSettings):
         check_loss_and_weighting(hp.loss, hp.weighting, federation.label_points, "method")
@@ -31,7 +30,7 @@ def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> KnotSta
 
 
 def plan(
-    hp: KnotSettings | TeachersSettings, state: KnotState, federation: Federation, round: int
+    hp: KnotSettings | TeachersSettings, state: KnotState, federation: PartyFederation, round: int
 ) -> list[StageRequest]:
     """Returns the requests of this round; [] when the method has finished."""
     steps = [plan_teachers, plan_soft_labels, plan_distillation]
@@ -41,7 +40,7 @@ def plan(
 
 
 def fold(
-    hp: KnotSettings | TeachersSettings, state: KnotState, federation: Federation, round: int,
+    hp: KnotSettings | TeachersSettings, state: KnotState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[KnotState, dict[str, Any]]:  # fmt: skip
     """Returns the next state and the round's log entries."""
@@ -65,7 +64,7 @@ def fold(
     return state, scored(said)
 
 
-def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[StageRequest]:
+def plan_teachers(hp: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
     """Cross-entropy training of every local model and of the global one (section 6, "Training local models").
 
     They use the task's augmentation, the student none: soft labels are of the original examples.
@@ -76,7 +75,7 @@ def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[Sta
     ]
 
 
-def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: Federation) -> list[StageRequest]:
+def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
     """Requests inference of every teacher on the transfer set, and its bias if the weighting uses it."""
     requests: list[StageRequest] = [
         _predict("soft_labels", party, state, examples)
@@ -86,13 +85,13 @@ def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: Federation)
     return requests + (plan_biases(state, federation) if needs_bias(hp.weighting) else [])
 
 
-def plan_biases(state: KnotState, federation: Federation) -> list[StageRequest]:
+def plan_biases(state: KnotState, federation: PartyFederation) -> list[StageRequest]:
     """Requests inference of every teacher on the random examples (section 5.2, App. D.1)."""
     assert federation.random is not None
     return [_predict("bias", party, state, federation.random) for party in federation.teachers]
 
 
-def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation) -> list[StageRequest]:
+def plan_distillation(hp: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
     """The student, from the pretrained global weights, on the soft labels (eq. 3)."""
     teachers = [party.name for party in federation.teachers]
     parts = {
@@ -127,13 +126,13 @@ def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation
     ]
 
 
-def _transfer_splits(federation: Federation) -> dict[str, Ref]:
+def _transfer_splits(federation: PartyFederation) -> dict[str, Ref]:
     """The train part of the transfer set, then its valid part if there is one."""
     examples = federation.transfer.examples
     return {split: examples[split] for split in ("train", "valid") if split in examples}
 
 
-def _predict(stage: Any, party: Party, state: KnotState, examples: Ref) -> Predict:
+def _predict(stage: Any, party: StoredParty, state: KnotState, examples: Ref) -> Predict:
     return Predict(stage, party.name, party.network, ref_of(state[f"weights/{party.name}"]), examples)
 
 

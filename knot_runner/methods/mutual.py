@@ -29,17 +29,16 @@ from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, t
 from knot_runner.methods.contract import Method, scored
 from knot_runner.methods.distill.learner import valid_score
 from knot_runner.methods.distill.students import PickStudent
-from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.methods.losses import LOSSES, check_loss_and_weighting
-from knot_runner.methods.party import Party
+from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.util.errors import DivergedError, UserError
 
 MutualState = dict[str, Any]
 
 
-def init(hp: MutualSettings, federation: Federation) -> MutualState:
+def init(hp: MutualSettings, federation: PartyFederation) -> MutualState:
     """An empty state, after checking the loss and that there are two parties. Raises :class:`UserError`."""
     check_loss_and_weighting(hp.loss, "A", federation.label_points, "method")
     if len(learners(hp, federation)) < 2:
@@ -48,7 +47,7 @@ def init(hp: MutualSettings, federation: Federation) -> MutualState:
     return {}
 
 
-def plan(hp: MutualSettings, state: MutualState, federation: Federation, round: int) -> list[StageRequest]:
+def plan(hp: MutualSettings, state: MutualState, federation: PartyFederation, round: int) -> list[StageRequest]:
     """Returns the training requests of this round; [] when the method has finished."""
     if round == 0:
         return plan_teachers(hp, state, federation)
@@ -79,7 +78,7 @@ def plan(hp: MutualSettings, state: MutualState, federation: Federation, round: 
 
 
 def fold(
-    hp: MutualSettings, state: MutualState, federation: Federation, round: int,
+    hp: MutualSettings, state: MutualState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[MutualState, dict[str, Any]]:  # fmt: skip
     """Returns the next state and the round's log entries."""
@@ -99,7 +98,7 @@ def fold(
     return state, scored(row)
 
 
-def learners(hp: MutualSettings, federation: Federation) -> list[Party]:
+def learners(hp: MutualSettings, federation: PartyFederation) -> list[StoredParty]:
     """The parties that learn from each other: the local models, and the global one if it takes part."""
     return federation.teachers if hp.global_model else list(federation.clients)
 

@@ -1,21 +1,23 @@
-"""Parties (a name, examples by split, and a network), and coordinates of labels."""
+"""Parties (a name, examples by split, and a network), the input of methods that train in stages, and coordinates of
+labels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import Labels
+from knot_runner.config.settings import Labels, TrainingSettings
+from knot_runner.config.strict import digest
+from knot_runner.engine.examples import Augment
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.flat import FlatLayout
-from knot_runner.engine.requests import Ref, StoredPart
+from knot_runner.engine.objectives import Objective
+from knot_runner.engine.requests import Ref, StoredPart, Train
 from knot_runner.models.network import Network
-
-#: Where a party's examples are: their rows [n] among those that an engine holds (methods that train in rounds), or in
-#: the store (methods that train in stages).
-PartyExamples = Tensor | Ref
 
 
 @dataclass(frozen=True)
@@ -29,18 +31,13 @@ class Architecture:
 
 @dataclass(frozen=True, eq=False)
 class Party:
-    """A client or server: ``examples`` by split, of which it trains on ``size``, and its network.
-
-    ``trained``: its weights, where they are in the store before the run; ``originals``: by split, the examples as the
-    other clients read them, where its own are a view of them.
-    """
+    """A client of a method that trains in rounds: the rows [n] of each split among the ``examples`` that an engine
+    holds, of which it trains on ``size``, and its network."""
 
     name: str
-    examples: dict[str, PartyExamples]
+    examples: dict[str, Tensor]
     network: Network
     size: int = 0
-    trained: Ref | None = None
-    originals: dict[str, Ref] = field(default_factory=dict)
 
     @staticmethod
     def of_rows(name: str, network: Network, **rows: Tensor) -> Party:
@@ -48,24 +45,115 @@ class Party:
         return Party(name, rows, network, len(rows["train"]))
 
     @property
-    def train(self) -> PartyExamples:
+    def train(self) -> Tensor:
         """The examples that it trains on."""
         return self.examples["train"]
 
     @property
-    def valid(self) -> PartyExamples:
+    def valid(self) -> Tensor:
         """The validation examples; no rows where there are none."""
         return self.examples.get("valid", torch.arange(0))
 
     @property
+    def test(self) -> Tensor:
+        """The test examples."""
+        return self.examples["test"]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredParty:
+    """A client or server of a method that trains in stages: ``examples`` in the store by split, of which it trains on
+    ``size``, and its network.
+
+    ``trained``: its weights, where they are in the store before the run; ``originals``: by split, the examples as the
+    other clients read them, where its own are a view of them.
+    """
+
+    name: str
+    examples: dict[str, Ref]
+    network: Network
+    size: int = 0
+    trained: Ref | None = None
+    originals: dict[str, Ref] = field(default_factory=dict)
+
+    @property
+    def train(self) -> Ref:
+        """The examples that it trains on."""
+        return self.examples["train"]
+
+    @property
     def stored_valid(self) -> StoredPart | None:
-        """The validation examples of a party whose examples are in the store; None where there are none."""
+        """The validation examples; None where there are none."""
         return StoredPart(self.examples["valid"]) if "valid" in self.examples else None
 
     @property
-    def test(self) -> PartyExamples:
+    def test(self) -> Ref:
         """The test examples."""
         return self.examples["test"]
+
+
+@dataclass(frozen=True)
+class PartyFederation:
+    """The input of methods that train in stages: parties with examples and networks, and training settings.
+
+    ``clients``: the parties with local models; ``server``: the global data set; ``transfer``: the unlabeled set (KNOT
+    without one: the server's); ``random``: examples for probability biases, none where no weighting uses them.
+    """
+
+    clients: tuple[StoredParty, ...]
+    labels: Labels
+    training: TrainingSettings
+    seed: int
+    server: StoredParty
+    transfer: StoredParty
+    random: Ref | None = None
+    #: of training images
+    augment: Augment = "none"
+    #: identity of the pre-trained encoder
+    weights: str = "scratch"
+    mean: list[float] = field(default_factory=list)  #: of the clients' images, per channel, in 0..1
+    std: list[float] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  #: what the user should see of models and data
+
+    @property
+    def teachers(self) -> list[StoredParty]:
+        """All with local models and the server with the pretrained global one, in that order (knot.md 1.3)."""
+        return [*self.clients, self.server]
+
+    @property
+    def parties(self) -> list[StoredParty]:
+        """All that have examples, each once."""
+        return self.teachers if self.transfer is self.server else [*self.teachers, self.transfer]
+
+    @cached_property
+    def label_points(self) -> list[list[float]]:
+        """See :func:`label_points`."""
+        return label_points(self.labels)
+
+    @property
+    def data(self) -> str:
+        """Digest of all content that training depends on: every example as it is stored, and pre-trained weights."""
+        parts = sorted([party.name, split, *ref] for party in self.parties for split, ref in party.examples.items())
+        trained = {client.name: client.trained for client in self.clients if client.trained is not None}
+        more = [part for part in (self.server.originals, trained) if part]
+        return digest([parts, self.random, self.weights, *more], 64)
+
+    def supervised(self, party: StoredParty, stage: Literal["local", "pretrain"]) -> Train:
+        """Cross-entropy training of the party's network on its own labels, as ``stage`` of ``training`` says."""
+        return Train(
+            stage=stage,
+            party=party.name,
+            network=party.network,
+            start=None,
+            train=StoredPart(party.train),
+            valid=party.stored_valid,
+            objective=Objective(),
+            training=self.training.local if stage == "local" else self.training.pretrain,
+            select="score",
+            seed=self.seed,
+            weights=self.weights,
+            augment=self.augment,
+        )
 
 
 def label_points(labels: Labels) -> list[list[float]]:

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from knot_runner.config.settings import ProbeSettings, Settings
-from knot_runner.engine.examples import ImageData, normalized
+from knot_runner.config.settings import FederatedTraining, ProbeSettings, Settings
+from knot_runner.engine.examples import Augment, ImageData, normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.loop import Loop
@@ -128,7 +128,8 @@ def start_probe(
     weights, buffers = flat.initial(network, settings.seed)
     if hp.warm_epochs:
         everything = torch.arange(len(data.labels))
-        recipe = _central(hp, settings)
+        assert isinstance(settings.training, FederatedTraining)
+        recipe = _central(hp.warm_epochs, settings.training, settings.task.augment)
         request = LocalTraining(0, 0, settings.seed, ClientModel(weights, buffers), everything, everything[:0], recipe)
         watch("central training", 0, 1, f"{hp.warm_epochs} epochs")
         trained = Loop(network, data, test, device, torch.float32).train_client(request)
@@ -141,10 +142,9 @@ def start_probe(
     return model.to(device).eval().requires_grad_(False)
 
 
-def _central(hp: ProbeSettings, settings: Settings) -> Recipe:
-    training = settings.training
+def _central(epochs: int, training: FederatedTraining, augment: Augment) -> Recipe:
     return Recipe(
-        phases=(Phase(hp.warm_epochs),),
+        phases=(Phase(epochs),),
         batch_size=training.batch_size,
         drop_last=training.drop_last,
         optimizer=training.optimizer,
@@ -152,7 +152,7 @@ def _central(hp: ProbeSettings, settings: Settings) -> Recipe:
         momentum=training.momentum,
         weight_decay=training.weight_decay,
         decay_biases=training.decay_biases,
-        augment=settings.task.augment,
+        augment=augment,
     )
 
 
@@ -294,7 +294,7 @@ def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float
 
     In evaluation mode: a batch of one image has no statistics of its own for BatchNorm.
     """
-    weights = dict(model.named_parameters())
+    weights: dict[str, Tensor] = dict(model.named_parameters())
 
     def loss(weights: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(model, weights, (image[None],)) / temperature, label[None])

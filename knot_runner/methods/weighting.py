@@ -25,13 +25,15 @@ def data_share(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
 
 def from_uniform(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
     """U: L2 distance of the teacher's output from the uniform distribution."""
-    return (q - 1 / q.shape[2]).norm(dim=2)
+    distance: Tensor = (q - 1 / q.shape[2]).norm(dim=2)
+    return distance
 
 
 def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
     """E: L2 confidence, the distance of the teacher's output from its own probability bias B_k (definition 5.1)."""
     assert biases is not None, "plan() asks for the biases whenever needs_bias() says so"
-    return (q - biases).norm(dim=2)
+    distance: Tensor = (q - biases).norm(dim=2)
+    return distance
 
 
 def _problem(weights: object, q: Tensor, shares: Tensor, biases: Tensor | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
@@ -16,7 +17,7 @@ def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
     Raises :class:`UserError` when the images are too small for it.
     """
-    return {"conv": _convolutions, "dense": _linear_layers}[spec.kind](spec, shape)
+    return _convolutions(spec, shape) if spec.kind == "conv" else _linear_layers(spec, shape)
 
 
 class Autoencoder(nn.Module):
@@ -27,10 +28,12 @@ class Autoencoder(nn.Module):
         self.encoder, self.decoder, self.code = encoder, decoder, code
 
     def encode(self, x: Tensor) -> Tensor:
-        return self.encoder(x)
+        codes: Tensor = self.encoder(x)
+        return codes
 
     def decode(self, codes: Tensor) -> Tensor:
-        return self.decoder(codes)
+        images: Tensor = self.decoder(codes)
+        return images
 
     def forward(self, x: Tensor) -> Tensor:
         return self.decode(self.encode(x))
@@ -70,6 +73,6 @@ def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     return Autoencoder(nn.Sequential(nn.Flatten(), *_with_relu(down)), decoder, sizes[-1])
 
 
-def _with_relu(layers: list[nn.Module]) -> list[nn.Module]:
+def _with_relu(layers: Sequence[nn.Module]) -> list[nn.Module]:
     """``layers`` with ReLU between them."""
     return [part for layer in layers for part in (layer, nn.ReLU())][:-1]

@@ -5,7 +5,7 @@ The last linear layer is ``head`` in all. Inner features for distillation are li
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +37,7 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
         from knot_runner.models.mobilenet import Mobilenet
 
         return Mobilenet(spec, shape, classes)
-    kinds = {
+    kinds: dict[type, Callable[..., nn.Module]] = {
         MlpSettings: Mlp,
         CnnSettings: Cnn,
         ResnetSettings: Resnet,
@@ -47,33 +47,35 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
     return kinds[type(spec)](spec, shape, classes)
 
 
-def _add_dense(model: Mlp | Cnn, sizes: list[int], classes: int, output: str) -> None:
-    model.flatten = nn.Flatten()
-    model.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
-    model.head = nn.Linear(sizes[-1], classes)
-    model.softmax = output == "softmax"
+class _Dense(nn.Module):
+    """Flatten, hidden layers with ReLU, head, which come after a model's other layers."""
+
+    def _add_dense(self, sizes: list[int], classes: int, output: str) -> None:
+        self.flatten = nn.Flatten()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.head = nn.Linear(sizes[-1], classes)
+        self.softmax = output == "softmax"
+
+    def _through_dense(self, x: Tensor) -> Tensor:
+        x = self.flatten(x)
+        for layer in self.layers:
+            x = F.relu(layer(x))
+        x = self.head(x)
+        return torch.softmax(x, 1) if self.softmax else x
 
 
-def _through_dense(model: Mlp | Cnn, x: Tensor) -> Tensor:
-    x = model.flatten(x)
-    for layer in model.layers:
-        x = F.relu(layer(x))
-    x = model.head(x)
-    return torch.softmax(x, 1) if model.softmax else x
-
-
-class Mlp(nn.Module):
+class Mlp(_Dense):
     """Flatten, hidden layers with ReLU, head (FEMNIST-DNN: 784-512-256-128-62)."""
 
     def __init__(self, spec: MlpSettings, shape: Shape, classes: int) -> None:
         super().__init__()
-        _add_dense(self, [shape[0] * shape[1] * shape[2], *spec.hidden], classes, spec.output)
+        self._add_dense([shape[0] * shape[1] * shape[2], *spec.hidden], classes, spec.output)
 
     def forward(self, x: Tensor) -> Tensor:
-        return _through_dense(self, x)
+        return self._through_dense(x)
 
 
-class Cnn(nn.Module):
+class Cnn(_Dense):
     """Convolutions with ReLU and 2x2 max-pooling, hidden layers with ReLU, head (McMahan et al. 2017)."""
 
     def __init__(self, spec: CnnSettings, shape: Shape, classes: int) -> None:
@@ -86,12 +88,12 @@ class Cnn(nn.Module):
             height, width = ((side + 2 * conv.padding - conv.kernel + 1) // 2 for side in (height, width))
             if min(height, width) < 1:
                 raise UserError(f"{len(spec.convs)} convolutions leave nothing of {shape[1]}x{shape[2]}", "model.convs")
-        _add_dense(self, [channels * height * width, *spec.hidden], classes, spec.output)
+        self._add_dense([channels * height * width, *spec.hidden], classes, spec.output)
 
     def forward(self, x: Tensor) -> Tensor:
         for conv in self.convs:
             x = max_pool(F.relu(conv(x)))
-        return _through_dense(self, x)
+        return self._through_dense(x)
 
 
 def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[int, int, int]]:
@@ -111,7 +113,7 @@ class _Block(nn.Module):
         self.norm1 = make_norm(spec, after)
         self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
         self.norm2 = make_norm(spec, after)
-        self.short = nn.Identity()
+        self.short: nn.Module = nn.Identity()
         if stride != 1 or before != after:
             self.short = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), make_norm(spec, after))
 

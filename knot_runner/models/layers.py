@@ -42,6 +42,10 @@ class BatchNorm(nn.Module):
     (one image of 1x1), for which PyTorch raises an error, as it has no variance. Running statistics are buffers.
     """
 
+    running_mean: Tensor
+    running_var: Tensor
+    mask: Tensor | None
+
     def __init__(self, channels: int, eps: float = 1e-5) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(channels))
@@ -58,11 +62,11 @@ class BatchNorm(nn.Module):
             return F.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, True, MOMENTUM, self.eps
             )
-        return self._masked(x)
+        return self._masked(x, self.mask)
 
-    def _masked(self, x: Tensor) -> Tensor:
-        mask = self.mask.to(x.dtype)[:, None, None, None]
-        count = self.mask.sum().to(x.dtype) * x.shape[2] * x.shape[3]
+    def _masked(self, x: Tensor, real: Tensor) -> Tensor:
+        mask = real.to(x.dtype)[:, None, None, None]
+        count = real.sum().to(x.dtype) * x.shape[2] * x.shape[3]
         enough = count > 1
         mean = torch.where(enough, (x * mask).sum((0, 2, 3)) / count.clamp_min(1), self.running_mean)
         centered = x - mean[:, None, None]

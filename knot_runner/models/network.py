@@ -28,6 +28,12 @@ class Network:
     classes: int
 
     @property
+    def shape(self) -> Shape:
+        """(channels, height, width) of its images."""
+        assert not isinstance(self.inputs, int), "a text model has no images"
+        return self.inputs
+
+    @property
     def reads_texts(self) -> bool:
         """Whether it is a model of texts."""
         return isinstance(self.spec, ModelSettings)
@@ -35,7 +41,7 @@ class Network:
     @property
     def is_pretrained(self) -> bool:
         """Whether training starts from the weights of a pre-trained encoder."""
-        return self.reads_texts and self.spec.weights != "scratch"
+        return isinstance(self.spec, ModelSettings) and self.spec.weights != "scratch"
 
     @property
     def head(self) -> str:
@@ -55,10 +61,12 @@ def build_network(network: Network) -> nn.Module:
 
     A batch is ``x`` [B, C, H, W] of images; ``ids``, ``mask`` and ``types`` [B, L] of texts.
     """
-    if network.reads_texts:
+    if isinstance(network.inputs, int):
         from knot_runner.models.bert import TextClassifier  # imports transformers, for texts alone
 
+        assert isinstance(network.spec, ModelSettings)
         return TextClassifier(network.spec, network.inputs, network.classes)
+    assert not isinstance(network.spec, ModelSettings)
     if isinstance(network.spec, CustomSettings):
         return build_custom_model(network.spec, network.inputs, network.classes)
     return build_image_model(network.spec, network.inputs, network.classes)
@@ -110,7 +118,9 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     return model
 
 
-def _images_first(_: nn.Module, args: tuple, named: dict[str, Tensor]) -> tuple[tuple, dict[str, Tensor]]:
+def _images_first(
+    _: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor]
+) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     """The images as the first argument, whatever ``forward`` calls it."""
     return (*args, *named.values()), {}
 

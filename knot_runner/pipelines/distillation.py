@@ -15,7 +15,7 @@ from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import StageRequest
 from knot_runner.engine.store import TENSORS, Artifact, Store
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.bound.measure import measure_bound
 from knot_runner.pipelines.context import RunContext, RunInputs
@@ -100,7 +100,7 @@ def inspect_distillation(context: RunContext) -> RunInputs:
     return RunInputs(task, None, counts, notes)
 
 
-def _prepared(context: RunContext) -> tuple[PartyTask, Federation, Counts, list[str]]:
+def _prepared(context: RunContext) -> tuple[PartyTask, PartyFederation, Counts, list[str]]:
     """Return the examples, the federation, the counts of each class and the notes on them: all that precedes training.
     Raises :class:`UserError`."""
     task = context.services.parties(context)
@@ -112,7 +112,7 @@ def _prepared(context: RunContext) -> tuple[PartyTask, Federation, Counts, list[
 
 
 def _bound(
-    context: RunContext, federation: Federation, state: dict[str, Any], executor: Executor
+    context: RunContext, federation: PartyFederation, state: dict[str, Any], executor: Executor
 ) -> dict[str, dict[str, Any]]:
     """Writes ``bound.json`` and returns its facts for the result; {} where ``method.bound`` is off."""
     path = context.folder / BOUND_FILE
@@ -124,7 +124,9 @@ def _bound(
     return {"bound": {"texts": found["texts"]["train"], **without(found["loss"], "constant")}}
 
 
-def advance_stages(context: RunContext, federation: Federation, executor: Executor, store: Store) -> dict[str, Any]:
+def advance_stages(
+    context: RunContext, federation: PartyFederation, executor: Executor, store: Store
+) -> dict[str, Any]:
     """Runs every round of the method; returns its final state."""
 
     finished: list[Artifact] = []
@@ -200,7 +202,7 @@ def _selected_on(kept: dict[str, KeptEpoch], generated: bool) -> SelectedOn | No
     return "generated" if generated else "valid"
 
 
-def _describe_models(context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any]) -> None:
+def _describe_models(context: RunContext, task: PartyTask, federation: PartyFederation, state: dict[str, Any]) -> None:
     """Writes what predicting with the student needs, or with every party's own model where these are the result."""
     store, kept = context.store, KeptModels()
     kept.models["student"] = (federation.server.network, [""])

@@ -133,7 +133,8 @@ def test_clusters_of_a_result_that_cannot_be(once):
 def test_over_clusters_ignores_cluster_without_test_images():
     rows = [torch.arange(size) for size in (4, 0, 12)]
     clients = tuple(Party.of_rows(f"c{k}", None, train=own, test=own) for k, own in enumerate(rows))
-    everyone = Federation(clients, Labels(["a", "b"], [[0.0], [1.0]], "semantic"), FEDERATED, 0)
+    labels = Labels(["a", "b"], [[0.0], [1.0]], "semantic")
+    everyone = Federation(clients, labels, FEDERATED, 0, torch.zeros(12, dtype=torch.int64))
     clusters = [everyone.cluster(members) for members in ([0, 2], [1])]
     assert scores.over_clusters([1.0, None, 0.5], everyone, clusters) == pytest.approx((4 + 6) / 16)
 

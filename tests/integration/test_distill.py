@@ -11,7 +11,7 @@ from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.parties import teaching_parties
 from knot_runner.methods.distill.distill import plan
-from knot_runner.methods.party import Party
+from knot_runner.methods.party import StoredParty
 from knot_runner.pipelines.federations.texts import load_tokenizer
 from tests.golden.messages import refuses
 from tests.runs import run
@@ -114,7 +114,7 @@ def test_born_again_teaches_from_previous_generation(tmp_path):
     assert set(record.result["baselines"]) == {*names, "ensemble"}
     job = job_of(*words)
     federation = SimpleNamespace(
-        server=Party("student", dict.fromkeys(("train", "valid")), None), label_points=[[0.0], [1.0]],
+        server=StoredParty("student", dict.fromkeys(("train", "valid")), None), label_points=[[0.0], [1.0]],
         training=job.settings.training, seed=0, augment="none", weights="scratch",
     )  # fmt: skip
     state = {f"weights/generation {number}": f"distill/g{number}" for number in (1, 2, 3)}

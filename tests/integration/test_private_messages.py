@@ -50,7 +50,7 @@ def test_noise_of_models_and_of_logits_differs():
     world, _ = private(noise_multiplier=1.0)
     plain, _ = private_sum(world.privacy, 3, 0, torch.zeros(9, CLASSES, dtype=torch.float64), [])
     assert torch.nn.functional.cosine_similarity(
-        private_mean_logits(world, 0, 9, []).flatten(), plain.flatten(), 0
+        private_mean_logits(world.privacy, world, 0, 9, []).flatten(), plain.flatten(), 0
     ) < 0.99  # fmt: skip
 
 

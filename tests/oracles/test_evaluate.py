@@ -14,8 +14,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from knot_runner.config.settings import Labels, ModelSettings
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
-from knot_runner.methods.federation import Federation
-from knot_runner.methods.party import Party
+from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import cut_to, learn_vocabulary, make_tokenizer
 from knot_runner.pipelines.parties import evaluation
@@ -61,10 +60,10 @@ def world(tmp_path):
         labels = torch.from_numpy(draw.integers(0, 2 if party == "far" else 3, count))  # far has no text of class c
         store.put("tokens", f"{party}-test", {**texts, "labels": labels}, {})
     near, far, hub = (
-        Party(name, {"test": ("tokens", f"{name}-test")}, Network(SPEC, 400 + at, 3), count)
+        StoredParty(name, {"test": ("tokens", f"{name}-test")}, Network(SPEC, 400 + at, 3), count)
         for at, (name, count) in enumerate(SIZES.items())
     )
-    federation = Federation((near, far), LABELS, training=None, seed=7, server=hub, transfer=hub)
+    federation = PartyFederation((near, far), LABELS, training=None, seed=7, server=hub, transfer=hub)
     train = SimpleNamespace(texts=TRAIN, pairs=None)
     datasets = {name: SimpleNamespace(splits={"train": train, "test": None}) for name in SIZES}
     task = SimpleNamespace(labels=LABELS, read="", datasets=datasets)

@@ -45,6 +45,11 @@ def noise_contrast(scores: Tensor, examples: int) -> Tensor:
 class ContrastPair(nn.Module):
     """Embeddings of one pair of taps, and memories [examples, dim] of the student's and the teacher's, of length 1."""
 
+    student_memory: Tensor
+    teacher_memory: Tensor
+    student_constant: Tensor
+    teacher_constant: Tensor
+
     def __init__(self, options: CrdTermSettings, f: Tensor, g: Tensor, examples: int) -> None:
         super().__init__()
         self.options = options
@@ -102,7 +107,8 @@ class ContrastLoss(nn.Module):
         contrasts = iter(self.contrasts)
 
         def contrast(f: Tensor, g: Tensor) -> Tensor:
-            return next(contrasts)(f, g, batch)
+            loss: Tensor = next(contrasts)(f, g, batch)
+            return loss
 
         return mean_over_teachers(self.pairs, student, teachers, contrast)
 

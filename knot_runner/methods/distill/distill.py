@@ -27,6 +27,7 @@ from knot_runner.config.settings.methods.distill import (
     PhaseSettings,
     RecordsSynthesis,
     StatisticsSynthesis,
+    Synthesis,
 )
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
@@ -37,14 +38,14 @@ from knot_runner.methods.distill.students import PickStudent, TrainStudents
 from knot_runner.methods.distill.synthesis.images import batch_norms
 from knot_runner.methods.distill.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.methods.distill.term import TERMS
-from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import PartyFederation
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
 DistillState = dict[str, Any]
 
 
-def init(hp: DistillSettings, federation: Federation) -> DistillState:
+def init(hp: DistillSettings, federation: PartyFederation) -> DistillState:
     """Returns the weights of teachers that are already stored, after checking that the terms fit the networks. Raises
     :class:`UserError`."""
     student = federation.server.network
@@ -55,14 +56,17 @@ def init(hp: DistillSettings, federation: Federation) -> DistillState:
     for number, phase in enumerate(phases_of(hp)):
         read_terms(phase.terms, student, teachers, f"method.schedule.phases[{number}].terms")
     if hp.synthesis is not None:
-        check_synthesis(hp, teachers[0])
+        check_synthesis(hp.synthesis, teachers[0])
     if isinstance(hp.schedule, GenerationsSchedule) and all(spec.needs_teacher for spec in specs):
         raise UserError("the first of schedule.kind=generations has no teacher and needs ce", "method.terms")
-    trained = [teacher for teacher in federation.clients if teacher.trained is not None]
-    return {f"weights/{teacher.name}": "/".join(teacher.trained) for teacher in trained}
+    return {
+        f"weights/{teacher.name}": "/".join(teacher.trained)
+        for teacher in federation.clients
+        if teacher.trained is not None
+    }
 
 
-def plan(hp: DistillSettings, state: DistillState, federation: Federation, round: int) -> list[StageRequest]:
+def plan(hp: DistillSettings, state: DistillState, federation: PartyFederation, round: int) -> list[StageRequest]:
     """Returns the training requests of this round; [] when the method has finished."""
     schedule = hp.schedule
     if isinstance(schedule, GenerationsSchedule):
@@ -78,14 +82,14 @@ def plan(hp: DistillSettings, state: DistillState, federation: Federation, round
     if "student" in state:
         return []
     if hp.synthesis is not None and "synthetic" not in state:
-        return plan_images(hp, state, federation)
+        return plan_images(hp.synthesis, state, federation)
     frozen = [(teacher.network, ref_of(state[f"weights/{teacher.name}"])) for teacher in federation.clients]
     made = StoredPart(ref_of(state["synthetic"])) if hp.synthesis is not None else None
     return [in_phase(hp, state, train_students(hp, federation, federation.server.name, hp.terms, frozen, made))]
 
 
 def fold(
-    hp: DistillSettings, state: DistillState, federation: Federation, round: int,
+    hp: DistillSettings, state: DistillState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[DistillState, dict[str, Any]]:  # fmt: skip
     """Returns the next state and the round's log entries."""
@@ -95,7 +99,8 @@ def fold(
         if isinstance(request, ReleaseRecords | MakeImages):
             state[request.stage] = name
             facts = {fact: artifact.info[fact] for fact in ("images", "loss", "released") if fact in artifact.info}
-            state["synthesis"] = {"kind": hp.synthesis.kind, **facts}
+            kind = request.synthesis.kind if isinstance(request, MakeImages) else "records"
+            state["synthesis"] = {"kind": kind, **facts}
             continue
         if isinstance(request, TrainStudents) and request.stage != "distill":
             state |= phase_taken(state, request, artifact)
@@ -112,24 +117,24 @@ def fold(
     return state, scored(row)
 
 
-def check_synthesis(hp: DistillSettings, teacher: Network) -> None:
+def check_synthesis(synthesis: Synthesis, teacher: Network) -> None:
     """Raises :class:`UserError` where images cannot be made from ``teacher``."""
     with torch.device("meta"):
         model = build_network(teacher)
-    if isinstance(hp.synthesis, StatisticsSynthesis) and not batch_norms(model):
+    if isinstance(synthesis, StatisticsSynthesis) and not batch_norms(model):
         raise UserError(
             f"are of batch normalization, and {teacher.spec.name} has none; resnet8, wrn_16_1 and vgg8 have",
             "method.synthesis.kind=statistics",
         )
 
 
-def plan_images(hp: DistillSettings, state: DistillState, federation: Federation) -> list[StageRequest]:
+def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFederation) -> list[StageRequest]:
     """Images made from the one teacher, or first the records that they are made from."""
     (teacher,) = federation.clients
     network, weights = teacher.network, ref_of(state[f"weights/{teacher.name}"])
-    if isinstance(hp.synthesis, RecordsSynthesis) and "records" not in state:
-        kind = hp.synthesis.records
-        components = hp.synthesis.components if kind == "spectral" else None
+    if isinstance(synthesis, RecordsSynthesis) and "records" not in state:
+        kind = synthesis.records
+        components = synthesis.components if kind == "spectral" else None
         return [ReleaseRecords("records", teacher.name, network, weights, teacher.train, kind, components)]
     return [
         MakeImages(
@@ -137,7 +142,7 @@ def plan_images(hp: DistillSettings, state: DistillState, federation: Federation
             party=federation.server.name,
             network=network,
             weights=weights,
-            synthesis=hp.synthesis,
+            synthesis=synthesis,
             records=ref_of(state["records"]) if "records" in state else None,
             mean=federation.mean,
             std=federation.std,
@@ -147,7 +152,7 @@ def plan_images(hp: DistillSettings, state: DistillState, federation: Federation
 
 
 def plan_generation(
-    hp: DistillSettings, state: DistillState, federation: Federation, round: int, generations: int
+    hp: DistillSettings, state: DistillState, federation: PartyFederation, round: int, generations: int
 ) -> list[StageRequest]:
     """Student ``round`` of a line: the first learns from labels alone, each further one from the one before it; the
     last is the run's student."""
@@ -162,7 +167,7 @@ def plan_generation(
 
 def train_students(
     hp: DistillSettings,
-    federation: Federation,
+    federation: PartyFederation,
     party: str,
     terms: Terms,
     teachers: list[tuple[Network, Ref]],

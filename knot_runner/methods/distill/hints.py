@@ -41,28 +41,25 @@ def make_adapter(own: torch.Size, other: torch.Size, always: bool) -> nn.Module:
             f"({shapes[1]}); name taps of similar shapes",
             "method.terms.hint.taps",
         )
-    return _resizing(own[1], other[1], sides, shrinks)
+    height, width = (_resizing(side, wanted, shrinks) for side, wanted in sides)
+    kernel, stride, padding = zip(height, width, strict=True)
+    layer = nn.Conv2d if shrinks else nn.ConvTranspose2d
+    return layer(own[1], other[1], kernel, stride, padding)
 
 
-def _resizing(channels: int, wanted: int, sides: list[tuple[int, int]], shrinks: bool) -> nn.Module:
-    """A convolution to smaller or equal sides, or a transposed one to larger sides.
+def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
+    """Kernel, stride and padding of a convolution to a smaller or equal side, or of a transposed one to a larger side.
 
     It has a stride where one side is a multiple of the other (3x3, stride 2 and padding 1 for a half; 4x4, stride 2 and
     padding 1 to double), else a kernel as large as the difference requires.
     """
-    kernels, strides, paddings = [], [], []
-    for side, other in sides:
-        larger, smaller = max(side, other), min(side, other)
-        kernel, stride, padding = larger - smaller + 1, 1, 0
-        if larger % smaller == 0:
-            stride = larger // smaller
-            padding = stride - 1 if shrinks else stride // 2
-            kernel = 2 * padding + (1 if shrinks else stride)
-        kernels.append(kernel)
-        strides.append(stride)
-        paddings.append(padding)
-    layer = nn.Conv2d if shrinks else nn.ConvTranspose2d
-    return layer(channels, wanted, tuple(kernels), tuple(strides), tuple(paddings))
+    larger, smaller = max(side, wanted), min(side, wanted)
+    if larger % smaller:
+        return larger - smaller + 1, 1, 0
+    stride = larger // smaller
+    if shrinks:
+        return 2 * stride - 1, stride, stride - 1
+    return 2 * (stride // 2) + stride, stride, stride // 2
 
 
 def squared_difference(f: Tensor, g: Tensor) -> Tensor:

@@ -118,7 +118,7 @@ def angle_relation(f: Tensor, g: Tensor) -> Tensor:
     for first in range(0, n, at_once):
         corners = slice(first, first + at_once)
         if at_once < n:
-            part = checkpoint(_angle_part, f, g, corners, use_reentrant=False, preserve_rng_state=False)
+            part: Tensor = checkpoint(_angle_part, f, g, corners, use_reentrant=False, preserve_rng_state=False)
         else:
             part = _angle_part(f, g, corners)
         parts.append(part)
@@ -199,7 +199,8 @@ def _lead(x: Tensor, triples: Tensor) -> Tensor:
     """d(i, k) - d(i, j): above 0 where j is the nearer to i."""
     units = unit_length(x)
     corner, first, second = (units[triples[:, place]] for place in range(3))
-    return torch.linalg.vector_norm(corner - second, dim=-1) - torch.linalg.vector_norm(corner - first, dim=-1)
+    lead: Tensor = torch.linalg.vector_norm(corner - second, dim=-1) - torch.linalg.vector_norm(corner - first, dim=-1)
+    return lead
 
 
 def voted_triples(

@@ -115,11 +115,14 @@ class Students:
         self.schedule = request.schedule
         self.train = stored_examples(place, request.train.examples)
         self.valid = None if request.valid is None else stored_examples(place, request.valid.examples)
-        self.module = nn.ModuleDict({"students": nn.ModuleList(_start(request, place, n) for n in self._numbers())})
+        self.students = nn.ModuleList(_start(request, place, number) for number in self._numbers())
+        self.module = nn.ModuleDict({"students": self.students})
+        self.teacher: nn.Module | None = None
         if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
-            self.module["teacher"] = copy.deepcopy(self.students[0]).requires_grad_(False).eval()
+            self.teacher = copy.deepcopy(self.students[0]).requires_grad_(False).eval()
+            self.module["teacher"] = self.teacher
         taught_by = [network for network, _ in request.teachers]
-        if "teacher" in self.module:
+        if self.teacher is not None:
             taught_by = [request.network]
         elif len(self.students) > 1:
             taught_by = [request.network] * (len(self.students) - 1)
@@ -136,25 +139,15 @@ class Students:
         ]
         self.frozen = FrozenTeachers(stored, self.train, cached, originals)
         self.own_teacher = None
-        if "teacher" in self.module:
-            self.own_teacher = OutputReader(self.module["teacher"], request.network, others[0])
-        self._make_losses(specs)
+        if self.teacher is not None:
+            self.own_teacher = OutputReader(self.teacher, request.network, others[0])
+        self.losses = self._make_losses(specs)
         self.first_values = self._weigh()
-
-    @property
-    def students(self) -> nn.ModuleList:
-        """The students' networks."""
-        return self.module["students"]
-
-    @property
-    def losses(self) -> list[WeightedTerms]:
-        """The loss of each student."""
-        return list(self.module["losses"])
 
     def _numbers(self) -> range:
         return range(self.schedule.students if isinstance(self.schedule, MutualSchedule) else 1)
 
-    def _make_losses(self, specs: list[TermSpec]) -> None:
+    def _make_losses(self, specs: list[TermSpec]) -> list[WeightedTerms]:
         torch.manual_seed(keyed(self.request.seed, "adapters", self.request.party))
         positions, inputs = next(self.train.in_turn(SHOWN))
         self.module.eval()
@@ -165,6 +158,7 @@ class Students:
         points = torch.tensor(self.request.points, dtype=torch.float64, device=float64_device(device))
         losses = [make_losses(specs, own, others, count, points) for own, others in zip(shown, taught, strict=True)]
         self.module["losses"] = nn.ModuleList(losses).to(device)
+        return losses
 
     def _weigh(self) -> dict[str, dict[str, float]]:
         """Settle automatic weights on the first batches; the first student's weights and ratios."""
@@ -213,16 +207,16 @@ class Students:
         steps = batch_count(len(self.train), size, False)
         order = generator(request.seed, "order", *names)
         self.module.train()
-        if "teacher" in self.module:
-            self.module["teacher"].eval()
+        if self.teacher is not None:
+            self.teacher.eval()
         batches = self.train.epoch(size, order, drop_last=False, augment=request.augment)
         for step, (positions, inputs) in enumerate(batches):
             loss = self._step((positions, inputs), self._batch(positions, draws, number), optimizer)
             total += loss.to(total.dtype) * len(positions)
             done = (number - 1) * steps + step + 1
             self.report(done, request.training.epochs * steps, f"epoch {number}")
-        if isinstance(self.schedule, SnapshotSchedule):
-            self.module["teacher"].load_state_dict(self.students[0].state_dict())
+        if self.teacher is not None and isinstance(self.schedule, SnapshotSchedule):
+            self.teacher.load_state_dict(self.students[0].state_dict())
         if not torch.isfinite(total):
             raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
         return float(total) / len(self.train)
@@ -239,8 +233,8 @@ class Students:
         optimizer.zero_grad(set_to_none=True)
         torch.stack(values).sum().backward()  # no student has a gradient of another's loss
         optimizer.step()
-        if isinstance(self.schedule, AverageSchedule):
-            _average(self.module["teacher"], self.students[0], self.schedule.decay)
+        if self.teacher is not None and isinstance(self.schedule, AverageSchedule):
+            _average(self.teacher, self.students[0], self.schedule.decay)
         return torch.stack(values).detach().mean()
 
     def _share(self, epoch: int) -> float:
@@ -276,7 +270,7 @@ def _detached(outputs: NetworkOutputs) -> NetworkOutputs:
 @torch.no_grad()
 def _average(teacher: nn.Module, student: nn.Module, decay: float) -> None:
     """teacher <- decay teacher + (1 - decay) student, of weights; running statistics are copied."""
-    for mean, own in zip(teacher.parameters(), student.parameters(), strict=True):
-        mean.lerp_(own, 1 - decay)
-    for kept, own in zip(teacher.buffers(), student.buffers(), strict=True):
-        kept.copy_(own)
+    for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
+        mean.lerp_(weights, 1 - decay)
+    for kept, statistics in zip(teacher.buffers(), student.buffers(), strict=True):
+        kept.copy_(statistics)

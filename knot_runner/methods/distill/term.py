@@ -128,7 +128,7 @@ def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
 def unit_length(x: Tensor) -> Tensor:
     """``x`` [..., D] over its length; a zero vector stays zero and has a gradient of ordinary size."""
     # F.normalize divides by 1e-12 there: a dead feature would have a gradient 1e12 times too long
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / length.where(length > 0, 1)
 
 

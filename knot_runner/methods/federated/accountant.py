@@ -25,8 +25,8 @@ import numpy as np
 from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.util.errors import UserError
 
-#: A noise multiplier that is found for an epsilon is rounded up to so many digits.
-DIGITS = 4
+#: A noise multiplier that is found for an epsilon is rounded up to a multiple of 1 over this.
+PARTS = 10_000
 #: Where it is looked for.
 BRACKET = 0.05, 1.0
 
@@ -76,7 +76,7 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
             "privacy.epsilon",
         )
     found = [_calibrated(privacy, bound, rounds, epsilon, delta) for bound in range(len(_events(privacy, 1.0)))]
-    return math.ceil(min(found) * 10**DIGITS) / 10**DIGITS
+    return math.ceil(min(found) * PARTS) / PARTS
 
 
 def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, delta: float) -> float:
@@ -87,18 +87,19 @@ def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, d
         return library.SelfComposedDpEvent(_events(privacy, multiplier)[bound], rounds)
 
     try:
-        return library.calibrate_dp_mechanism(
+        found: float = library.calibrate_dp_mechanism(
             lambda: library.rdp.RdpAccountant(neighboring_relation=_relation(privacy)),
             event,
             epsilon,
             delta,
             library.LowerEndpointAndGuess(*BRACKET),
-            tol=0.5 * 10**-DIGITS,
+            tol=0.5 / PARTS,
         )
     except library.mechanism_calibration.NoBracketIntervalFoundError as problem:
         raise UserError(
             f"no noise gives {epsilon:g} after {rounds} rounds; more is right", "privacy.epsilon"
         ) from problem
+    return found
 
 
 def _without_replacement(privacy: UserPrivacy) -> bool:

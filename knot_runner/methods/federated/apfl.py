@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def plan(hp: ApflSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
@@ -43,7 +44,7 @@ def plan(hp: ApflSettings, state: FederatedState, federation: Federation, round:
 def fold(
     hp: ApflSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """FedAvg's fold; clients keep their own models and alphas."""
     after, row = averaging.fold(hp, state, federation, round, requests, trained)
     for result in trained:
@@ -122,7 +123,7 @@ def _mix(mixed: nn.Module, alpha: float, own: nn.Module, sent: nn.Module) -> Non
 
 
 @torch.no_grad()
-def _slope(gradients: tuple[Tensor, ...], own: nn.Module, sent: nn.Module) -> float:
+def _slope(gradients: Sequence[Tensor], own: nn.Module, sent: nn.Module) -> float:
     """<v - w, gradient at the mixed model>, the derivative of its loss by alpha."""
     parts = zip(gradients, own.parameters(), sent.parameters(), strict=True)
     return float(sum(in_float64((v - w) * gradient).sum() for gradient, v, w in parts))

@@ -7,37 +7,40 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import AveragingSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.chilling import drawn_requests
 from knot_runner.methods.federated.server import server_step, step_towards
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+
+if TYPE_CHECKING:
+    from knot_runner.methods.federated.user_privacy import UserPrivacy
 
 
-def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
+def init(hp: AveragingSettings, federation: Federation) -> FederatedState:
     """The first global model."""
     return {"weights": federation.model.weights, "buffers": federation.model.buffers}
 
 
-def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(hp: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains from the model it has been sent."""
     return drawn_requests(hp, federation, round, functools.partial(deployed, hp, state, federation))
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+    hp: AveragingSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """Returns the state with the mean of the trained models; with ``batchnorm=local`` clients keep their running
     statistics. In private training the mean is of clipped updates with noise, and running statistics do not change."""
-    row: dict[str, Any] = {}
+    row: RoundRow = {}
     if federation.privacy is None:
         state = server_step(hp, state, requests, trained)
     else:
@@ -49,8 +52,8 @@ def fold(
 
 
 def private_step(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
-    sent: Iterable[Tensor], size: int,
+    hp: AveragingSettings, privacy: UserPrivacy, state: FederatedState, federation: Federation, round: int,
+    trained: list[Trained], sent: Iterable[Tensor], size: int,
 ) -> tuple[FederatedState, Tensor, list[float]]:  # fmt: skip
     """Clip and sum messages that are a model's change and what is ``sent`` beside it, [size] of each client, as one
     vector each.
@@ -61,7 +64,7 @@ def private_step(
     """
     from knot_runner.methods.federated.user_privacy import private_sum
 
-    privacy, before = federation.privacy, state["weights"].double()
+    before = state["weights"].double()
     changes = (result.weights.double() - before for result in trained)
     messages = (torch.cat(parts) for parts in zip(changes, sent, strict=True))
     zeros = torch.zeros(len(before) + size, dtype=torch.float64)
@@ -71,12 +74,12 @@ def private_step(
     return step_towards(hp, state, mean) | own_statistics(hp, trained), rest, norms
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(hp: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """The global model, with the client's own running statistics if it keeps them."""
     return ClientModel(state["weights"], state.get(f"buffers/{client}", state["buffers"]))
 
 
-def own_statistics(hp: FederatedSettings, trained: list[Trained]) -> FederatedState:
+def own_statistics(hp: AveragingSettings, trained: list[Trained]) -> FederatedState:
     """The part of the state that holds the running statistics that clients keep; {} where they keep none."""
     return {f"buffers/{result.client}": result.buffers for result in trained} if hp.batchnorm == "local" else {}
 

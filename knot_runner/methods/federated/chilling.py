@@ -27,7 +27,8 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
     if schedule.shape == "step":
         return schedule.end if done == 1 else start
     if schedule.shape == "exponential":
-        return start * (schedule.end / start) ** done
+        factor: float = (schedule.end / start) ** done
+        return start * factor
     share = done if schedule.shape == "linear" else (1 - math.cos(math.pi * done)) / 2
     return start + (schedule.end - start) * share
 

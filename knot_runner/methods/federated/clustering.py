@@ -82,7 +82,8 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     if settings.neighbors is not None:
         nearest = NearestNeighbors(n_neighbors=settings.neighbors, metric="precomputed").fit(matrix)
         edges = nearest.kneighbors_graph(matrix).toarray()
-        return (edges + edges.T) / 2
+        weights: np.ndarray = (edges + edges.T) / 2
+        return weights
     largest = float(matrix.max())
     scale = largest if settings.scale == "largest" else settings.scale
     if scale < largest:
@@ -112,7 +113,8 @@ def eigengap(values: np.ndarray) -> int:
 def canonical(labels: np.ndarray) -> list[int]:
     """``labels`` [N] renumbered in the order of their first clients."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return first.argsort().argsort()[inverse].tolist()
+    numbers: list[int] = first.argsort().argsort()[inverse].tolist()
+    return numbers
 
 
 def adjusted_rand(clusters: list[int], groups: list[int] | None) -> float | None:

@@ -33,7 +33,7 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 from knot_runner.util.errors import UserError
 
 
@@ -57,7 +57,7 @@ def plan(hp: FedalaSettings, state: FederatedState, federation: Federation, roun
 def fold(
     hp: FedalaSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """FedAvg's fold; clients keep what they trained, and the weights of their mixes."""
     after, row = averaging.fold(hp, state, federation, round, requests, trained)
     after |= kept_models(trained)
@@ -125,7 +125,8 @@ def _learn_mix(settings: dict[str, Any], work: LocalWork, own: Tensor, sent: Ten
     rows, loss = work.objective()
     work.train_mode(model)
     last = [p for p, field in zip(model.parameters(), work.layout.parameters, strict=True) if field.start >= start]
-    difference, losses = (sent - own)[start:], []
+    difference = (sent - own)[start:]
+    losses: list[float] = []
     buffers = request.start.buffers.to(sent.device)
     while len(losses) < settings["max_epochs"] and not _settled(losses, settings["window"], settings["threshold"]):
         total = 0.0

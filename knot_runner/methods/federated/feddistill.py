@@ -28,8 +28,8 @@ from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, 
 from knot_runner.methods.contract import Exchange, Method
 from knot_runner.methods.federated import own_models
 from knot_runner.methods.federated.costs import LABEL_LOGITS
-from knot_runner.methods.federated.user_privacy import logits_privacy, norms_row, private_sum
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federated.user_privacy import UserPrivacy, logits_privacy, norms_row, private_sum
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 #: Settings of the objective that the cross-entropy does not have.
 OF_LABELS = ("weight", "label_temperature")
@@ -76,7 +76,7 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     ``inputs.tensors``: ``label_logits`` [n, C], F_y of each example, and ``known`` [n].
     """
     rows, hard = cross_entropy({key: value for key, value in settings.items() if key not in OF_LABELS}, inputs)
-    weight, tau = settings["weight"], settings["label_temperature"]
+    weight, tau = float(settings["weight"]), float(settings["label_temperature"])
 
     def loss(logits: Tensor, own: LossRows) -> Tensor:
         target = torch.softmax(own["label_logits"] / tau, 1)
@@ -104,11 +104,11 @@ def no_training(*_: Any) -> list[LocalTraining]:
 def fold_label_means(
     hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], distilled: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """Stores what each participant sends: mean logits and count of each of its labels; in private training the noisy
     means of all of them."""
     if federation.privacy is not None:
-        shared, row = private_label_means(federation, round, trained, logits)
+        shared, row = private_label_means(federation.privacy, federation, round, trained, logits)
         return {**state, **shared}, row
     sent: FederatedState = {}
     for result, own in zip(trained, logits, strict=True):
@@ -119,14 +119,13 @@ def fold_label_means(
 
 
 def private_label_means(
-    federation: Federation, round: int, trained: list[Trained], logits: list[Tensor]
-) -> tuple[FederatedState, dict[str, Any]]:
+    privacy: UserPrivacy, federation: Federation, round: int, trained: list[Trained], logits: list[Tensor]
+) -> tuple[FederatedState, RoundRow]:
     """(``label_logits/all`` [C, C] and ``label_counts/all`` [C], the noisy means of the participants' mean logits and
     how many clients they are of, 0 where that is unknown; the norms of what each sends). ``logits``: each client's of
     its own training examples."""
     classes = len(federation.labels.names)
-    privacy = logits_privacy(federation.privacy, 2 * classes)
-    scale = federation.privacy.clip_logits
+    privacy, scale = logits_privacy(privacy, 2 * classes), privacy.clip_logits
 
     def messages() -> Iterator[Tensor]:
         for result, own in zip(trained, logits, strict=True):

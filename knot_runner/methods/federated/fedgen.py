@@ -40,8 +40,8 @@ from knot_runner.engine.seeds import generator, seeded
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federated.user_privacy import norms_row
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federated.user_privacy import UserPrivacy, norms_row
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 from knot_runner.util.errors import UserError
 
 #: Settings of the objective that the cross-entropy does not have.
@@ -72,14 +72,14 @@ def plan(hp: FedGenSettings, state: FederatedState, federation: Federation, roun
 def fold(
     hp: FedGenSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """The mean of what was trained, and the generator trained by the participants' last layers; in private training by
     the new global model's."""
     if federation.privacy is None:
         after, row = averaging.fold(hp, state, federation, round, requests, trained)
         heads = [_head(federation, result.weights, counts_by_label(federation, result)) for result in trained]
     else:
-        after, counts, row = private_fold_labels(hp, state, federation, round, trained)
+        after, counts, row = private_fold_labels(hp, federation.privacy, state, federation, round, trained)
         heads = [_head(federation, after["weights"], counts)]
     model = _generator(hp, federation)
     load_generator(model, state)
@@ -95,7 +95,7 @@ def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     ``own_features`` [n, H] generated for the example's own label; ``inputs.head``: the last layer as it stands.
     """
     rows, hard = cross_entropy({key: value for key, value in settings.items() if key not in OF_GENERATOR}, inputs)
-    alpha, beta, head = settings["alpha"], settings["beta"], inputs.head
+    alpha, beta, head = float(settings["alpha"]), float(settings["beta"]), inputs.head
 
     def loss(logits: Tensor, own: LossRows) -> Tensor:
         on_features = F.cross_entropy(head(own["drawn_features"]), own["drawn"], reduction="none")
@@ -182,7 +182,8 @@ def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int,
 
 def generated(model: nn.Module, noise: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Features [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
-    return model(torch.cat([noise, F.one_hot(labels, classes).to(noise.dtype)], 1))
+    features: Tensor = model(torch.cat([noise, F.one_hot(labels, classes).to(noise.dtype)], 1))
+    return features
 
 
 def drawn_labels(counts: Tensor, number: int, draws: torch.Generator) -> Tensor:
@@ -250,15 +251,15 @@ MILLION = 1_000_000
 
 
 def private_fold_labels(
-    hp: FedGenSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
-) -> tuple[FederatedState, Tensor, dict[str, Any]]:
+    hp: FedGenSettings, privacy: UserPrivacy, state: FederatedState, federation: Federation, round: int,
+    trained: list[Trained],
+) -> tuple[FederatedState, Tensor, RoundRow]:  # fmt: skip
     """(The state with the stepped global model; counts [C] of the labels, in noisy proportions, all alike where noise
     leaves none; norms of the clients' messages before clipping)."""
-    privacy = federation.privacy
     counts = (counts_by_label(federation, result).double() for result in trained)
     sent = (privacy.label_scale * own / own.sum() for own in counts)
     classes = len(federation.labels.names)
-    after, shares, norms = averaging.private_step(hp, state, federation, round, trained, sent, classes)
+    after, shares, norms = averaging.private_step(hp, privacy, state, federation, round, trained, sent, classes)
     shares = shares.clamp_min(0)
     if not shares.any():
         shares = torch.ones_like(shares)

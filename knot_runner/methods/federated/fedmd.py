@@ -16,7 +16,7 @@ from knot_runner.methods.federated import own_models
 from knot_runner.methods.federated.costs import PUBLIC_LOGITS
 from knot_runner.methods.federated.own_models import kept_models
 from knot_runner.methods.federated.server_distillation import client_inferences, distillation_request, distilled_row
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def client_training(
@@ -26,7 +26,7 @@ def client_training(
     """Requests that each participant distills from all participants' logits, starting from its trained model."""
     return [
         distillation_request(
-            hp, federation, round, trained, logits, result.client, result.model,
+            hp, hp.server_distillation, federation, round, trained, logits, result.client, result.model,
             federation.clients[result.client].test,
         )
         for result in trained
@@ -36,14 +36,14 @@ def client_training(
 def fold_clients(
     hp: FedMdSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], distilled: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """Stores every participant's distilled model; accuracies are on its own test examples. In private training also
     the norms of the participants' logits before clipping."""
-    norms = {}
+    norms: RoundRow = {}
     if federation.privacy is not None:
         from knot_runner.methods.federated.user_privacy import logits_row
 
-        norms = logits_row(federation, logits)
+        norms = logits_row(federation.privacy, logits)
     if not distilled:
         return state, norms
     tested = sum(len(federation.clients[result.client].test) for result in distilled)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import Exchange, Method, RoundWork, Traffic
 from knot_runner.methods.federated.costs import WHOLE_MODELS
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def per_cluster(method: Method, clusters: list[Federation]) -> Method:
@@ -26,18 +27,21 @@ def per_cluster(method: Method, clusters: list[Federation]) -> Method:
     bound = functools.partial
     exchange = None
     if method.exchange is not None:
-        steps = (_plan_inference, _plan_training, _fold_exchange)
-        functions = [bound(step, method.exchange, clusters) for step in steps]
-        exchange = Exchange(*functions, answered_by=method.exchange.answered_by)
+        exchange = Exchange(
+            bound(_plan_inference, method.exchange, clusters),
+            bound(_plan_training, method.exchange, clusters),
+            bound(_fold_exchange, method.exchange, clusters),
+            method.exchange.answered_by,
+        )
     traffic = method.traffic or WHOLE_MODELS
     return Method(
         bound(_init, method, clusters),
         bound(_plan, method, clusters),
         bound(_fold, method, clusters),
-        bound(_deployed, method, clusters),
+        method.deployed and bound(_deployed, method.deployed, clusters),
         one_model=False,
         exchange=exchange,
-        is_finished=bound(_is_finished, method, clusters) if method.is_finished else None,
+        is_finished=method.is_finished and bound(_is_finished, method.is_finished, clusters),
         traffic=Traffic(traffic.sent, bound(_traffic, traffic, clusters)),
     )
 
@@ -53,12 +57,12 @@ def joint_state(states: list[FederatedState]) -> FederatedState:
     return {f"cluster/{number}/{name}": value for number, own in enumerate(states) for name, value in own.items()}
 
 
-def _init(method: Method, clusters: list[Federation], hp: Any, _: Federation) -> FederatedState:
+def _init(method: Method, clusters: list[Federation], hp: FederatedSettings, _: Federation) -> FederatedState:
     return joint_state([method.init(hp, cluster) for cluster in clusters])
 
 
 def _plan(
-    method: Method, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int
+    method: Method, clusters: list[Federation], hp: FederatedSettings, state: FederatedState, _: Federation, round: int
 ) -> list[LocalTraining]:
     plans = [method.plan(hp, cluster_state(state, number), cluster, round) for number, cluster in enumerate(clusters)]
     return [request for number, plan in enumerate(plans) for request in _tagged(number, plan)]
@@ -69,12 +73,23 @@ def _tagged(number: int, requests: list[Any]) -> list[Any]:
     return [dataclasses.replace(request, cluster=number) for request in requests]
 
 
-def _traffic(traffic: Traffic, clusters: list[Federation], hp: Any, _: Federation, work: RoundWork) -> tuple[int, int]:
+def _untagged(number: int, requests: list[Any]) -> list[Any]:
+    """Those of ``requests`` that are of cluster ``number``."""
+    return [request for request in requests if request.cluster == number]
+
+
+def _traffic(
+    traffic: Traffic, clusters: list[Federation], hp: FederatedSettings, _: Federation, work: RoundWork
+) -> tuple[int, int]:
     """Return the bytes that all clients of all clusters receive and send in a round."""
     down = up = 0
     for number, cluster in enumerate(clusters):
-        parts = work.requests, work.inferences, work.distillation
-        own = RoundWork(*([one for one in part if one.cluster == number] for part in parts), work.classes)
+        own = RoundWork(
+            _untagged(number, work.requests),
+            _untagged(number, work.inferences),
+            _untagged(number, work.distillation),
+            work.classes,
+        )
         received, sent = traffic.count(hp, cluster, own)
         down += received
         up += sent
@@ -84,17 +99,18 @@ def _traffic(traffic: Traffic, clusters: list[Federation], hp: Any, _: Federatio
 def _fold(
     method: Method,
     clusters: list[Federation],
-    hp: Any,
+    hp: FederatedSettings,
     state: FederatedState,
     _: Federation,
     round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> tuple[FederatedState, dict[str, Any]]:
+) -> tuple[FederatedState, RoundRow]:
     """Folds each cluster; the log entries are those of :func:`on_clock`."""
     folded, rows, participants = [], [], []
     for number, cluster in enumerate(clusters):
-        own, row = cluster_state(state, number), {}
+        own = cluster_state(state, number)
+        row: RoundRow = {}
         cluster_requests, cluster_results = cluster_work(cluster, requests, trained)
         if cluster_requests or (method.is_finished and not method.is_finished(hp, own, cluster, round)):
             own, row = method.fold(hp, own, cluster, round, cluster_requests, cluster_results)
@@ -119,10 +135,15 @@ def on_clock(rows: list[dict[str, Any]], participants: list[int]) -> dict[str, A
 
 
 def _is_finished(
-    method: Method, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int
+    is_finished: Callable[..., bool],
+    clusters: list[Federation],
+    hp: FederatedSettings,
+    state: FederatedState,
+    _: Federation,
+    round: int,
 ) -> bool:
     parts = enumerate(clusters)
-    return all(method.is_finished(hp, cluster_state(state, number), cluster, round) for number, cluster in parts)
+    return all(is_finished(hp, cluster_state(state, number), cluster, round) for number, cluster in parts)
 
 
 def cluster_work(
@@ -135,10 +156,15 @@ def cluster_work(
 
 
 def _deployed(
-    method: Method, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, client: int
+    deployed: Callable[..., ClientModel],
+    clusters: list[Federation],
+    hp: FederatedSettings,
+    state: FederatedState,
+    _: Federation,
+    client: int,
 ) -> ClientModel:
     number = next(number for number, cluster in enumerate(clusters) if client in cluster.numbers)
-    return method.deployed(hp, cluster_state(state, number), clusters[number], client)
+    return deployed(hp, cluster_state(state, number), clusters[number], client)
 
 
 @dataclass(frozen=True)
@@ -153,7 +179,12 @@ class _ClusterRound:
 
 
 def _parts(
-    exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, round: int, trained: list[Trained]
+    exchange: Exchange,
+    clusters: list[Federation],
+    hp: FederatedSettings,
+    state: FederatedState,
+    round: int,
+    trained: list[Trained],
 ) -> Iterator[_ClusterRound]:
     for number, cluster in enumerate(clusters):
         own, members = cluster_state(state, number), set(cluster.numbers)
@@ -163,7 +194,8 @@ def _parts(
 
 
 def _plan_inference(
-    exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int,
+    exchange: Exchange, clusters: list[Federation], hp: FederatedSettings,
+    state: FederatedState, _: Federation, round: int,
     trained: list[Trained],
 ) -> list[Inference]:  # fmt: skip
     parts = _parts(exchange, clusters, hp, state, round, trained)
@@ -171,7 +203,8 @@ def _plan_inference(
 
 
 def _plan_training(
-    exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int,
+    exchange: Exchange, clusters: list[Federation], hp: FederatedSettings,
+    state: FederatedState, _: Federation, round: int,
     trained: list[Trained], logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
     outputs, requests = iter(logits), []
@@ -183,13 +216,15 @@ def _plan_training(
 
 
 def _fold_exchange(
-    exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int,
+    exchange: Exchange, clusters: list[Federation], hp: FederatedSettings,
+    state: FederatedState, _: Federation, round: int,
     trained: list[Trained], logits: list[Tensor], distilled: list[Trained],
-) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """Folds the exchange of each cluster; the log entries are those of :func:`_distilled`."""
     outputs, results, states, rows = iter(logits), iter(distilled), [], []
     for part in _parts(exchange, clusters, hp, state, round, trained):
-        own, after, row = [next(outputs) for _ in part.inferences], part.state, {}
+        own, after = [next(outputs) for _ in part.inferences], part.state
+        row: RoundRow = {}
         if own:
             trainings = exchange.plan_training(hp, part.state, part.cluster, round, part.trained, own)
             distilled_results = [next(results) for _ in trainings]

@@ -11,7 +11,6 @@ State, beyond FedAvg's: ``head/<client>``, the head's parameters of clients that
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from knot_runner.config.settings import FedPerSettings, FedRepSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
@@ -21,7 +20,7 @@ from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.chilling import local_request
 from knot_runner.methods.federated.costs import BODIES
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 from knot_runner.util.errors import UserError
 
 
@@ -57,12 +56,12 @@ def fold(
     round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> tuple[FederatedState, dict[str, Any]]:
+) -> tuple[FederatedState, RoundRow]:
     """Average the models and keep each client's head; a round of heads alone leaves the global model as it is. Clients
     keep their own running statistics (``batchnorm=local``) in either."""
     phases = [phase for request in requests for phase in request.recipe.phases]
     heads_alone = bool(phases) and all(phase.trains == "head" for phase in phases)
-    row: dict[str, Any] = {}
+    row: RoundRow = {}
     if not heads_alone:
         state, row = averaging.fold(hp, state, federation, round, requests, trained)
     head = federation.layout.mask("head")

@@ -15,24 +15,23 @@ sent, by what it has sent: without noise c stays the mean of all c_k, so that co
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings import AveragingSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.costs import MODELS_AND_CONTROLS
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federated.user_privacy import norms_row, shrinks_by
+from knot_runner.methods.federated.user_privacy import UserPrivacy, norms_row, shrinks_by
 from knot_runner.methods.federated.versions import as_begun
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 from knot_runner.util.errors import UserError
 
 
-def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
+def init(hp: AveragingSettings, federation: Federation) -> FederatedState:
     """The first global model; all controls are 0. Raises :class:`UserError` for anything but plain SGD."""
     if federation.training.optimizer != "sgd":
         raise UserError("scaffold's control variates are defined for plain SGD; sgd is right", "training.optimizer")
@@ -45,7 +44,7 @@ def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     return averaging.init(hp, federation)
 
 
-def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(hp: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """FedAvg's requests, with c - c_k added to every gradient (line 10)."""
     requests = averaging.plan(hp, state, federation, round)
     server = control_of(state, "control")
@@ -53,18 +52,18 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
 
 
 def fold(
-    hp: FederatedSettings,
+    hp: AveragingSettings,
     state: FederatedState,
     federation: Federation,
     round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:
+) -> tuple[FederatedState, RoundRow]:
     """FedAvg's fold, and c_k+ = c_k - c + (w - w_k) / (K lr) (line 12), c + sum (c_k+ - c_k) / N (line 17). In private
     training as :func:`private_fold` has it. A client that began with an older c corrects by that one, and adds as
     much to c as to its own, so that c stays the mean of all c_k."""
     if federation.privacy is not None:
-        return private_fold(hp, state, federation, round, requests, trained)
+        return private_fold(hp, federation.privacy, state, federation, round, requests, trained)
     after, _ = averaging.fold(hp, state, federation, round, requests, trained)
     server = control_of(state, "control")
     total = torch.zeros(server.shape, dtype=torch.float64)
@@ -98,15 +97,15 @@ SCAFFOLD = Method(init, plan, fold, averaging.deployed, exchange=DISTILLATION, t
 
 
 def private_fold(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+    hp: AveragingSettings, privacy: UserPrivacy, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """The state after a round, and the norms of the clients' messages before clipping. Without participants there is
     noise alone."""
-    privacy, control = federation.privacy, control_of(state, "control")
-    scale, pairs = privacy.control_scale, list(zip(requests, trained, strict=True))
+    control, scale = control_of(state, "control"), privacy.control_scale
+    pairs = list(zip(requests, trained, strict=True))
     sent = (scale * control_change(control, request, result) for request, result in pairs)
-    after, turned, norms = averaging.private_step(hp, state, federation, round, trained, sent, len(control))
+    after, turned, norms = averaging.private_step(hp, privacy, state, federation, round, trained, sent, len(control))
     after["control"] = (control.double() + turned / (scale * privacy.clients)).to(control.dtype)
     for (request, result), norm in zip(pairs, norms, strict=True):
         change = shrinks_by(privacy, norm) * control_change(control, request, result)

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings, ServerDistillation
+from knot_runner.config.settings import AveragingSettings, FederatedSettings, FedMdSettings, ServerDistillation
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Exchange
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
 
 #: The number by which the server's training is known, where clients' have theirs.
@@ -28,7 +28,11 @@ ENSEMBLE = "ensemble"
 
 
 def client_inferences(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
+    hp: AveragingSettings | FedMdSettings,
+    state: FederatedState,
+    federation: Federation,
+    round: int,
+    trained: list[Trained],
 ) -> list[Inference] | None:
     """Requests inference of each of the round's clients on the transfer set, then on the random examples, if the
     weighting uses biases; None in rounds that do not distill, and in a last one of heads alone."""
@@ -42,24 +46,26 @@ def client_inferences(
 
 
 def server_training(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
+    hp: AveragingSettings,
+    state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
     """Requests the averaged model's training on the clients' ``logits``."""
     model = ClientModel(state["weights"], state["buffers"])
+    assert hp.server_distillation is not None and federation.server is not None
     tested = federation.server.test
-    return [distillation_request(hp, federation, round, trained, logits, SERVER, model, tested)]
+    return [distillation_request(hp, hp.server_distillation, federation, round, trained, logits, SERVER, model, tested)]
 
 
 def distillation_request(
-    hp: FederatedSettings, federation: Federation, round: int, trained: list[Trained], logits: list[Tensor],
+    hp: FederatedSettings, spec: ServerDistillation,
+    federation: Federation, round: int, trained: list[Trained], logits: list[Tensor],
     student: int, model: ClientModel, tested: Tensor,
 ) -> LocalTraining:  # fmt: skip
     """The training of ``model``, known by the number ``student``, on the ``logits`` of the clients in ``trained``;
     ``tested``: rows of the test examples that it is measured on before and after, in rounds that are measured."""
     from knot_runner.methods.losses import distillation  # with optimal transport, which averaging alone needs not
 
-    spec = hp.server_distillation
     rows, places = _examples(spec, federation, round).unique(return_inverse=True)
     on_random = logits[len(trained) :]
     biases = [probability_bias(own) for own in on_random] or None
@@ -70,7 +76,7 @@ def distillation_request(
     if federation.privacy is not None:
         from knot_runner.methods.federated.user_privacy import private_mean_logits
 
-        teacher_logits = {ENSEMBLE: private_mean_logits(federation, round, len(rows), logits)}
+        teacher_logits = {ENSEMBLE: private_mean_logits(federation.privacy, federation, round, len(rows), logits)}
         weighting, shares = "A", [1.0]
     elif spec.ensemble == "logits":
         weights = client_weights(spec, logits[: len(trained)], shares, biases)
@@ -110,23 +116,25 @@ def distillation_request(
 
 
 def fold_server(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
+    hp: AveragingSettings,
+    state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], distilled: list[Trained],
-) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """The distilled model in the place of the averaged one; its loss and steps, and in rounds that are measured the
     accuracy on the test examples before distillation (of the averaged model) and after. In private training also
     ``logits_clipped``, the share of the clients whose logits were clipped."""
+    assert federation.server is not None
     (server,) = distilled
     tested = len(federation.server.test) if federation.training.measures(round) else 0
     row = distilled_row(distilled, tested)
     if federation.privacy is not None and trained:
         from knot_runner.methods.federated.user_privacy import logits_row
 
-        row["logits_clipped"] = logits_row(federation, logits)["clipped"]
+        row["logits_clipped"] = logits_row(federation.privacy, logits)["clipped"]
     return {**state, "weights": server.weights, "buffers": server.buffers}, row
 
 
-def distilled_row(distilled: list[Trained], tested: int) -> dict[str, Any]:
+def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
     """Returns the log entries of the models ``distilled`` in a round; ``tested``: total number of their test
     examples, 0 where they were not evaluated."""
     loss, steps = sum(one.loss for one in distilled) / len(distilled), sum(one.steps for one in distilled)
@@ -152,6 +160,7 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
 def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
     """Rows of the transfer set that the server trains on, and those for early stopping (the share ``valid``, the same
     in every round)."""
+    assert federation.transfer is not None
     transfer = federation.transfer.train
     count = int(spec.valid * len(transfer))
     if not count:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings import FederatedSettings, ServerDistillation
+from knot_runner.config.settings import ServerDistillation
 from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.examples import batch_count
@@ -43,20 +43,21 @@ _KEY = "method.server_distillation.terms"
 
 
 def check_server_terms(
-    hp: FederatedSettings, networks: Sequence[Network], examples: int, private: bool = False
+    algorithm: str, spec: ServerDistillation, networks: Sequence[Network], examples: int, private: bool = False
 ) -> None:
     """Raises :class:`UserError` for terms that do not fit the clients' ``networks`` or the number of transfer
     ``examples``, that read labels, which these have none of, or inner layers of clients that send no models; in
     ``private`` training nobody sees those."""
-    sends_models = METHODS[hp.algorithm].exchange.answered_by == "server"
+    exchange = METHODS[algorithm].exchange
+    sends_models = exchange is None or exchange.answered_by == "server"
     for network in networks:
-        for found in read_terms(hp.server_distillation.terms, network, [network], _KEY):
+        for found in read_terms(spec.terms, network, [network], _KEY):
             where = f"{_KEY}.{found.name}"
             if TERMS[found.name].reads_labels:
                 raise UserError("reads labels, and the transfer set has none; kd would fit", where)
             if found.pairs and not sends_models:
                 raise UserError(
-                    f"reads inner layers, and clients of {hp.algorithm} send logits alone; kd or sinkhorn would fit",
+                    f"reads inner layers, and clients of {algorithm} send logits alone; kd or sinkhorn would fit",
                     where,
                 )
             if found.pairs and private:
@@ -64,8 +65,7 @@ def check_server_terms(
                     "reads inner layers of every client's model, and only sums are private; kd or sinkhorn would fit",
                     where,
                 )
-            batch = min(hp.server_distillation.batch_size, examples)
-            check_batch([found.name], _KEY, batch, "the transfer set's batch")
+            check_batch([found.name], _KEY, min(spec.batch_size, examples), "the transfer set's batch")
 
 
 def term_program(
@@ -77,7 +77,8 @@ def term_program(
     if any(wanted_taps(read_terms(spec.terms, network, [network], _KEY), 1)[1]):
         for number, result in enumerate(sent):
             tensors |= {f"{number}/weights": result.weights, f"{number}/buffers": result.buffers}
-        tensors["mean"] = weights
+        if weights is not None:
+            tensors["mean"] = weights
     settings = {"terms": spec.terms, "network": network, "points": points, "models": len(sent) if tensors else 0}
     return LocalProgram(train_by_terms, settings, tensors)
 
@@ -119,7 +120,11 @@ class _Teacher:
     terms read of it."""
 
     def __init__(self, settings: dict[str, Any], work: LocalWork, taps: list[str]) -> None:
-        self._logits, self._mean, self._sent = work.request.inputs[ENSEMBLE], work.tensors.get("mean"), None
+        self._logits, self._mean, self._sent = (
+            work.request.inputs[ENSEMBLE],
+            work.tensors.get("mean", torch.empty(0)),
+            None,
+        )
         if settings["models"]:
             models = [_sent_model(work, number) for number in range(settings["models"])]
             readers = [OutputReader(model, settings["network"], taps) for model in models]
@@ -140,7 +145,7 @@ def _mean_taps(taps: list[dict[str, Tensor]], weights: Tensor) -> dict[str, Tens
     found = {}
     for name, first in taps[0].items():
         wide = [share.to(first).view(-1, *[1] * (first.dim() - 1)) for share in shares]
-        found[name] = sum(share * own[name] for share, own in zip(wide, taps, strict=True))
+        found[name] = sum((share * own[name] for share, own in zip(wide, taps, strict=True)), first.new_zeros(()))
     return found
 
 

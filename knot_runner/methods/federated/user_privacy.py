@@ -26,7 +26,7 @@ from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.federation import Federation
+from knot_runner.methods.federation import Federation, RoundRow
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import counted
 
@@ -68,7 +68,7 @@ class UserPrivacy:
 
 def private_mean(
     privacy: UserPrivacy, seed: int, round: int, start: Tensor, trained: list[Trained]
-) -> tuple[Tensor, dict[str, list[float] | float]]:
+) -> tuple[Tensor, RoundRow]:
     """w + (sum_k clip(w_k - w) + N(0, z^2 C^2 I)) / (q K), [P], for the global model ``start`` w; and the norms of the
     updates before clipping, with the share of them that was clipped. Computed in float64, in the order given.
     """
@@ -110,9 +110,9 @@ def check_sums(privacy: UserPrivacy, algorithm: str) -> None:
         )
 
 
-def norms_row(privacy: UserPrivacy, norms: list[float]) -> dict[str, list[float] | float]:
+def norms_row(privacy: UserPrivacy, norms: list[float]) -> RoundRow:
     """A round's log entries: the ``norms`` before clipping, and the share of them above C if there are any."""
-    row: dict[str, list[float] | float] = {"update_norms": norms}
+    row: RoundRow = {"update_norms": norms}
     if norms:
         row["clipped"] = sum(shrinks_by(privacy, norm) < 1 for norm in norms) / len(norms)
     return row
@@ -124,19 +124,21 @@ def shrinks_by(privacy: UserPrivacy, norm: float) -> float:
     return 1.0 if bound is None or norm <= bound else bound / norm
 
 
-def private_mean_logits(federation: Federation, round: int, rows: int, logits: list[Tensor]) -> Tensor:
+def private_mean_logits(
+    privacy: UserPrivacy, federation: Federation, round: int, rows: int, logits: list[Tensor]
+) -> Tensor:
     """The noisy mean [n, C] of the ``logits`` (each [n, C]) of a round's participants, of ``rows`` = n examples, in the
     precision of the models. Without participants there is noise alone."""
-    privacy, classes = logits_privacy(federation.privacy, rows), len(federation.labels.names)
+    privacy, classes = logits_privacy(privacy, rows), len(federation.labels.names)
     zeros = torch.zeros(rows, classes, dtype=torch.float64)
     total, _ = private_sum(privacy, federation.seed, round, zeros, _centered(logits), "logits")
     return (total / privacy.participants).to(federation.architectures[0].start.weights.dtype)
 
 
-def logits_row(federation: Federation, logits: list[Tensor]) -> dict[str, list[float] | float]:
+def logits_row(privacy: UserPrivacy, logits: list[Tensor]) -> RoundRow:
     """A round's log entries, as of models (:func:`norms_row`)."""
     norms = [float(own.norm()) for own in _centered(logits)]
-    return norms_row(logits_privacy(federation.privacy, len(logits[0]) if logits else 0), norms)
+    return norms_row(logits_privacy(privacy, len(logits[0]) if logits else 0), norms)
 
 
 def logits_privacy(privacy: UserPrivacy, rows: int) -> UserPrivacy:

@@ -7,12 +7,11 @@ own, and a client's own does not change while it trains.
 
 from __future__ import annotations
 
-from typing import Any
-
+from knot_runner.config.settings import FederatedSettings
 from knot_runner.methods.federation import FederatedState
 
 
-def as_begun(hp: Any, state: FederatedState, version: int, round: int) -> FederatedState:
+def as_begun(hp: FederatedSettings, state: FederatedState, version: int, round: int) -> FederatedState:
     """``state`` before server step ``round`` with what clients are sent as it was for those who began with
     ``version``."""
     if version == round:
@@ -22,7 +21,7 @@ def as_begun(hp: Any, state: FederatedState, version: int, round: int) -> Federa
     return {name: tensor for name, tensor in state.items() if not _is_sent(hp, name)} | then
 
 
-def version_entries(hp: Any, state: FederatedState, version: int, round: int) -> FederatedState:
+def version_entries(hp: FederatedSettings, state: FederatedState, version: int, round: int) -> FederatedState:
     """The entries that keep ``version`` for those who go on training from it; ``state``: before server step
     ``round``."""
     prefix = _prefix(version)
@@ -35,5 +34,5 @@ def _prefix(version: int) -> str:
     return f"fleet/sent/{version}/"
 
 
-def _is_sent(hp: Any, name: str) -> bool:
+def _is_sent(hp: FederatedSettings, name: str) -> bool:
     return any(name.startswith(sent) if sent.endswith("/") else name == sent for sent in hp.sends)

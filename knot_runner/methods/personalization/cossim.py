@@ -16,7 +16,7 @@ from torch import Tensor
 from knot_runner.config.settings import CossimSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 from knot_runner.methods.personalization.combine import stacked_models, weighted_sums
 from knot_runner.methods.personalization.contract import (
     PersonalFederation,
@@ -70,7 +70,7 @@ def _plan(hp: CossimSettings, state: FederatedState, federation: PersonalFederat
 def _fold(
     hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     weights, buffers = stacked_models([one.model for one in trained])
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
     found = kept | {"theta/weights": weights, "theta/buffers": buffers}

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from knot_runner.config.settings import FinetuneSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federation import FederatedState
+from knot_runner.methods.federation import FederatedState, RoundRow
 from knot_runner.methods.personalization.contract import PersonalFederation, Point, personal_recipe, personal_training
 
 #: Parameters of the clients that are under way together, at most; but never fewer than ``FEWEST`` clients.
@@ -38,7 +38,7 @@ def plan(
 def fold(
     hp: FinetuneSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """Returns the current models of the training clients."""
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
     for result in trained:

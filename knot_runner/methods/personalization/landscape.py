@@ -7,7 +7,7 @@ theta_0 + x b1 + y b2. State, beyond fine-tuning's: ``path/<k>/<step>`` of the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from knot_runner.config.settings import LandscapeSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federation import FederatedState
+from knot_runner.methods.federation import FederatedState, RoundRow
 from knot_runner.methods.personalization import finetune
 from knot_runner.methods.personalization.contract import PersonalFederation
 
@@ -74,7 +74,7 @@ def plan(
 def fold(
     hp: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """As of fine-tuning, with the paths."""
     state, row = finetune.fold(hp, state, federation, round, requests, trained)
     step = round - finetune.finetune_rounds(hp, federation)
@@ -88,7 +88,9 @@ def landscape_rounds(hp: LandscapeSettings, federation: PersonalFederation) -> i
     return finetune.finetune_rounds(hp, federation) + hp.checkpoints
 
 
-def landscape_models(hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, round: int):
+def landscape_models(
+    hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, round: int
+) -> Iterator[tuple[int, int, ClientModel]]:
     """See :class:`Personalization`."""
     if round >= finetune.finetune_rounds(hp, federation):
         return iter(())
@@ -106,7 +108,8 @@ def finish(
     hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Losses over the plane of every client that is drawn, as arrays, and the barrier between its two ends."""
-    arrays, facts = {}, []
+    arrays: dict[str, Tensor] = {}
+    facts = []
     for number, client in enumerate(drawn(federation, state)):
         start = federation.start(client)
         path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, hp.checkpoints + 1))]

@@ -24,7 +24,7 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trai
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 from knot_runner.methods.personalization.combine import Updates, matrix_facts, stacked_models
 from knot_runner.methods.personalization.contract import (
     PersonalFederation,
@@ -129,17 +129,17 @@ def _plan(
 def _fold(
     hp: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     if round == 0:
         return _trained_models(hp, state, federation, trained)
     pairs = list(zip(requests, trained, strict=True))
     learned = [(request, found) for request, found in pairs if request.recipe.lr]
     stopping = [found.loss for request, found in pairs if not request.recipe.lr]
-    row = {}
+    row: RoundRow = {}
     if stopping:
-        row["stop_loss"] = sum(stopping) / len(stopping)
-        if row["stop_loss"] < float(state["kept/loss"]):
-            state = {**state, **_kept(state["lambda"], round - 1, row["stop_loss"])}
+        row["stop_loss"] = loss = sum(stopping) / len(stopping)
+        if loss < float(state["kept/loss"]):
+            state = {**state, **_kept(state["lambda"], round - 1, loss)}
     if learned:
         row["valid_loss"] = sum(found.loss for _, found in learned) / len(learned)
         gradient = matrix_gradient(federation, state, learned)
@@ -152,7 +152,7 @@ def _fold(
 
 def _trained_models(
     hp: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, trained: list[Trained]
-) -> tuple[FederatedState, dict[str, float]]:
+) -> tuple[FederatedState, RoundRow]:
     weights, buffers = stacked_models([one.model for one in trained])
     start = start_matrix(hp, len(trained))
     # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed

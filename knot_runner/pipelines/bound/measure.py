@@ -28,9 +28,9 @@ from knot_runner.methods.complexity import (
     norm_complexity,
     undeclared,
 )
-from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_distillation
 from knot_runner.methods.losses import distillation
+from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties.setup import make_federation
@@ -68,7 +68,7 @@ EPSILON_TEXTS = 2000
 
 
 def measure_bound(
-    context: RunContext, federation: Federation, state: dict[str, Any], executor: Executor
+    context: RunContext, federation: PartyFederation, state: dict[str, Any], executor: Executor
 ) -> dict[str, Any]:
     """Returns the bound's record: its terms for each form and function class, the losses, and notes on how to read
     them.

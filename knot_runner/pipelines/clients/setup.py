@@ -112,7 +112,7 @@ def make_setup(context: RunContext) -> Setup:
         from knot_runner.methods.federated.server_terms import check_server_terms
 
         networks, private = [one.network for one in architectures], settings.privacy is not None
-        check_server_terms(context.hp, networks, len(server["transfer"]), private)
+        check_server_terms(context.hp.algorithm, distillation, networks, len(server["transfer"]), private)
     training = settings.training
     if isinstance(settings.partition, Centralized):
         training = dataclasses.replace(training, clients_per_round=1, local_epochs=1)

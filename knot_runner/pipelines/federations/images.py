@@ -17,14 +17,13 @@ from knot_runner.data.tasks import Images, PartyTask
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
-from knot_runner.methods.federation import Federation
-from knot_runner.methods.party import Party
+from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.pipelines.federations.parties import party_federation, used_examples
 from knot_runner.pipelines.runs.first_model import check_network
 
 
-def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> Federation:
+def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:
     """Puts every split of every party into ``store``; returns the federation.
 
     ``bias``: also make the random images for probability biases. Raises :class:`UserError`.
@@ -58,7 +57,9 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
     return federation
 
 
-def _with_view(student: Party, splits: dict[str, Images], task: ImageTaskSettings, view: View, store: Store) -> Party:
+def _with_view(
+    student: StoredParty, splits: dict[str, Images], task: ImageTaskSettings, view: View, store: Store
+) -> StoredParty:
     """Returns ``student`` with each of its ``splits`` transformed by ``view``."""
     shown = {split: viewed_images(images, view) for split, images in splits.items()}
     own = task_in_view(task, shown["train"])

@@ -11,8 +11,7 @@ from knot_runner.config.settings import Role, Settings, StageSettings
 from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import keyed
-from knot_runner.methods.federation import Federation
-from knot_runner.methods.party import Party
+from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
 
 
@@ -46,17 +45,17 @@ def party_federation(
     networks: dict[str, Network],
     notes: list[str],
     **more: Any,
-) -> Federation:
+) -> PartyFederation:
     """Returns the federation of ``task`` from ``examples`` by (data set, split) and ``networks``; without a transfer
     set, the server's examples serve as one. ``more``: further fields of the federation, besides its
     ``notes``."""
-    by_role: dict[str, list[Party]] = {"local": [], "global": [], "transfer": []}
+    by_role: dict[str, list[StoredParty]] = {"local": [], "global": [], "transfer": []}
     for data in task.datasets.values():
         own = {split: examples[data.name, split] for split in data.splits}
-        party = Party(data.name, own, networks[data.name], used_count(data, "train", settings))
+        party = StoredParty(data.name, own, networks[data.name], used_count(data, "train", settings))
         by_role[data.role].append(party)
     server = by_role["global"][0]
-    return Federation(
+    return PartyFederation(
         clients=tuple(by_role["local"]),
         server=server,
         transfer=next(iter(by_role["transfer"]), server),

@@ -17,7 +17,7 @@ from knot_runner.engine.examples import TextData
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
-from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import PartyFederation
 from knot_runner.models.bert import TextClassifier, party_model
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import check_fits, describe_weights, local_path, read_encoder, weight_files
@@ -45,7 +45,7 @@ MIN_ROWS = 2
 
 def text_federation(
     settings: Settings, task: PartyTask, store: Store, data_root: Path | None, bias: BiasSettings | None
-) -> Federation:
+) -> PartyFederation:
     """Encodes every split of every data set (cached); returns the federation.
 
     ``bias``: also make the random texts for probability biases. Raises :class:`UserError`.

@@ -19,7 +19,7 @@ from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import PartyFederation
 from knot_runner.models.tokens import Encoded, cut_to
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.texts import load_tokenizer, save_texts
@@ -32,7 +32,7 @@ Predictions = tuple[np.ndarray, np.ndarray]
 
 
 def evaluate(
-    context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any], executor: Executor
+    context: RunContext, task: PartyTask, federation: PartyFederation, state: dict[str, Any], executor: Executor
 ) -> dict[str, Any]:
     """Writes ``predictions``, ``vectors`` and ``probe`` into the run's folder and returns the metrics.
 
@@ -73,7 +73,7 @@ def evaluate(
 
 
 def _baselines(
-    teachers: dict[str, TrainedModel], federation: Federation, executor: Executor, coordinates: np.ndarray
+    teachers: dict[str, TrainedModel], federation: PartyFederation, executor: Executor, coordinates: np.ndarray
 ) -> dict[str, dict[str, float]]:
     """Evaluates every teacher, and their ensemble where there are several, on the global model's test set; returns name
     -> metric -> value."""
@@ -107,7 +107,7 @@ def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> lis
     return found
 
 
-def _write_vectors(student: TrainedModel, federation: Federation, executor: Executor, folder: Path) -> None:
+def _write_vectors(student: TrainedModel, federation: PartyFederation, executor: Executor, folder: Path) -> None:
     """Writes the inputs of the student's last layer for some of the global model's test examples (App. C)."""
     store: Store = executor.place.store
     some = balanced_subset(federation.server.test, VECTORS_PER_LABEL, federation.seed, store)
@@ -144,7 +144,7 @@ def select_stored(tensors: dict[str, Tensor], rows: np.ndarray) -> dict[str, Ten
 
 
 def write_probe(
-    context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any], executor: Executor
+    context: RunContext, task: PartyTask, federation: PartyFederation, state: dict[str, Any], executor: Executor
 ) -> None:
     """Writes the predictions of the student, of the global model before distillation (if any) and of every teacher for
     paired sentences that differ in one word (App. D.2)."""

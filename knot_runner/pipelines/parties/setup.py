@@ -10,7 +10,7 @@ from knot_runner.config.settings.methods.distill import RunTeacher
 from knot_runner.data.parties import image_parties, teaching_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.store import Store
-from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import PartyFederation
 from knot_runner.pipelines.clients.transfer_set import with_other_set
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.images import image_federation
@@ -37,7 +37,7 @@ def read_parties(context: RunContext) -> PartyTask:
     return image_parties(task, settings.partition, settings.shares, settings.seed)
 
 
-def make_federation(context: RunContext, task: PartyTask, store: Store, bias: BiasSettings | None) -> Federation:
+def make_federation(context: RunContext, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:
     """Returns the federation of ``task``, whose examples are put into ``store`` unless they are there.
 
     ``bias``: also make the random examples for probability biases. Raises :class:`UserError`.
@@ -57,7 +57,7 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
     return with_teachers(federation, hp, store)
 
 
-def with_teachers(federation: Federation, hp: DistillSettings, store: Store) -> Federation:
+def with_teachers(federation: PartyFederation, hp: DistillSettings, store: Store) -> PartyFederation:
     """Returns ``federation`` with the networks of the teachers named in ``hp``, and with the weights of finished runs
     put into ``store``. Raises :class:`UserError`."""
     teachers = []

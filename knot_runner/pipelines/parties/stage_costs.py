@@ -22,7 +22,7 @@ from knot_runner.engine.requests import Predict, Ref, StageRequest, Train, reque
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.methods.distill.students import PickStudent, TrainStudents
 from knot_runner.methods.distill.synthesis.requests import ReleaseRecords
-from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import PartyFederation
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties.trained_model import finished_rounds
@@ -35,7 +35,7 @@ SENT, NO_LOCALS = "every local model once, to the server", "nothing, since there
 AT_CLIENTS = ("local", "records")
 
 
-def distillation_costs(context: RunContext, federation: Federation, store: Store) -> dict[str, Any]:
+def distillation_costs(context: RunContext, federation: PartyFederation, store: Store) -> dict[str, Any]:
     """:class:`~knot_runner.results.base.CostFacts` of a run whose stages are all in ``store``, as plain data."""
     counter, rows, stages = StageCounter(store), [], {}
     for round in finished_rounds(context, federation, store):

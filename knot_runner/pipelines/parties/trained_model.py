@@ -14,8 +14,7 @@ from knot_runner.engine.loop import key_of
 from knot_runner.engine.requests import Predict, Ref, StageRequest, ref_of, request_title
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federation import Federation
-from knot_runner.methods.party import Party
+from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
 from knot_runner.util.errors import UserError
@@ -35,7 +34,7 @@ class TrainedModel:
 
 
 def trained_models(
-    federation: Federation, state: dict[str, Any]
+    federation: PartyFederation, state: dict[str, Any]
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
     """Returns the student, the global model before distillation (if any), and every other model by party."""
     networks = {party.name: party.network for party in federation.teachers}
@@ -50,7 +49,7 @@ def trained_models(
     return student, before, teachers
 
 
-def parties_after(federation: Federation, state: dict[str, Any]) -> dict[str, TrainedModel]:
+def parties_after(federation: PartyFederation, state: dict[str, Any]) -> dict[str, TrainedModel]:
     """Returns every party's own model after mutual learning, including the current global one; {} without mutual
     learning."""
     parties = [party for party in federation.teachers if f"after/{party.name}" in state]
@@ -60,7 +59,7 @@ def parties_after(federation: Federation, state: dict[str, Any]) -> dict[str, Tr
     return {**found, federation.server.name: _trained(federation.server, state["student"])}
 
 
-def _trained(party: Party, artifact: str) -> TrainedModel:
+def _trained(party: StoredParty, artifact: str) -> TrainedModel:
     return TrainedModel(party.name, party.network, ref_of(artifact))
 
 
@@ -78,7 +77,7 @@ class FinishedRound:
     state: dict[str, Any]
 
 
-def finished_rounds(context: RunContext, federation: Federation, store: Store) -> Iterator[FinishedRound]:
+def finished_rounds(context: RunContext, federation: PartyFederation, store: Store) -> Iterator[FinishedRound]:
     """Yields every round of the run's method. Raises :class:`UserError` naming the first stage that is not in
     ``store``."""
     hp, method = context.hp, METHODS[context.hp.algorithm]

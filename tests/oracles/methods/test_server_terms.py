@@ -133,7 +133,7 @@ def test_terms_that_cannot_be(terms, changes, said):
     changes = {"algorithm": "fedavg", "examples": 9} | changes
     hp = settings(changes["algorithm"], server_distillation=distill(terms=terms, ensemble="logits"))
     with pytest.raises(UserError, match=said):
-        check_server_terms(hp, [NETWORK], changes["examples"])
+        check_server_terms(hp.algorithm, hp.server_distillation, [NETWORK], changes["examples"])
 
 
 @pytest.mark.parametrize(("changes", "key"), [

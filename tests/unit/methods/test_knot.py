@@ -20,9 +20,8 @@ from knot_runner.engine.objectives import cross_entropy
 from knot_runner.engine.requests import Predict, Train
 from knot_runner.engine.store import Store
 from knot_runner.methods import knot
-from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import distillation
-from knot_runner.methods.party import Party
+from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
 from tests.golden.messages import refuses
 
@@ -35,14 +34,14 @@ BIAS = BiasSettings(texts=4, tokens=3, images=1, noise="uniform")
 def party(number, name, size):
     """With a network of its own, told apart by its classes."""
     examples = {split: ("tokens", f"{name}-{split}") for split in ("train", "valid", "test")}
-    return Party(name, examples, Network(SPEC, 500, 3 + number), size)
+    return StoredParty(name, examples, Network(SPEC, 500, 3 + number), size)
 
 
 def federation(support="semantic"):
     """Two local models of 100 and 300 texts, a global one of 600, a transfer set of 50."""
     *clients, server, transfer = map(party, range(4), (*PARTIES, "pool"), (100, 300, 600, 50))
     labels = Labels(["bad", "fair", "good"], [[0.0], [1.0], [2.0]], support)
-    return Federation(tuple(clients), labels, STAGES, 7, server, transfer, random=("tokens", "noise"))
+    return PartyFederation(tuple(clients), labels, STAGES, 7, server, transfer, random=("tokens", "noise"))
 
 
 def method(weighting="E"):

@@ -66,7 +66,7 @@ def test_text_federation_has_sizes_of_training_parts(tmp_path):
     assert [client.name for client in federation.clients] == ["Cell", "Cloths", "Toys"]
     assert (federation.server.name, federation.transfer.name) == ("Food", "Grocery")
     assert federation.random is None and federation.seed == 0 and federation.weights == "scratch"
-    labels = federation.clients[2].valid
+    labels = federation.clients[2].examples["valid"]
     kept = Store(tmp_path).get(*labels).tensors()["labels"].tolist()
     assert kept == task.datasets["Toys"].splits["valid"].labels.tolist()
 

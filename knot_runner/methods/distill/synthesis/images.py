@@ -100,8 +100,9 @@ class OptimizedImages:
         mean, std = (torch.tensor(v, device=device)[:, None, None] for v in (request.mean, request.std))
         self.lowest, self.highest = (0 - mean) / std, (1 - mean) / std
         self.module = nn.Module()
-        self.module.register_buffer("finished", torch.zeros((hp.images, *request.network.inputs), device=device))
-        self.x = torch.zeros((hp.batch_size, *request.network.inputs), device=device, requires_grad=True)
+        self.finished = torch.zeros((hp.images, *request.network.shape), device=device)
+        self.module.register_buffer("finished", self.finished)
+        self.x = torch.zeros((hp.batch_size, *request.network.shape), device=device, requires_grad=True)
         self.optimizer = torch.optim.Adam([self.x], lr=hp.lr)
         self.epochs = -(-hp.images // hp.batch_size)
 
@@ -115,14 +116,14 @@ class OptimizedImages:
         wanted = {name: values.to(self.device) for name, values in activations.items()}
         self.optimizer.state.clear()
         with torch.no_grad():
-            self.x[:count] = torch.randn((count, *self.request.network.inputs), generator=generator(*names))
+            self.x[:count] = torch.randn((count, *self.request.network.shape), generator=generator(*names))
         for step in range(self.hp.steps):
             done = (number - 1) * self.hp.steps + step + 1
             loss = take_step(self.optimizer, self._loss(self.x[:count], labels.to(self.device), wanted), done)
             with torch.no_grad():  # no pixel is darker than black or lighter than white
                 self.x.copy_(torch.minimum(torch.maximum(self.x, self.lowest), self.highest))
             report(done, self.epochs * self.hp.steps, f"step {done}")
-        self.module.finished[first : first + count] = self.x[:count].detach()
+        self.finished[first : first + count] = self.x[:count].detach()
         return loss
 
     def _loss(self, x: Tensor, labels: Tensor, wanted: dict[str, Tensor]) -> Tensor:
@@ -138,7 +139,7 @@ class OptimizedImages:
     def images(self) -> Tensor:
         """All images, as pixels in 0..1, float32 [N, C, H, W]."""
         mean, std = (torch.tensor(v)[:, None, None] for v in (self.request.mean, self.request.std))
-        return (self.module.finished.cpu() * std + mean).clamp(0, 1)
+        return (self.finished.cpu() * std + mean).clamp(0, 1)
 
 
 def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, number: int) -> float:
@@ -189,7 +190,7 @@ class GeneratedImages:
         self.request, self.hp, self.device = request, hp, device
         self.read = OutputReader(model, request.network, [FEATURES])
         torch.manual_seed(keyed(request.seed, "generator", request.party))
-        self.module = ImageGenerator(hp.latent, hp.width, request.network.inputs).to(device)
+        self.module = ImageGenerator(hp.latent, hp.width, request.network.shape).to(device)
         self.optimizer = torch.optim.Adam(self.module.parameters(), lr=hp.lr)
         self.mean, self.std = (torch.tensor(v, device=device)[:, None, None] for v in (request.mean, request.std))
         self.epochs = -(-hp.steps // STEPS_AT_ONCE)

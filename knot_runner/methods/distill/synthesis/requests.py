@@ -70,6 +70,7 @@ class MakeImages(OwnRequest):
         hp = self.synthesis
         model = frozen_network(self.network, self.weights, place)
         found = place.store.get(*self.records) if self.records else None
+        made: GeneratedImages | OptimizedImages
         if isinstance(hp, GeneratorSynthesis):
             made = GeneratedImages(self, hp, model, place.device)
         else:

@@ -19,8 +19,12 @@ def on_fleet(method: Method, federation: Federation, fleet: FleetSettings) -> tu
     gave ``partial`` work, and the mean ``staleness`` of what was aggregated (None: nothing).
     """
     mode = asynchronous if fleet.mode == "async" else synchronous
-    bound = {
-        name: functools.partial(getattr(mode, name), method, fleet) for name in ("init", "plan", "fold", "is_finished")
-    }
+    on_clock = dataclasses.replace(
+        method,
+        init=functools.partial(mode.init, method, fleet),
+        plan=functools.partial(mode.plan, method, fleet),
+        fold=functools.partial(mode.fold, method, fleet),
+        is_finished=functools.partial(mode.is_finished, method, fleet),
+    )
     speeds = devices.seconds_per_example(fleet, federation)  # stragglers may be the slowest
-    return dataclasses.replace(method, **bound), dataclasses.replace(federation, seconds_per_example=speeds)
+    return on_clock, dataclasses.replace(federation, seconds_per_example=speeds)

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FleetSettings
+from knot_runner.config.settings import FederatedSettings, FleetSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
 from knot_runner.methods.federated.fleet.synchronous import CLOCK, clock_of, sends_models, with_chosen
 from knot_runner.methods.federated.own_models import kept_models
 from knot_runner.methods.federated.versions import as_begun, version_entries
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 from knot_runner.util.errors import UserError
 
 IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
@@ -49,7 +48,7 @@ class ServerStep:
     dropped: int
 
 
-def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) -> FederatedState:
+def init(method: Method, fleet: FleetSettings, hp: FederatedSettings, federation: Federation) -> FederatedState:
     """Returns the method's initial state at 0 seconds, with no client in flight. Raises :class:`UserError` for a buffer
     that does not fill."""
     at_once = federation.participants
@@ -63,7 +62,12 @@ def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) 
 
 
 def plan(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
+    method: Method,
+    fleet: FleetSettings,
+    hp: FederatedSettings,
+    state: FederatedState,
+    federation: Federation,
+    round: int,
 ) -> list[LocalTraining]:
     """The updates that arrive until the next server step, each from what its client was sent when it began."""
     if is_finished(method, fleet, hp, state, federation, round):
@@ -77,14 +81,16 @@ def plan(
 
 
 def fold(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int,
+    method: Method, fleet: FleetSettings, hp: FederatedSettings,
+    state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """Runs the method's fold on updates moved to the current model, stale ones scaled down. What a client trained
     beside the model that it sends stays as it is."""
     step = next_step(method, fleet, hp, state, federation, round)
     staleness = {update.client: round - update.version for update in step.updates}
-    after, row = state, {}
+    after = state
+    row: RoundRow = {}
     if requests:
         sent = len(staleness)  # the first ones, see devices.sent_first
         work = zip(requests[:sent], trained[:sent], strict=True)
@@ -102,14 +108,24 @@ def fold(
 
 
 def is_finished(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
+    method: Method,
+    fleet: FleetSettings,
+    hp: FederatedSettings,
+    state: FederatedState,
+    federation: Federation,
+    round: int,
 ) -> bool:
     """Whether the server has taken all its steps, ``training.rounds``."""
     return round >= federation.training.rounds
 
 
 def next_step(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
+    method: Method,
+    fleet: FleetSettings,
+    hp: FederatedSettings,
+    state: FederatedState,
+    federation: Federation,
+    round: int,
 ) -> ServerStep:
     """Simulates until the next server step. Depends only on the seed, the clock and the clients in flight.
 
@@ -138,7 +154,8 @@ def next_step(
 
 
 def _beginning(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int,
+    method: Method, fleet: FleetSettings, hp: FederatedSettings,
+    state: FederatedState, federation: Federation, round: int,
     flying: list[Flight], done: set[int], now: float,
 ) -> list[Flight]:  # fmt: skip
     """Returns the clients that start ``now``, as many as there is room for, in the order of FedAvg's sampling."""
@@ -157,14 +174,14 @@ def _beginning(
 
 
 def _moved(
-    fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, request: LocalTraining,
+    fleet: FleetSettings, hp: FederatedSettings, state: FederatedState, federation: Federation, request: LocalTraining,
     result: Trained, staleness: int,
 ) -> tuple[LocalTraining, Trained]:  # fmt: skip
     """w + (1 + tau)^-a (w_k - w_begun), at the server's model w; a client's own state is unchanged, as are models that
     are not sent. The request starts so far from there as the client itself has moved: SCAFFOLD's control is of that."""
     if not staleness or not sends_models(hp):
         return request, result
-    discount = (1 + staleness) ** -fleet.staleness_exponent
+    discount: float = (1 + staleness) ** -fleet.staleness_exponent
 
     def move(now: Tensor, begun: Tensor, arrived: Tensor) -> Tensor:
         return (now.double() + discount * (arrived.double() - begun.double())).to(arrived.dtype)

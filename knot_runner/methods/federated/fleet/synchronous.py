@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from knot_runner.config.settings import FleetSettings
+from knot_runner.config.settings import FederatedSettings, FleetSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 from knot_runner.util.errors import UserError
 
 CLOCK = "fleet/clock"
@@ -31,7 +30,7 @@ class FleetRound:
     partial: int
 
 
-def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) -> FederatedState:
+def init(method: Method, fleet: FleetSettings, hp: FederatedSettings, federation: Federation) -> FederatedState:
     """Returns the method's initial state at 0 seconds. Raises :class:`UserError` for a deadline that nobody can
     meet."""
     state = {**method.init(hp, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
@@ -50,18 +49,25 @@ def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) 
 
 
 def plan(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
+    method: Method,
+    fleet: FleetSettings,
+    hp: FederatedSettings,
+    state: FederatedState,
+    federation: Federation,
+    round: int,
 ) -> list[LocalTraining]:
     """Returns the method's requests whose results will arrive; lost work is not trained."""
     return fleet_round(method, fleet, hp, state, federation, round).requests
 
 
 def fold(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int,
+    method: Method, fleet: FleetSettings, hp: FederatedSettings,
+    state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+) -> tuple[FederatedState, RoundRow]:  # fmt: skip
     """Runs the method's fold on the results that arrived; without any the state is unchanged."""
-    found, row = fleet_round(method, fleet, hp, state, federation, round), {}
+    found = fleet_round(method, fleet, hp, state, federation, round)
+    row: RoundRow = {}
     if requests:
         state, row = method.fold(hp, state, federation, round, requests, trained)
     facts = {"clock": found.clock, "dropped": found.dropped, "late": found.late, "partial": found.partial}
@@ -70,14 +76,24 @@ def fold(
 
 
 def is_finished(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
+    method: Method,
+    fleet: FleetSettings,
+    hp: FederatedSettings,
+    state: FederatedState,
+    federation: Federation,
+    round: int,
 ) -> bool:
     """Returns whether the method plans no request for any set of participants."""
     return not method.plan(hp, state, with_chosen(federation, list(federation.numbers)), round)
 
 
 def fleet_round(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
+    method: Method,
+    fleet: FleetSettings,
+    hp: FederatedSettings,
+    state: FederatedState,
+    federation: Federation,
+    round: int,
 ) -> FleetRound:
     """Simulates ``round``. Depends only on the seed and the clock, not on training results.
 
@@ -122,6 +138,6 @@ def clock_of(state: FederatedState) -> float:
     return float(state[CLOCK])
 
 
-def sends_models(hp: Any) -> bool:
+def sends_models(hp: FederatedSettings) -> bool:
     """Returns whether clients send their models, and not only logits."""
     return hp.averages

@@ -89,7 +89,7 @@ def test_private_fold_labels_bounds_influence_of_one_client(deep):
         wild = dataclasses.replace(trained[4], weights=trained[4].weights * factor)
         found = []
         for sent in ([*trained[:4], wild], trained[:4]):
-            after, counts, row = private_fold_labels(plain, state, whole.federation, 0, sent)
+            after, counts, row = private_fold_labels(plain, whole.federation.privacy, state, whole.federation, 0, sent)
             shares = [min(1.0, 0.15 / norm) for norm in row["update_norms"]]  # labels' shares are sent times these
             found.append((EXPECTED * after["weights"], SCALE * sum(shares) * counts.double() / MILLION))
         moved = [with_ - without for with_, without in zip(*found, strict=True)]
@@ -104,7 +104,7 @@ def test_private_fedgen_round_without_participants_gives_noise(deep):
     plain, state = dataclasses.replace(HP, server=SERVER), FEDGEN.init(HP, whole.federation)
     moves, labels = [], []
     for round in range(100):
-        after, counts, row = private_fold_labels(plain, state, whole.federation, round, [])
+        after, counts, row = private_fold_labels(plain, whole.federation.privacy, state, whole.federation, round, [])
         assert row == {"update_norms": []} and abs(int(counts.sum()) - MILLION) <= CLASSES and int(counts.min()) >= 0
         moves.append(after["weights"] - state["weights"])
         labels.append(counts)
@@ -113,7 +113,7 @@ def test_private_fedgen_round_without_participants_gives_noise(deep):
     zero = float((torch.stack(labels) == 0).double().mean())
     assert 0.3 < zero < 0.6  # an eighth of the rounds has no positive one, and all alike
     assert any(len(set(counts.tolist())) == 1 for counts in labels)
-    again, _, _ = private_fold_labels(plain, state, whole.federation, 99, [])
+    again, _, _ = private_fold_labels(plain, whole.federation.privacy, state, whole.federation, 99, [])
     assert torch.equal(again["weights"], after["weights"])
     drawn, row = FEDGEN.fold(plain, state, whole.federation, 0, [], [])
     assert "generator/labels" in drawn and row["generator_loss"] > 0

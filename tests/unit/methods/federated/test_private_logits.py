@@ -80,8 +80,8 @@ def test_private_mean_logits_bounds_influence_of_one_client():
     logits = [torch.randn(7, CLASSES, generator=draws, dtype=torch.float64) for _ in range(5)]
     for factor in (1e-3, 1.0, 1e9):
         moved = EXPECTED * (
-            private_mean_logits(federation, 0, 7, [*logits[:4], factor * logits[4] + 5.0])
-            - private_mean_logits(federation, 0, 7, logits[:4])
+            private_mean_logits(federation.privacy, federation, 0, 7, [*logits[:4], factor * logits[4] + 5.0])
+            - private_mean_logits(federation.privacy, federation, 0, 7, logits[:4])
         )
         assert 0 < float(moved.norm()) <= BOUND * math.sqrt(7) * (1 + 1e-12)
         assert factor == 1e-3 or float(moved.norm()) == pytest.approx(BOUND * math.sqrt(7))
@@ -90,18 +90,22 @@ def test_private_mean_logits_bounds_influence_of_one_client():
 def test_private_mean_logits_noise_matches_bound():
     """Over 200 rounds: standard deviation z B sqrt(n) / (qK) within 4 of its standard errors."""
     federation, _ = private(noise_multiplier=2.0)
-    seen = torch.stack([private_mean_logits(federation, round, 9, []) for round in range(200)])
+    seen = torch.stack([private_mean_logits(federation.privacy, federation, round, 9, []) for round in range(200)])
     error = 4 / math.sqrt(2 * seen.numel())
     assert float(seen.std()) == pytest.approx(2.0 * BOUND * 3 / EXPECTED, rel=error)
-    assert torch.equal(private_mean_logits(federation, 7, 9, []), seen[7])
+    assert torch.equal(private_mean_logits(federation.privacy, federation, 7, 9, []), seen[7])
 
 
 def test_private_label_means_noise_differs_from_logits_noise():
     """As many numbers of one round: from one draw their signs would be the same."""
     federation, _ = private(noise_multiplier=2.0)
     for round in range(3):
-        told = private_label_means(federation, round, [], [])[0]["label_logits/all"]
-        other = private_mean_logits(federation, round, CLASSES + 1, []).flatten().view(CLASSES, CLASSES + 1)
+        told = private_label_means(federation.privacy, federation, round, [], [])[0]["label_logits/all"]
+        other = (
+            private_mean_logits(federation.privacy, federation, round, CLASSES + 1, [])
+            .flatten()
+            .view(CLASSES, CLASSES + 1)
+        )
         assert not torch.equal(told.sign(), other[:, :CLASSES].sign())
 
 
@@ -113,7 +117,9 @@ def test_private_feddf_distills_a_round_without_participants():
     )
     assert trained == [] and "logits_clipped" not in row and row["distill_steps"] > 0
     assert not torch.equal(after["weights"], folded["weights"])
-    assert torch.equal(request.inputs[ENSEMBLE], private_mean_logits(federation, 0, len(TRANSFER), []))
+    assert torch.equal(
+        request.inputs[ENSEMBLE], private_mean_logits(federation.privacy, federation, 0, len(TRANSFER), [])
+    )
 
 
 def test_private_feddf_skips_logits_without_distillation():
@@ -192,7 +198,7 @@ def test_private_label_means_marks_absent_labels_unknown():
     logits = torch.randn(len(rows), CLASSES, generator=draws, dtype=torch.float64)
     (result,) = engine.train(METHODS["fedavg"].plan(settings(), {"weights": federation.model.weights,
                              "buffers": federation.model.buffers}, federation, 0))  # fmt: skip
-    shared, _ = private_label_means(federation, 0, [result], [1e-3 * logits])
+    shared, _ = private_label_means(federation.privacy, federation, 0, [result], [1e-3 * logits])
     assert shared["label_counts/all"].tolist() == [1.0, 1.0, 0.0]
     centered = 1e-3 * (logits - logits.mean(1, keepdim=True))
     torch.testing.assert_close(shared["label_logits/all"][1], centered[:3].mean(0), rtol=1e-12, atol=1e-16)
@@ -209,7 +215,7 @@ def test_private_label_means_bounds_influence_of_one_client():
         own = [answers(engine, result.weights, federation.clients[result.client].train) for result in trained]
         taken = slice(0, 4) if factor is None else slice(0, 5)
         own[4] = own[4] * (factor or 1.0)
-        shared, _ = private_label_means(federation, 0, trained[taken], own[taken])
+        shared, _ = private_label_means(federation.privacy, federation, 0, trained[taken], own[taken])
         counts = shared["label_counts/all"]
         assert float(counts.min()) > 1
         sums.append(torch.cat([shared["label_logits/all"] * counts[:, None], bound * counts[:, None]], 1))
@@ -223,7 +229,10 @@ def test_fd_noise_is_of_the_bound():
     """Over 300 rounds without participants: counts are z sqrt(2 C) times a normal; half of them are unknown."""
     federation, _ = private(noise_multiplier=3.0)
     counts = torch.stack(
-        [private_label_means(federation, round, [], [])[0]["label_counts/all"] for round in range(300)]
+        [
+            private_label_means(federation.privacy, federation, round, [], [])[0]["label_counts/all"]
+            for round in range(300)
+        ]
     ).flatten()
     deviation = 3.0 * math.sqrt(2 * CLASSES)
     share = float((counts > 0).double().mean())
