@@ -131,14 +131,16 @@ def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
 
 def _accuracy(sums: ClassSums) -> np.ndarray:
     """Share of examples that are right; 0 for none."""
-    return sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1)
+    shares: np.ndarray = sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1)
+    return shares
 
 
 def _macro_f1(sums: ClassSums) -> np.ndarray:
     """Unweighted mean of F1 over the classes that occur as truth or prediction (as scikit-learn's ``macro``)."""
     either = sums.predicted + sums.truth
     shares = np.divide(2 * sums.hits, either, out=np.zeros_like(either), where=either > 0)
-    return shares.sum(1) / np.maximum((either > 0).sum(1), 1)
+    means: np.ndarray = shares.sum(1) / np.maximum((either > 0).sum(1), 1)
+    return means
 
 
 def _distances(test: TestSet) -> np.ndarray | None:
@@ -146,21 +148,24 @@ def _distances(test: TestSet) -> np.ndarray | None:
     if test.coordinates is None:
         return None
     points = np.asarray(test.coordinates, dtype=np.float64)
-    return np.linalg.norm(test.probabilities @ points - points[test.labels], axis=1)
+    distances: np.ndarray = np.linalg.norm(test.probabilities @ points - points[test.labels], axis=1)
+    return distances
 
 
 def _mean_of_classes(sums: ClassSums) -> np.ndarray:
     """Mean over the classes present of the mean value of a class's examples."""
     assert sums.values is not None
     present = sums.truth > 0
-    means = np.divide(sums.values, sums.truth, out=np.zeros_like(sums.values), where=present)
-    return means.sum(1) / present.sum(1)
+    of_classes = np.divide(sums.values, sums.truth, out=np.zeros_like(sums.values), where=present)
+    means: np.ndarray = of_classes.sum(1) / present.sum(1)
+    return means
 
 
 def _mean(sums: ClassSums) -> np.ndarray:
     """Mean value of an example."""
     assert sums.values is not None
-    return sums.values.sum(1) / sums.truth.sum(1)
+    means: np.ndarray = sums.values.sum(1) / sums.truth.sum(1)
+    return means
 
 
 def _cross_entropies(test: TestSet, temperature: float | None) -> np.ndarray | None:
@@ -169,7 +174,8 @@ def _cross_entropies(test: TestSet, temperature: float | None) -> np.ndarray | N
         return None
     from scipy.special import log_softmax
 
-    return -log_softmax(test.logits / temperature, axis=1)[np.arange(len(test.labels)), test.labels]
+    of_truth: np.ndarray = -log_softmax(test.logits / temperature, axis=1)[np.arange(len(test.labels)), test.labels]
+    return of_truth
 
 
 def _of_clients(title: str, better: Literal["higher", "lower"] = "higher") -> Metric:
@@ -179,9 +185,12 @@ def _of_clients(title: str, better: Literal["higher", "lower"] = "higher") -> Me
 
 def _accepted(where: str, metric: Metric) -> Metric:
     expect(where, metric, Metric)
-    problems = {"function": _problem, "of_sums": _values_problem, "of_examples": _values_problem}
-    given = {name: (getattr(metric, name), problem) for name, problem in problems.items()}
-    return replace(metric, **{name: checked(where, *pair) for name, pair in given.items() if pair[0] is not None})
+    return replace(
+        metric,
+        function=metric.function and checked(where, metric.function, _problem),
+        of_sums=metric.of_sums and checked(where, metric.of_sums, _values_problem),
+        of_examples=metric.of_examples and checked(where, metric.of_examples, _values_problem),
+    )
 
 
 def _values_problem(values: object, given: TestSet | ClassSums) -> str:

@@ -20,6 +20,8 @@ from knot_runner.util.messages import counted
 
 #: between the current utterance and the earlier ones (knot.md 1.6)
 CONTEXT_MARK = " [SEP] "
+#: column -> values
+ColumnValues = dict[str, set[str | None]]
 
 
 @dataclass(slots=True)
@@ -62,7 +64,7 @@ def read_table(
     needed = {name for name in (columns.text, columns.pair, columns.label, *where) if name}
     needed.update(listed(columns.dialogue))
     allowed = {column: _allowed(values) for column, values in where.items()}
-    seen: dict[str, set[str | None]] = {column: set() for column in where}
+    seen: ColumnValues = {column: set() for column in where}
     unseen, known = set(needed), set()
     rows, read, dropped = [], 0, 0
     for line, record in records:
@@ -122,8 +124,8 @@ def _refuse_none(
     source: str,
     read: int,
     dropped: int,
-    allowed: dict[str, set[str | None]],
-    seen: dict[str, set[str | None]],
+    allowed: ColumnValues,
+    seen: ColumnValues,
 ) -> NoReturn:
     for column, values in allowed.items():
         if not dropped and not values & seen[column]:
@@ -136,7 +138,7 @@ def _allowed(values: Any) -> set[str | None]:
     return {identity(value) for value in (values if isinstance(values, list) else [values])}
 
 
-def _matches(record: dict[str, Any], allowed: dict[str, set[str | None]], seen: dict[str, set[str | None]]) -> bool:
+def _matches(record: dict[str, Any], allowed: ColumnValues, seen: ColumnValues) -> bool:
     matches = True
     for column, values in allowed.items():
         value = identity(record.get(column))

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,16 @@ from knot_runner import metrics
 from knot_runner.engine.examples import ClientExamples, batch_count, stored_data
 from knot_runner.engine.hardware import machine, zero_sum
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
-from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, request_key, request_title
+from knot_runner.engine.requests import (
+    Predict,
+    Ref,
+    StageRequest,
+    StoredPart,
+    TensorsAndFacts,
+    Train,
+    request_key,
+    request_title,
+)
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.engine.training import Trainee, copy_weights, forward_all, make_optimizer, train_batches, train_epochs
@@ -58,7 +66,7 @@ class _Part:
     loss: SampleLoss
 
 
-def train_network(request: Train, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def train_network(request: Train, place: Place, work: Path, report: Report) -> TensorsAndFacts:
     """Train ``request`` in folder ``work``, resuming after the last finished epoch. Returns weights and facts.
 
     Raises :class:`DivergedError` at the first loss that is not finite.
@@ -78,7 +86,7 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> t
 
 
 @torch.no_grad()
-def predict_network(request: Predict, place: Place, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def predict_network(request: Predict, place: Place, report: Report) -> TensorsAndFacts:
     """Logits (or features) of every example, in the examples' order."""
     began = time.monotonic()
     examples = stored_examples(place, request.examples)

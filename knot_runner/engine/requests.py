@@ -24,6 +24,8 @@ from knot_runner.models.network import Network
 
 #: (stage, key) of an artifact in the store.
 Ref = tuple[str, str]
+#: The content of an artifact: its tensors, and facts about them.
+TensorsAndFacts = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def ref_of(name: str) -> Ref:
@@ -82,7 +84,7 @@ class OwnRequest(ABC):
     party: str
 
     @abstractmethod
-    def carry_out(self, place: Any, work: Path, report: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def carry_out(self, place: Any, work: Path, report: Any) -> TensorsAndFacts:
         """The artifact's tensors and facts (``seconds`` among them); ``place``, ``work`` and ``report`` as of
         :func:`knot_runner.engine.loop.train_network`."""
 

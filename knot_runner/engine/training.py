@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import ClientExamples, InputBatch
 from knot_runner.engine.hardware import all_machines
 from knot_runner.engine.objectives import LossRows, SampleLoss
+from knot_runner.engine.requests import TensorsAndFacts
 
 
 def train_batches(
@@ -117,7 +118,7 @@ def set_rate(settings: StageSettings, optimizer: torch.optim.Optimizer, epoch: i
 
 def train_epochs(
     trainee: Trainee, work: Path, settings: StageSettings, select: Literal["score", "loss"]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+) -> TensorsAndFacts:
     """Train in folder ``work``, resuming after the last finished epoch. Returns the weights kept, and facts.
 
     The commits stay until the result is in the store, so that a kill in between costs nothing.

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FederatedState = dict[str, Tensor]
 #: A method's own log entries of a round.
 RoundRow = dict[str, object]
+#: What a fold returns: the state after the round, and its log entries.
+Folded = tuple[FederatedState, RoundRow]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings import EntropySettings, SinkhornSettings
-from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
+from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, LossSettings
 from knot_runner.engine.hardware import float64_device, in_float64
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero
@@ -92,26 +92,45 @@ def check_loss_and_weighting(loss: Any, weighting: str, points: list[list[float]
         label_tree(torch.tensor(points, dtype=torch.float64))
 
 
+@dataclass(frozen=True)
+class Distillation:
+    """Settings of the objective :func:`distillation`.
+
+    ``loss``: one of :data:`LOSSES` with its options; ``weighting``: one of :data:`WEIGHTINGS`, from the teachers'
+    ``shares`` of the data and probability ``biases``; ``points`` [C][d]: where the classes lie.
+    """
+
+    loss: LossSettings
+    weighting: str
+    normalize: bool
+    student_temperature: float
+    teacher_temperature: float
+    teachers: list[str]
+    shares: list[float]
+    biases: list[list[float]] | None
+    points: list[list[float]]
+
+
 def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Objective of the student, eq. 3: sum_k W_k T(p, q_k), over the sum of weights if ``normalize``, where examples
     whose weights are all 0 count their teachers equally.
 
-    ``inputs.tensors[teacher]``: logits [n, C] of each name in ``settings["teachers"]``.
+    ``settings``: those of :class:`Distillation`; ``inputs.tensors[teacher]``: logits [n, C] of each of its teachers.
     """
-    options = settings["loss"]
-    between = LOSSES[options.name].function
-    logits = torch.stack([inputs.tensors[name] for name in settings["teachers"]], dim=1)
-    q = torch.softmax(in_float64(logits) / settings["teacher_temperature"], dim=-1).to(logits)
-    biases = q.new_tensor(settings["biases"]) if settings["biases"] else None
-    weights = WEIGHTINGS[settings["weighting"]](q, q.new_tensor(settings["shares"]), biases)
-    if settings["normalize"]:
+    spec = Distillation(**settings)
+    between = LOSSES[spec.loss.name].function
+    logits = torch.stack([inputs.tensors[name] for name in spec.teachers], dim=1)
+    q = torch.softmax(in_float64(logits) / spec.teacher_temperature, dim=-1).to(logits)
+    biases = q.new_tensor(spec.biases) if spec.biases else None
+    weights = WEIGHTINGS[spec.weighting](q, q.new_tensor(spec.shares), biases)
+    if spec.normalize:
         weights = equal_where_zero(weights)
-    points_on = cache(torch.tensor(settings["points"], dtype=torch.float64).to)
+    points_on = cache(torch.tensor(spec.points, dtype=torch.float64).to)
 
     def loss(logits: Tensor, rows: LossRows) -> Tensor:
-        log_p = torch.log_softmax(logits / settings["student_temperature"], dim=-1)[:, None]
-        pairs = between(options, log_p, rows["targets"], points_on(float64_device(logits.device)))
+        log_p = torch.log_softmax(logits / spec.student_temperature, dim=-1)[:, None]
+        pairs = between(spec.loss, log_p, rows["targets"], points_on(float64_device(logits.device)))
         total = (rows["weights"] * pairs).sum(1)
-        return total / rows["weights"].sum(1) if settings["normalize"] else total
+        return total / rows["weights"].sum(1) if spec.normalize else total
 
     return {"targets": q, "weights": weights}, loss

@@ -22,7 +22,7 @@ from knot_runner.config.settings.methods.knot import LossSettings
 from knot_runner.engine.examples import Augment, InputBatch, batch_count
 from knot_runner.engine.hardware import float64_device, zero_sum
 from knot_runner.engine.loop import Place, Report, stored_examples, stored_model
-from knot_runner.engine.requests import OwnRequest, Ref, StageRequest, StoredPart, ref_of
+from knot_runner.engine.requests import OwnRequest, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Artifact
 from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epochs
@@ -140,7 +140,7 @@ class TrainParties(OwnRequest):
         """Of the first party; all have the same classes."""
         return self.networks[0]
 
-    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def carry_out(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """The weights kept, of the epoch with the highest mean macro-F1 of the parties on their own valid parts (or the
         last), and the facts of :func:`knot_runner.engine.training.train_epochs`. Raises :class:`DivergedError`."""
         together = _Together(self, place, report)

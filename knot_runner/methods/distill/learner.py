@@ -17,7 +17,14 @@ from knot_runner.engine.examples import ClientExamples, ImageExamples
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, stored_model
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.training import copy_weights, forward_all
-from knot_runner.methods.distill.term import TERMS, NetworkOutputs, TermBatch, TermInputs, TermLoss
+from knot_runner.methods.distill.term import (
+    TERMS,
+    NamedPairs,
+    NetworkOutputs,
+    TermBatch,
+    TermInputs,
+    TermLoss,
+)
 from knot_runner.models.network import Network
 from knot_runner.models.taps import check_taps, default_taps, read_taps
 from knot_runner.util.errors import DivergedError, UserError
@@ -36,7 +43,7 @@ class TermSpec:
 
     name: str
     options: Any
-    pairs: list[list[tuple[str, str]]]
+    pairs: NamedPairs
 
     @property
     def needs_teacher(self) -> bool:

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.examples import Augment, InputBatch, batch_count
 from knot_runner.engine.hardware import float64_device, zero_sum
 from knot_runner.engine.loop import Place, Report, initial_model, stored_examples
-from knot_runner.engine.requests import OwnRequest, Ref, StoredPart
+from knot_runner.engine.requests import OwnRequest, Ref, StoredPart, TensorsAndFacts
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epochs
 from knot_runner.methods.distill.learner import (
@@ -74,7 +74,7 @@ class TrainStudents(OwnRequest):
     #: weights of the one student that an earlier phase ended with; None = from the seed, or pre-trained
     start: Ref | None = None
 
-    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def carry_out(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """The weights kept, and facts: those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``, the
         weight of each and its first ratio to the cross-entropy. Raises :class:`DivergedError`, and :class:`UserError`
         for terms that do not fit the networks."""
@@ -100,7 +100,7 @@ class PickStudent(OwnRequest):
     together: Ref
     number: int
 
-    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def carry_out(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """Returns the student's weights, and the facts of all; it takes no time of its own."""
         found, prefix = place.store.get(*self.together), f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in found.tensors().items() if name.startswith(prefix)}

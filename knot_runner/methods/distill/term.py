@@ -46,6 +46,8 @@ class TermBatch:
     epoch: int = 1
 
 
+#: Of each teacher, the (student's tap, teacher's tap) to be compared.
+NamedPairs = list[list[tuple[str, str]]]
 #: (student, teachers, batch) -> loss of each sample [B], or of the batch []
 TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
 
@@ -58,7 +60,7 @@ class TermInputs:
 
     student: NetworkOutputs
     teachers: list[NetworkOutputs]
-    pairs: list[list[tuple[str, str]]]
+    pairs: NamedPairs
     examples: int
     points: Tensor
 
@@ -93,10 +95,6 @@ def _problem(loss: object, options: Any, inputs: TermInputs) -> str:
 
 #: Name of a term, as in ``method.terms`` -> what it is.
 TERMS: Table[Term] = Table("TERMS", {}, _accepted, TERM_SETTINGS)
-
-
-#: Of each teacher, the (student's tap, teacher's tap) to be compared.
-NamedPairs = list[list[tuple[str, str]]]
 
 
 def mean_over_teachers(

@@ -33,7 +33,7 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded
 
 
 def plan(hp: ApflSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
@@ -44,7 +44,7 @@ def plan(hp: ApflSettings, state: FederatedState, federation: Federation, round:
 def fold(
     hp: ApflSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """FedAvg's fold; clients keep their own models and alphas."""
     after, row = averaging.fold(hp, state, federation, round, requests, trained)
     for result in trained:

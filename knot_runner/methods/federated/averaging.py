@@ -18,7 +18,7 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.chilling import drawn_requests
 from knot_runner.methods.federated.server import server_step, step_towards
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 
 if TYPE_CHECKING:
     from knot_runner.methods.federated.user_privacy import UserPrivacy
@@ -37,7 +37,7 @@ def plan(hp: AveragingSettings, state: FederatedState, federation: Federation, r
 def fold(
     hp: AveragingSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """Returns the state with the mean of the trained models; with ``batchnorm=local`` clients keep their running
     statistics. In private training the mean is of clipped updates with noise, and running statistics do not change."""
     row: RoundRow = {}

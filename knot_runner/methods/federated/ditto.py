@@ -20,7 +20,7 @@ from knot_runner.methods.contract import Exchange, Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded
 
 
 def plan(hp: DittoSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
@@ -32,7 +32,7 @@ def plan(hp: DittoSettings, state: FederatedState, federation: Federation, round
 def fold(
     hp: DittoSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """FedAvg's fold of the first half; the second half are own models, which are not sent."""
     half = len(trained) // 2
     after, row = averaging.fold(hp, state, federation, round, requests[:half], trained[:half])

@@ -12,6 +12,7 @@ State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.errors import UserError
 
 
@@ -57,7 +58,7 @@ def plan(hp: FedalaSettings, state: FederatedState, federation: Federation, roun
 def fold(
     hp: FedalaSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """FedAvg's fold; clients keep what they trained, and the weights of their mixes."""
     after, row = averaging.fold(hp, state, federation, round, requests, trained)
     after |= kept_models(trained)
@@ -96,30 +97,43 @@ def _with_mix(
         return request
     start = layer_starts(federation.layout)[-hp.layers]
     last = state.get(f"mix/{request.client}")
-    settings = {name: getattr(hp, name) for name in ("share", "rate", "threshold", "window")}
-    settings |= {"start": start, "max_epochs": hp.max_epochs if last is None else 1}
+    passes = hp.max_epochs if last is None else 1
+    settings = MixSettings(hp.share, hp.rate, hp.threshold, hp.window, start, passes)
     tensors = {"weights": own.weights, "mix": torch.ones_like(own.weights[start:]) if last is None else last}
-    program = LocalProgram(train_from_mix, settings, tensors, further=hp.share)  # of the first W, one pass
+    program = LocalProgram(train_from_mix, vars(settings), tensors, further=hp.share)  # of the first W, one pass
     return dataclasses.replace(request, program=program)
+
+
+@dataclass(frozen=True)
+class MixSettings:
+    """Settings of the program :func:`train_from_mix`: those of the method, and ``start``, where the parameters of the
+    mixed layers begin."""
+
+    share: float
+    rate: float
+    threshold: float
+    window: int
+    start: int
+    max_epochs: int
 
 
 def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     """Learn the weights of the mix, and train from it (a local program). Tensors: ``weights`` [P] of the client's own
     model, ``mix`` [p]; it returns the learned ``mix`` and the ``passes`` that took."""
-    request, start = work.request, settings["start"]
+    request, spec = work.request, MixSettings(**settings)
     own, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
-    mix, passes = _learn_mix(settings, work, own, sent)
+    mix, passes = _learn_mix(spec, work, own, sent)
     buffers = request.start.buffers.to(sent.device)  # those of the passes are forgotten
-    flat.load_flat(work.model, work.layout, _mixed(start, own, sent, mix), buffers)
+    flat.load_flat(work.model, work.layout, _mixed(spec.start, own, sent, mix), buffers)
     loss, steps = work.train()
     return LocalResult(loss, steps, {"mix": mix, "passes": torch.tensor(passes)})
 
 
-def _learn_mix(settings: dict[str, Any], work: LocalWork, own: Tensor, sent: Tensor) -> tuple[Tensor, int]:
+def _learn_mix(spec: MixSettings, work: LocalWork, own: Tensor, sent: Tensor) -> tuple[Tensor, int]:
     """W - rate * gradient at the mix * (w - v), clipped to [0, 1], a step a batch; W [p] and the number of passes."""
-    request, start, mix, model = work.request, settings["start"], work.tensors["mix"], work.model
+    request, start, mix, model = work.request, spec.start, work.tensors["mix"], work.model
     draws = generator(request.seed, "fedala", request.round, request.client)
-    count = max(1, round(settings["share"] * len(request.rows)))
+    count = max(1, round(spec.share * len(request.rows)))
     chosen = torch.randperm(len(request.rows), generator=draws)[:count]
     examples = work.select(request.rows[chosen])
     rows, loss = work.objective()
@@ -128,13 +142,13 @@ def _learn_mix(settings: dict[str, Any], work: LocalWork, own: Tensor, sent: Ten
     difference = (sent - own)[start:]
     losses: list[float] = []
     buffers = request.start.buffers.to(sent.device)
-    while len(losses) < settings["max_epochs"] and not _settled(losses, settings["window"], settings["threshold"]):
+    while len(losses) < spec.max_epochs and not _settled(losses, spec.window, spec.threshold):
         total = 0.0
         for positions, inputs in examples.in_turn(request.recipe.batch_size):
             flat.load_flat(model, work.layout, _mixed(start, own, sent, mix), buffers)
             value = loss(model(**inputs), cut_rows(rows, chosen[positions], sent.device)).mean()
             gradient = torch.cat([each.reshape(-1) for each in gradients_of(value, last)])
-            mix = (mix - settings["rate"] * gradient * difference).clamp(0, 1)
+            mix = (mix - spec.rate * gradient * difference).clamp(0, 1)
             total += float(value.detach()) * len(positions)
         losses.append(total / count)
     return mix, len(losses)

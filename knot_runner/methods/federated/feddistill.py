@@ -29,7 +29,7 @@ from knot_runner.methods.contract import Exchange, Method
 from knot_runner.methods.federated import own_models
 from knot_runner.methods.federated.costs import LABEL_LOGITS
 from knot_runner.methods.federated.user_privacy import UserPrivacy, logits_privacy, norms_row, private_sum
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded
 
 #: Settings of the objective that the cross-entropy does not have.
 OF_LABELS = ("weight", "label_temperature")
@@ -104,7 +104,7 @@ def no_training(*_: Any) -> list[LocalTraining]:
 def fold_label_means(
     hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], distilled: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """Stores what each participant sends: mean logits and count of each of its labels; in private training the noisy
     means of all of them."""
     if federation.privacy is not None:
@@ -120,7 +120,7 @@ def fold_label_means(
 
 def private_label_means(
     privacy: UserPrivacy, federation: Federation, round: int, trained: list[Trained], logits: list[Tensor]
-) -> tuple[FederatedState, RoundRow]:
+) -> Folded:
     """(``label_logits/all`` [C, C] and ``label_counts/all`` [C], the noisy means of the participants' mean logits and
     how many clients they are of, 0 where that is unknown; the norms of what each sends). ``logits``: each client's of
     its own training examples."""

@@ -41,7 +41,7 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federated.user_privacy import UserPrivacy, norms_row
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.util.errors import UserError
 
 #: Settings of the objective that the cross-entropy does not have.
@@ -72,7 +72,7 @@ def plan(hp: FedGenSettings, state: FederatedState, federation: Federation, roun
 def fold(
     hp: FedGenSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """The mean of what was trained, and the generator trained by the participants' last layers; in private training by
     the new global model's."""
     if federation.privacy is None:

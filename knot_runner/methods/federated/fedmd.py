@@ -16,7 +16,7 @@ from knot_runner.methods.federated import own_models
 from knot_runner.methods.federated.costs import PUBLIC_LOGITS
 from knot_runner.methods.federated.own_models import kept_models
 from knot_runner.methods.federated.server_distillation import client_inferences, distillation_request, distilled_row
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 
 
 def client_training(
@@ -36,7 +36,7 @@ def client_training(
 def fold_clients(
     hp: FedMdSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], distilled: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """Stores every participant's distilled model; accuracies are on its own test examples. In private training also
     the norms of the participants' logits before clipping."""
     norms: RoundRow = {}

@@ -33,7 +33,7 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.errors import UserError
 
 #: Held-out examples that are classified at once.
@@ -64,7 +64,7 @@ def plan(hp: FedsoupSettings, state: FederatedState, federation: Federation, rou
 def fold(
     hp: FedsoupSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """FedAvg's fold; clients keep what they sent, and their pools."""
     after, row = averaging.fold(hp, state, federation, round, requests, trained)
     after |= kept_models(trained)

@@ -13,7 +13,7 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trai
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.chilling import drawn_requests
 from knot_runner.methods.federated.costs import NOTHING_SENT
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded
 
 
 def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
@@ -29,7 +29,7 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
 def fold(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """Stores every participant's trained model."""
     return state | kept_models(trained), {}
 

@@ -15,7 +15,7 @@ from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import Exchange, Method, RoundWork, Traffic
 from knot_runner.methods.federated.costs import WHOLE_MODELS
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 
 
 def per_cluster(method: Method, clusters: list[Federation]) -> Method:
@@ -105,7 +105,7 @@ def _fold(
     round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:
+) -> Folded:
     """Folds each cluster; the log entries are those of :func:`on_clock`."""
     folded, rows, participants = [], [], []
     for number, cluster in enumerate(clusters):
@@ -219,7 +219,7 @@ def _fold_exchange(
     exchange: Exchange, clusters: list[Federation], hp: FederatedSettings,
     state: FederatedState, _: Federation, round: int,
     trained: list[Trained], logits: list[Tensor], distilled: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """Folds the exchange of each cluster; the log entries are those of :func:`_distilled`."""
     outputs, results, states, rows = iter(logits), iter(distilled), [], []
     for part in _parts(exchange, clusters, hp, state, round, trained):

@@ -20,7 +20,7 @@ from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.chilling import local_request
 from knot_runner.methods.federated.costs import BODIES
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.util.errors import UserError
 
 
@@ -56,7 +56,7 @@ def fold(
     round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:
+) -> Folded:
     """Average the models and keep each client's head; a round of heads alone leaves the global model as it is. Clients
     keep their own running statistics (``batchnorm=local``) in either."""
     phases = [phase for request in requests for phase in request.recipe.phases]

@@ -27,7 +27,7 @@ from knot_runner.methods.federated.costs import MODELS_AND_CONTROLS
 from knot_runner.methods.federated.server_distillation import DISTILLATION
 from knot_runner.methods.federated.user_privacy import UserPrivacy, norms_row, shrinks_by
 from knot_runner.methods.federated.versions import as_begun
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.util.errors import UserError
 
 
@@ -58,7 +58,7 @@ def fold(
     round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:
+) -> Folded:
     """FedAvg's fold, and c_k+ = c_k - c + (w - w_k) / (K lr) (line 12), c + sum (c_k+ - c_k) / N (line 17). In private
     training as :func:`private_fold` has it. A client that began with an older c corrects by that one, and adds as
     much to c as to its own, so that c stays the mean of all c_k."""
@@ -99,7 +99,7 @@ SCAFFOLD = Method(init, plan, fold, averaging.deployed, exchange=DISTILLATION, t
 def private_fold(
     hp: AveragingSettings, privacy: UserPrivacy, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """The state after a round, and the norms of the clients' messages before clipping. Without participants there is
     noise alone."""
     control, scale = control_of(state, "control"), privacy.control_scale

@@ -18,7 +18,7 @@ from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Exchange
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
 
 #: The number by which the server's training is known, where clients' have theirs.
@@ -119,7 +119,7 @@ def fold_server(
     hp: AveragingSettings,
     state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], distilled: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """The distilled model in the place of the averaged one; its loss and steps, and in rounds that are measured the
     accuracy on the test examples before distillation (of the averaged model) and after. In private training also
     ``logits_clipped``, the share of the clients whose logits were clipped."""

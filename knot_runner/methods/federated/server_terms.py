@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings import ServerDistillation
-from knot_runner.config.settings.methods.terms import check_batch
+from knot_runner.config.settings.methods.terms import Terms, check_batch
 from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated import flat
@@ -68,6 +69,16 @@ def check_server_terms(
             check_batch([found.name], _KEY, min(spec.batch_size, examples), "the transfer set's batch")
 
 
+@dataclass(frozen=True)
+class TermSettings:
+    """Settings of the program :func:`train_by_terms`; ``models``: how many clients' inner layers are read."""
+
+    terms: Terms
+    network: Network
+    points: list[list[float]]
+    models: int
+
+
 def term_program(
     spec: ServerDistillation, network: Network, points: list[list[float]], sent: list[Trained], weights: Tensor | None
 ) -> LocalProgram:
@@ -79,8 +90,8 @@ def term_program(
             tensors |= {f"{number}/weights": result.weights, f"{number}/buffers": result.buffers}
         if weights is not None:
             tensors["mean"] = weights
-    settings = {"terms": spec.terms, "network": network, "points": points, "models": len(sent) if tensors else 0}
-    return LocalProgram(train_by_terms, settings, tensors)
+    settings = TermSettings(spec.terms, network, points, len(sent) if tensors else 0)
+    return LocalProgram(train_by_terms, vars(settings), tensors)
 
 
 def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
@@ -88,13 +99,13 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 
     Adapters and memories begin anew with the round; draws are keyed by (seed, round, student).
     """
-    request, device = work.request, work.examples.labels.device
+    spec, request, device = TermSettings(**settings), work.request, work.examples.labels.device
     names = (request.round, request.client)
-    specs = read_terms(settings["terms"], settings["network"], [settings["network"]], _KEY)
+    specs = read_terms(spec.terms, spec.network, [spec.network], _KEY)
     own, (other,) = wanted_taps(specs, 1)
-    student, teacher = OutputReader(work.model, settings["network"], own), _Teacher(settings, work, other)
+    student, teacher = OutputReader(work.model, spec.network, own), _Teacher(spec, work, other)
     with seeded(request.seed, "adapters", *names):
-        losses = _losses(settings, work, specs, student, teacher).to(device)
+        losses = _losses(spec.points, work, specs, student, teacher).to(device)
     module = nn.ModuleDict({"student": work.model, "terms": losses})
     optimizer = work.optimizer(module)
     course = work.course([optimizer])
@@ -119,15 +130,15 @@ class _Teacher:
     """(positions [B], inputs of a batch) -> outputs of the one teacher, the mean of the clients; ``taps``: those that
     terms read of it."""
 
-    def __init__(self, settings: dict[str, Any], work: LocalWork, taps: list[str]) -> None:
+    def __init__(self, spec: TermSettings, work: LocalWork, taps: list[str]) -> None:
         self._logits, self._mean, self._sent = (
             work.request.inputs[ENSEMBLE],
             work.tensors.get("mean", torch.empty(0)),
             None,
         )
-        if settings["models"]:
-            models = [_sent_model(work, number) for number in range(settings["models"])]
-            readers = [OutputReader(model, settings["network"], taps) for model in models]
+        if spec.models:
+            models = [_sent_model(work, number) for number in range(spec.models)]
+            readers = [OutputReader(model, spec.network, taps) for model in models]
             self._sent = FrozenTeachers(readers, work.examples, cached=True)
 
     def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
@@ -158,10 +169,10 @@ def _sent_model(work: LocalWork, number: int) -> nn.Module:
 
 @torch.no_grad()
 def _losses(
-    settings: dict[str, Any], work: LocalWork, specs: list[TermSpec], student: OutputReader, teacher: _Teacher
+    places: list[list[float]], work: LocalWork, specs: list[TermSpec], student: OutputReader, teacher: _Teacher
 ) -> WeightedTerms:
     """The terms, built for the shapes of the outputs."""
     work.model.eval()
     positions, inputs = next(work.examples.in_turn(SHOWN))
-    count, points = len(work.examples), torch.tensor(settings["points"], dtype=torch.float64)
+    count, points = len(work.examples), torch.tensor(places, dtype=torch.float64)
     return make_losses(specs, student(inputs), teacher(positions, inputs), count, points)

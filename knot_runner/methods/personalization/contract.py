@@ -4,7 +4,7 @@ clients' training after the rounds: as in the rounds, with its own learning rate
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -57,8 +57,12 @@ class Point:
         return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
-#: (settings, federation, state, round) -> (number of a point, client, its model) of all that are measured after it
-Measured = Callable[[Any, PersonalFederation, FederatedState, int], Iterable[tuple[int, int, ClientModel]]]
+#: (number of a point, client, its model)
+MeasuredModels = Iterator[tuple[int, int, ClientModel]]
+#: (settings, federation, state, round) -> all models that are measured after it
+Measured = Callable[[Any, PersonalFederation, FederatedState, int], MeasuredModels]
+#: arrays for the record, and facts for the result
+Finished = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Personalization:
     measured: Measured
     #: (settings, federation, state, losses) -> arrays for the record and facts for the result, once all rounds are
     #: through; ``losses(client, models)`` [models, K]: mean loss of models of a client on every client's test examples
-    finish: Callable[..., tuple[dict[str, Tensor], dict[str, Any]]] | None = None
+    finish: Callable[..., Finished] | None = None
     check: Callable[[Any, Federation], list[str]] = lambda hp, federation: []
 
 

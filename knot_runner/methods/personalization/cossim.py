@@ -7,7 +7,6 @@ and ``theta/buffers`` [K, Q] of all clients.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,9 +15,11 @@ from torch import Tensor
 from knot_runner.config.settings import CossimSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.methods.personalization.combine import stacked_models, weighted_sums
 from knot_runner.methods.personalization.contract import (
+    Finished,
+    MeasuredModels,
     PersonalFederation,
     Personalization,
     Point,
@@ -70,7 +71,7 @@ def _plan(hp: CossimSettings, state: FederatedState, federation: PersonalFederat
 def _fold(
     hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     weights, buffers = stacked_models([one.model for one in trained])
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
     found = kept | {"theta/weights": weights, "theta/buffers": buffers}
@@ -97,9 +98,7 @@ def _points(hp: CossimSettings) -> list[Point]:
     return points
 
 
-def _measured(
-    hp: CossimSettings, federation: PersonalFederation, state: FederatedState, round: int
-) -> Iterator[tuple[int, int, ClientModel]]:
+def _measured(hp: CossimSettings, federation: PersonalFederation, state: FederatedState, round: int) -> MeasuredModels:
     pairs = zip(state["theta/weights"], state["theta/buffers"], strict=True)
     yield from ((2 * round, client, ClientModel(*pair)) for client, pair in enumerate(pairs))
     if round < hp.rounds:
@@ -107,9 +106,7 @@ def _measured(
         yield from ((2 * round + 1, client, model) for client, model in enumerate(models))
 
 
-def _finish(
-    hp: CossimSettings, federation: PersonalFederation, state: FederatedState, losses: Any
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _finish(hp: CossimSettings, federation: PersonalFederation, state: FederatedState, losses: Any) -> Finished:
     similarities = label_similarities(federation)
     matrix = aggregation_weights(similarities, hp)
     others = ~torch.eye(len(matrix), dtype=torch.bool)

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 
 from knot_runner.config.settings import FinetuneSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federation import FederatedState, RoundRow
-from knot_runner.methods.personalization.contract import PersonalFederation, Point, personal_recipe, personal_training
+from knot_runner.methods.federation import FederatedState, Folded
+from knot_runner.methods.personalization.contract import (
+    MeasuredModels,
+    PersonalFederation,
+    Point,
+    personal_recipe,
+    personal_training,
+)
 
 #: Parameters of the clients that are under way together, at most; but never fewer than ``FEWEST`` clients.
 PARAMETERS_AT_ONCE = 2**22
@@ -38,7 +43,7 @@ def plan(
 def fold(
     hp: FinetuneSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """Returns the current models of the training clients."""
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
     for result in trained:
@@ -91,7 +96,7 @@ def finetune_points(hp: FinetuneSettings) -> list[Point]:
 
 def finetune_models(
     hp: FinetuneSettings, federation: PersonalFederation, state: FederatedState, round: int
-) -> Iterator[tuple[int, int, ClientModel]]:
+) -> MeasuredModels:
     """See :class:`Personalization`."""
     step, clients = round % hp.checkpoints, under_way(hp, federation, round)
     if step == 0:

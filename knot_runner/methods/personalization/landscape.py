@@ -7,7 +7,7 @@ theta_0 + x b1 + y b2. State, beyond fine-tuning's: ``path/<k>/<step>`` of the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,9 +16,9 @@ from torch import Tensor
 from knot_runner.config.settings import LandscapeSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federation import FederatedState, RoundRow
+from knot_runner.methods.federation import FederatedState, Folded
 from knot_runner.methods.personalization import finetune
-from knot_runner.methods.personalization.contract import PersonalFederation
+from knot_runner.methods.personalization.contract import MeasuredModels, PersonalFederation
 
 #: models of one client -> mean loss of each on every client's test examples [models, K], NaN of clients without any
 Losses = Callable[[int, Sequence[ClientModel]], Tensor]
@@ -74,7 +74,7 @@ def plan(
 def fold(
     hp: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """As of fine-tuning, with the paths."""
     state, row = finetune.fold(hp, state, federation, round, requests, trained)
     step = round - finetune.finetune_rounds(hp, federation)
@@ -90,7 +90,7 @@ def landscape_rounds(hp: LandscapeSettings, federation: PersonalFederation) -> i
 
 def landscape_models(
     hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, round: int
-) -> Iterator[tuple[int, int, ClientModel]]:
+) -> MeasuredModels:
     """See :class:`Personalization`."""
     if round >= finetune.finetune_rounds(hp, federation):
         return iter(())

@@ -5,12 +5,10 @@ theta(alpha) = (1 - alpha) theta_0 + alpha theta_k, the interpolation of WiSE-FT
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from knot_runner.config.settings import SoupSettings
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.federation import FederatedState
-from knot_runner.methods.personalization.contract import PersonalFederation, Point
+from knot_runner.methods.personalization.contract import MeasuredModels, PersonalFederation, Point
 from knot_runner.methods.personalization.finetune import current, under_way
 
 
@@ -26,9 +24,7 @@ def soup_points(hp: SoupSettings) -> list[Point]:
     return [Point(step, step * epochs, alpha) for step in _steps(hp) for alpha in hp.alphas]
 
 
-def soup_models(
-    hp: SoupSettings, federation: PersonalFederation, state: FederatedState, round: int
-) -> Iterator[tuple[int, int, ClientModel]]:
+def soup_models(hp: SoupSettings, federation: PersonalFederation, state: FederatedState, round: int) -> MeasuredModels:
     """See :class:`Personalization`."""
     step = round % hp.checkpoints + 1
     if step not in _steps(hp):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,9 +23,11 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trai
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.methods.personalization.combine import Updates, matrix_facts, stacked_models
 from knot_runner.methods.personalization.contract import (
+    Finished,
+    MeasuredModels,
     PersonalFederation,
     Personalization,
     Point,
@@ -129,7 +130,7 @@ def _plan(
 def _fold(
     hp: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     if round == 0:
         return _trained_models(hp, state, federation, trained)
     pairs = list(zip(requests, trained, strict=True))
@@ -152,7 +153,7 @@ def _fold(
 
 def _trained_models(
     hp: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, trained: list[Trained]
-) -> tuple[FederatedState, RoundRow]:
+) -> Folded:
     weights, buffers = stacked_models([one.model for one in trained])
     start = start_matrix(hp, len(trained))
     # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
@@ -215,7 +216,7 @@ def _points(hp: TransferMatrixSettings) -> list[Point]:
 
 def _measured(
     hp: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, round: int
-) -> Iterator[tuple[int, int, ClientModel]]:
+) -> MeasuredModels:
     if round == 0:
         pairs = zip(state["theta/weights"], state["theta/buffers"], strict=True)
         yield from ((0, client, ClientModel(*pair)) for client, pair in enumerate(pairs))
@@ -229,9 +230,7 @@ def _measured(
         yield from ((1 + done // every, client, model) for client, model in enumerate(models))
 
 
-def _finish(
-    hp: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, losses: Any
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _finish(hp: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, losses: Any) -> Finished:
     matrix = state["kept/lambda"]
     facts = {
         **matrix_facts(matrix, federation.groups),

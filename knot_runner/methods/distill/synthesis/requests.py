@@ -15,7 +15,7 @@ from knot_runner.config.settings.methods.distill import GeneratorSynthesis, Stat
 from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.examples import stored_data
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples
-from knot_runner.engine.requests import OwnRequest, Ref
+from knot_runner.engine.requests import OwnRequest, Ref, TensorsAndFacts
 from knot_runner.engine.training import Trainee, train_epochs
 from knot_runner.methods.distill.learner import OutputReader, frozen_network
 from knot_runner.methods.distill.synthesis.images import GeneratedImages, OptimizedImages, batch_norms
@@ -37,7 +37,7 @@ class ReleaseRecords(OwnRequest):
     #: of kind spectral
     components: int | None
 
-    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def carry_out(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """The records, and facts: ``kind``, ``floats`` and ``bytes``, what was released."""
         began = time.monotonic()
         examples = stored_examples(place, self.examples)
@@ -64,7 +64,7 @@ class MakeImages(OwnRequest):
     std: list[float]
     seed: int
 
-    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def carry_out(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """The images, and facts: their number, ``loss`` of the last step, ``released``. Raises
         :class:`DivergedError`."""
         hp = self.synthesis

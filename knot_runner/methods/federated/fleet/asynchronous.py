@@ -22,7 +22,7 @@ from knot_runner.methods.federated.fleet import devices
 from knot_runner.methods.federated.fleet.synchronous import CLOCK, clock_of, sends_models, with_chosen
 from knot_runner.methods.federated.own_models import kept_models
 from knot_runner.methods.federated.versions import as_begun, version_entries
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.util.errors import UserError
 
 IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
@@ -84,7 +84,7 @@ def fold(
     method: Method, fleet: FleetSettings, hp: FederatedSettings,
     state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """Runs the method's fold on updates moved to the current model, stale ones scaled down. What a client trained
     beside the model that it sends stays as it is."""
     step = next_step(method, fleet, hp, state, federation, round)

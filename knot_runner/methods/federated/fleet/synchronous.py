@@ -12,7 +12,7 @@ from knot_runner.config.settings import FederatedSettings, FleetSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
-from knot_runner.methods.federation import FederatedState, Federation, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.util.errors import UserError
 
 CLOCK = "fleet/clock"
@@ -64,7 +64,7 @@ def fold(
     method: Method, fleet: FleetSettings, hp: FederatedSettings,
     state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, RoundRow]:  # fmt: skip
+) -> Folded:  # fmt: skip
     """Runs the method's fold on the results that arrived; without any the state is unchanged."""
     found = fleet_round(method, fleet, hp, state, federation, round)
     row: RoundRow = {}
