@@ -12,7 +12,7 @@ BASELINE = {
     "composing": 46,
     "config": 27,
     "data": 70,
-    "engine": 78,
+    "engine": 44,
     "engines": 8,
     "methods": 24,
     "models": 24,

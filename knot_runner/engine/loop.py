@@ -155,12 +155,19 @@ def _epoch(
     return float(total) / len(part.examples)
 
 
+def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch: int) -> Tensor:
+    """Logits [N, C] of ``examples`` after ``epoch``, float32, on the CPU. Raises :class:`DivergedError` that begins
+    with ``title`` where they are not finite."""
+    logits = forward_all(model, examples, EVALUATION_BATCH).float().cpu()
+    if not torch.isfinite(logits).all():
+        raise DivergedError(f"{title}: predictions are not finite in epoch {epoch}")
+    return logits
+
+
 @torch.no_grad()
 def _score(request: Train, model: nn.Module, part: _Part, epoch: int) -> float:
     """Larger is better: macro-F1, or minus the mean loss, on the valid part."""
-    logits = forward_all(model, part.examples, EVALUATION_BATCH).float().cpu()
-    if not torch.isfinite(logits).all():
-        raise DivergedError(f"{request.stage} {request.party}: predictions are not finite in epoch {epoch}")
+    logits = finite_logits(model, part.examples, request_title(request), epoch)
     if request.select == "loss":
         return -float(part.loss(logits, part.rows).double().mean())
     labels = part.examples.labels.cpu().numpy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,13 +13,15 @@ from knot_runner.config.devices import DEVICES, is_host
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.config.settings.families import load
 from knot_runner.config.settings.groups import ENGINES
-from knot_runner.engine.examples import ClientData
+from knot_runner.engine.examples import ClientData, ImageData
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
+Asked = TypeVar("Asked", LocalTraining, Inference)
+Answer = TypeVar("Answer", Trained, Tensor)
 DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
 
 
@@ -57,7 +59,8 @@ def make_engine(
         name = DEVICES[inputs.device.type].engine
         if name == "stacked" and not all(one.is_ours for one in inputs.networks):
             name = "loop"
-    return load(ENGINES[name])(inputs)
+    engine: Engine = load(ENGINES[name])(inputs)
+    return engine
 
 
 def make_loop(inputs: EngineInputs) -> Engine:
@@ -87,11 +90,13 @@ def make_stacked(inputs: EngineInputs) -> Engine:
         problem = "text models and custom models are not supported"
         raise UserError(problem, "hardware.engine", "stacked", hint="Use hardware.engine=auto")
     data, test = inputs.data.to(device), inputs.test.to(device)  # once for all networks
-    autocast, tf32 = "bf16" if hardware.precision == "bf16" else "none", hardware.precision == "tf32"
-    engines = []
-    for network in inputs.networks:
-        arguments = network, data, test, device, inputs.dtype, hardware.stack, autocast, tf32, inputs.note
-        engines.append(Stacked(*arguments))
+    autocast: Literal["none", "bf16"] = "bf16" if hardware.precision == "bf16" else "none"
+    tf32 = hardware.precision == "tf32"
+    assert isinstance(data, ImageData) and isinstance(test, ImageData)
+    engines = [
+        Stacked(network, data, test, device, inputs.dtype, hardware.stack, autocast, tf32, inputs.note)
+        for network in inputs.networks
+    ]
     return _per_network(engines)
 
 
@@ -149,13 +154,12 @@ class PerNetwork:
             engine.close()
 
     def _by_network(
-        self, requests: list[LocalTraining] | list[Inference], compute: Callable[[Engine, list], list]
-    ) -> list[Trained] | list[Tensor]:
+        self, requests: list[Asked], compute: Callable[[Engine, list[Asked]], list[Answer]]
+    ) -> list[Answer]:
         """Runs ``compute`` on each engine's requests; returns the results in the order of all requests."""
-        found = [None] * len(requests)
+        found: dict[int, Answer] = {}
         for number, engine in enumerate(self._engines):
             places = [place for place, request in enumerate(requests) if request.network == number]
-            results = compute(engine, [requests[place] for place in places]) if places else []
-            for place, result in zip(places, results, strict=True):
-                found[place] = result
-        return found
+            if places:
+                found.update(zip(places, compute(engine, [requests[place] for place in places]), strict=True))
+        return [found[place] for place in range(len(requests))]

@@ -139,10 +139,8 @@ class Loop:
             _train_mode(model, recipe)
             return float(value)
 
-        options = {
-            "penalty": proximal_term if recipe.proximal else None,
-            "before_step": add_control if control else None,
-        }
+        penalty = proximal_term if recipe.proximal else None
+        before_step = add_control if control else None
         course = Course(model, recipe, optimizers.values(), local.steps(recipe, len(examples)))
         if request.held:
             course.watch(held_loss)
@@ -152,7 +150,7 @@ class Loop:
             for _ in range(phase.epochs):
                 batches = examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment)
                 optimizer = optimizers[phase.trains]
-                for value, _ in train_batches(model, batches, loss, rows, optimizer, **options):
+                for value, _ in train_batches(model, batches, loss, rows, optimizer, penalty, before_step):
                     total, steps = total + value.to(total.dtype), steps + 1
                     if course.ends(steps):
                         return float(total) / steps, steps

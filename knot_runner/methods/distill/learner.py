@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from knot_runner import metrics
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.examples import ClientExamples, ImageExamples
-from knot_runner.engine.loop import EVALUATION_BATCH, Place, stored_model
+from knot_runner.engine.loop import EVALUATION_BATCH, Place, finite_logits, stored_model
 from knot_runner.engine.requests import Ref
-from knot_runner.engine.training import copy_weights, forward_all
+from knot_runner.engine.training import copy_weights
 from knot_runner.methods.distill.term import (
     TERMS,
     NamedPairs,
@@ -27,7 +27,7 @@ from knot_runner.methods.distill.term import (
 )
 from knot_runner.models.network import Network
 from knot_runner.models.taps import check_taps, default_taps, read_taps
-from knot_runner.util.errors import DivergedError, UserError
+from knot_runner.util.errors import UserError
 
 #: Examples whose outputs show the shapes of taps.
 SHOWN = 4
@@ -236,7 +236,5 @@ def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOu
 def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int) -> float:
     """:func:`metrics.measured_score` on the examples ``valid``. Raises
     :class:`DivergedError` that begins with ``title`` for predictions that are not finite."""
-    logits = forward_all(model, valid, EVALUATION_BATCH).float().cpu()
-    if not torch.isfinite(logits).all():
-        raise DivergedError(f"{title}: predictions are not finite in epoch {epoch}")
+    logits = finite_logits(model, valid, title, epoch)
     return metrics.measured_score(logits.numpy(), valid.labels.cpu().numpy())

@@ -39,11 +39,12 @@ def deployed(hp: FederatedSettings, state: FederatedState, federation: Federatio
     return kept_model(state, client) or federation.start_of(client)
 
 
-def kept_models(trained: list[Trained]) -> FederatedState:
-    """The part of the state that holds what clients have ``trained``."""
+def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedState:
+    """The part of the state that holds what clients have ``trained``, below ``prefix``."""
     kept: FederatedState = {}
     for result in trained:
-        kept |= {f"client/{result.client}/weights": result.weights, f"client/{result.client}/buffers": result.buffers}
+        name = f"{prefix}/{result.client}"
+        kept |= {f"{name}/weights": result.weights, f"{name}/buffers": result.buffers}
     return kept
 
 

@@ -13,6 +13,7 @@ import math
 from knot_runner.config.settings import FinetuneSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.own_models import kept_models
 from knot_runner.methods.federation import FederatedState, Folded
 from knot_runner.methods.personalization.contract import (
     MeasuredModels,
@@ -46,9 +47,7 @@ def fold(
 ) -> Folded:  # fmt: skip
     """Returns the current models of the training clients."""
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
-    for result in trained:
-        kept |= {f"theta/{result.client}/weights": result.weights, f"theta/{result.client}/buffers": result.buffers}
-    return kept, {"train_loss": sum(result.loss for result in trained) / len(trained)}
+    return kept | kept_models(trained, "theta"), {"train_loss": sum(result.loss for result in trained) / len(trained)}
 
 
 def finetune_request(

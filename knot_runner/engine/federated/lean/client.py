@@ -47,8 +47,10 @@ MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingCl
 
 def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
     """Manual backward pass for MLP and CNN, autograd for the others."""
-    manual = isinstance(network.spec, MlpSettings | CnnSettings)
-    return (ManualBackward if manual else AutogradClient)(network, data, test, dtype)
+    if isinstance(network.spec, MlpSettings | CnnSettings):
+        assert isinstance(data, ImageData) and isinstance(test, ImageData)
+        return ManualBackward(network, data, test, dtype)
+    return AutogradClient(network, data, test, dtype)
 
 
 class AutogradClient:
@@ -71,6 +73,7 @@ class ManualBackward:
 
     def __init__(self, network: Network, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._network, self._layout = network, flat.layout_of(network)
+        self._softmax = getattr(network.spec, "output", "logits") == "softmax"
         self._data, self._test, self._dtype = data, test, dtype
         self._recent: dict[tuple[str | bytes, ...], Tensor | Foreground] = {}
 
@@ -152,17 +155,17 @@ class ManualBackward:
 
     def _loss(self, request: LocalTraining, weights: Tensor, images: Tensor) -> BatchLoss:
         """The objective's loss, with a gradient in closed form where it is a cross-entropy."""
-        softmax, labels = self._network.spec.output == "softmax", self._data.labels[request.rows]
+        labels = self._data.labels[request.rows]
         options = tempered(request.objective)
         if options is not None:
             logits = self._logits(weights, images) if options.hard_temperature is not None else None
             size, classes = request.recipe.batch_size, self._network.classes
-            return TemperedLoss(options, size, labels, classes, self._dtype, logits, softmax)
+            return TemperedLoss(options, size, labels, classes, self._dtype, logits, self._softmax)
         with torch.inference_mode(False):
             own = {name: tensor.clone() for name, tensor in request.inputs.items()}
             inputs = ObjectiveInputs(labels.clone(), own, lambda: self._logits(weights, images).clone())
             rows, function = make_loss(request.objective, inputs)
-        return AutogradLoss(function, rows, request.recipe.batch_size, softmax)
+        return AutogradLoss(function, rows, request.recipe.batch_size, self._softmax)
 
     def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
         spec, (convs, layers) = self._network.spec, pairs(sgd.weights, self._layout)
@@ -210,12 +213,13 @@ class ManualBackward:
     def _head(self, parameters: LayerPairs, features: Tensor) -> Tensor:
         """Returns the model's output [n, classes] for its head's inputs."""
         found = affine(features, parameters[1][-1])
-        return torch.softmax(found, 1) if self._network.spec.output == "softmax" else found
+        return torch.softmax(found, 1) if self._softmax else found
 
 
 def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
     """(order, shifts, flips) of ``size`` images at a time."""
     for at in range(0, len(epoch.order), size):
         part = slice(at, at + size)
-        plain = epoch.shifts is None or epoch.flips is None
-        yield epoch.order[part], None if plain else epoch.shifts[part], None if plain else epoch.flips[part]
+        shifts = None if epoch.shifts is None else epoch.shifts[part]
+        flips = None if epoch.flips is None else epoch.flips[part]
+        yield epoch.order[part], shifts, flips

@@ -150,6 +150,5 @@ class Foreground:
         found = torch.addmm(constant, self._dense, weight.index_select(1, self._often).t())
         if len(self._value):
             columns = weight.index_select(1, self._rarely).t().contiguous()
-            options = {"mode": "sum", "per_sample_weights": self._value}
-            found += F.embedding_bag(self._pixel, columns, self._begins, **options)
+            found += F.embedding_bag(self._pixel, columns, self._begins, mode="sum", per_sample_weights=self._value)
         return found

@@ -39,7 +39,7 @@ class LeanPool:
 
         Raises :class:`UserError` when a worker died at one of them, and the error of a worker.
         """
-        results: list[Result | None] = [None] * len(requests)
+        results: dict[int, Result] = {}
         slots: list[int] = []
         ahead_of = len(requests) if all(map(_is_small, requests)) else 0
         for index, error, measures in self._pool.run(self._orders(requests, slots), ahead_of):
@@ -47,7 +47,7 @@ class LeanPool:
                 raise error
             results[index] = self._result(requests[index], slots[index], measures)
             self._free.append(slots[index])
-        return results
+        return [results[index] for index in range(len(requests))]
 
     def close(self) -> None:
         """Kill the workers. May be called again."""
@@ -66,9 +66,10 @@ class LeanPool:
         if isinstance(request, Inference):
             return self._slots.logits(slot, len(request.rows), self._classes).clone()
         weights, buffers = self._slots.result(slot, request.network)
-        *numbers, kept = measures
+        assert measures is not None
+        steps, loss, before, after, finite, kept = measures
         tensors = {name: torch.from_numpy(array) for name, array in kept.items()}
-        return Trained(request.client, weights.clone(), buffers.clone(), *numbers, tensors)
+        return Trained(request.client, weights.clone(), buffers.clone(), steps, loss, before, after, finite, tensors)
 
 
 def _is_small(request: EngineRequest) -> bool:
