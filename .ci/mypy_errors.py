@@ -11,7 +11,7 @@ BASELINE = {
     "cli": 17,
     "composing": 46,
     "config": 27,
-    "data": 70,
+    "data": 54,
     "engine": 44,
     "engines": 8,
     "methods": 24,

@@ -65,7 +65,8 @@ def read_table(
     needed.update(listed(columns.dialogue))
     allowed = {column: _allowed(values) for column, values in where.items()}
     seen: ColumnValues = {column: set() for column in where}
-    unseen, known = set(needed), set()
+    unseen = set(needed)
+    known: set[str] = set()
     rows, read, dropped = [], 0, 0
     for line, record in records:
         read += 1

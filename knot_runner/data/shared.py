@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from knot_runner.config.settings import ImageTaskSettings, TaskSettings
 from knot_runner.config.strict import digest
@@ -18,6 +18,8 @@ from knot_runner.data.tasks import ImageTask, PartyTask
 
 #: tasks that are kept: those requested last
 KEPT_TASKS = 4
+Spec = TypeVar("Spec", ImageTaskSettings, TaskSettings)
+Task = TypeVar("Task", ImageTask, UnlabeledImages, PartyTask)
 
 
 class SharedTasks:
@@ -44,7 +46,7 @@ class SharedTasks:
         """:func:`load_task`, or what it returned before."""
         return self._get(load_task, settings, data_root)
 
-    def _get(self, load: Callable[..., Any], settings: Any, data_root: Path | None) -> Any:
+    def _get(self, load: Callable[[Spec, Path | None], Task], settings: Spec, data_root: Path | None) -> Task:
         key = digest([load.__name__, dataclasses.asdict(settings), str(data_root)], 64)
         with self._lock:
             if key not in self._tasks:
@@ -52,4 +54,5 @@ class SharedTasks:
             self._tasks.move_to_end(key)
             if len(self._tasks) > KEPT_TASKS:
                 self._tasks.popitem(last=False)
-            return self._tasks[key]
+            task: Task = self._tasks[key]
+            return task

@@ -79,33 +79,33 @@ def second_term(form: Form, classes: int, diameter: float, complexity: float) ->
     return 2 * math.sqrt(2) * lipschitz_constant(diameter) * classes * complexity
 
 
-def third_term(form: Form, classes: int, diameter: float, texts: int, delta: float = DELTA) -> float:
-    """Returns the deviation term for ``texts`` independent texts; ``delta``: the probability that the bound fails.
+def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
+    """Returns the deviation term for ``texts`` independent texts.
 
     ``printed``: eq. of Theorem 5.2; ``derived``: Theorem F.4, whose K^1.5 is gone; ``sharp``: McDiarmid's inequality,
     once; ``sharp_empirical``: twice, as the complexity is that of the sample (Mohri et al., Theorem 3.3).
     """
-    once = math.sqrt(math.log(1 / delta) / (2 * texts))
+    once = math.sqrt(math.log(1 / DELTA) / (2 * texts))
     if form == "printed":
         return 2 * diameter * math.pow(classes, 1.5) * once
     if form == "derived":
         return 2 * diameter * once
     if form == "sharp":
         return diameter * once
-    return 3 * diameter * math.sqrt(math.log(2 / delta) / (2 * texts))
+    return 3 * diameter * math.sqrt(math.log(2 / DELTA) / (2 * texts))
 
 
-def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int, delta: float = DELTA) -> BoundTerms:
+def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
     """On held-out ``losses`` [N] in [0, C_M], among which the best of ``checkpoints`` was chosen (a union bound over
     them): mean + C_M sqrt(log(M / delta) / 2N). Needs no complexity."""
-    third = diameter * math.sqrt(math.log(checkpoints / delta) / (2 * len(losses)))
+    third = diameter * math.sqrt(math.log(checkpoints / DELTA) / (2 * len(losses)))
     return BoundTerms(float(losses.mean()), 0.0, third)
 
 
-def bernstein(losses: np.ndarray, diameter: float, checkpoints: int, delta: float = DELTA) -> BoundTerms:
+def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
     """As :func:`hoeffding`, with the variance V of at least two ``losses`` (Maurer & Pontil 2009, Theorem 4):
     mean + sqrt(2 V log(2M / delta) / N) + 7 C_M log(2M / delta) / (3 (N - 1))."""
-    count, log = len(losses), math.log(2 * checkpoints / delta)
+    count, log = len(losses), math.log(2 * checkpoints / DELTA)
     second = math.sqrt(2 * float(losses.var(ddof=1)) * log / count)
     return BoundTerms(float(losses.mean()), second, 7 * diameter * log / (3 * (count - 1)))
 

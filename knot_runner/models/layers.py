@@ -16,6 +16,8 @@ from torch._C._functorch import is_functorch_wrapped_tensor as _in_transform  # 
 from knot_runner.config.settings import MobilenetSettings, ResnetSettings, VggSettings, WrnSettings
 
 MOMENTUM = 0.1
+#: Added to variances, as PyTorch does.
+EPSILON = 1e-5
 
 
 def initialize_convolutions(model: nn.Module) -> None:
@@ -46,22 +48,20 @@ class BatchNorm(nn.Module):
     running_var: Tensor
     mask: Tensor | None
 
-    def __init__(self, channels: int, eps: float = 1e-5) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
         self.register_buffer("mask", None, persistent=False)
-        self.eps, self.frozen = eps, False
+        self.frozen = False
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.frozen or x.numel() == x.shape[1]:
-            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, EPSILON)
         if self.mask is None:
-            return F.batch_norm(
-                x, self.running_mean, self.running_var, self.weight, self.bias, True, MOMENTUM, self.eps
-            )
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, MOMENTUM, EPSILON)
         return self._masked(x, self.mask)
 
     def _masked(self, x: Tensor, real: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class BatchNorm(nn.Module):
             unbiased = var.detach() * count / (count - 1).clamp_min(1)
             self.running_mean.add_(step * (mean.detach() - self.running_mean))
             self.running_var.add_(step * (unbiased - self.running_var))
-        scale = self.weight / (var + self.eps).sqrt()
+        scale = self.weight / (var + EPSILON).sqrt()
         return centered * scale[:, None, None] + self.bias[:, None, None]
 
 

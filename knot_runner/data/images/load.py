@@ -98,11 +98,22 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
     present = len(np.unique(train.labels))
     if present < len(classes):
         notes.append(f"{settings.name}: the training images are of {present} of the {len(classes)} classes")
-    images, names = same_dtype(train, test), (parts.user_names, parts.file_names)
-    notes += repeated_note(settings.name, *images)
+    train, test = same_dtype(train, test)
+    notes += repeated_note(settings.name, train, test)
     files = folder.files if folder else []
     return ImageTask(
-        settings.name, classes, coordinates, *images, settings.mean, settings.std, settings.source, *names, notes, files
+        settings.name,
+        classes,
+        coordinates,
+        train,
+        test,
+        settings.mean,
+        settings.std,
+        settings.source,
+        parts.user_names,
+        parts.file_names,
+        notes,
+        files,
     )
 
 

@@ -84,8 +84,9 @@ def natural(
         known = nearest(settings.by, task.called)
         raise UserError(f"{task.name} ({task.source}) has no {settings.by!r}{known}", "partition.by")
     many = task.called[settings.by][1]
-    if _numbers(settings, task.train) is not None:
-        return _select(settings, _by_source(settings, task, rng), many, rng)
+    numbers = _numbers(settings, task.train)
+    if numbers is not None:
+        return _select(settings, _by_source(settings, task, numbers, rng), many, rng)
     if task.source != "embedded":
         raise UserError(
             f"{task.name} ({task.source}) names no {many}, which partition=natural needs. "
@@ -105,9 +106,8 @@ def _numbers(settings: Natural, images: Images) -> np.ndarray | None:
     return images.files if settings.by == "file" else images.users
 
 
-def _by_source(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Partition:
+def _by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.random.Generator) -> Partition:
     one, many = task.called[settings.by]
-    numbers = _numbers(settings, task.train)
     clients = np.unique(numbers[numbers != NOBODY])
     owner = np.where(numbers == NOBODY, NOBODY, np.searchsorted(clients, numbers))
     test, notes = _numbers(settings, task.test), []
@@ -151,8 +151,8 @@ def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Gener
                 f"{settings.num_clients} is more than the {len(kept)} {many} there are", "partition.num_clients"
             )
         kept = np.sort(rng.choice(kept, settings.num_clients, replace=False))
-    names, train, test = ([part[k] for k in kept] for part in (whole.names, whole.train, whole.test))
-    return Partition(names, train, test, notes)
+    names = [whole.names[client] for client in kept]
+    return Partition(names, [whole.train[client] for client in kept], [whole.test[client] for client in kept], notes)
 
 
 def client_names(clients: int) -> list[str]:

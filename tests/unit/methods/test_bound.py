@@ -150,7 +150,7 @@ def test_constant_best_is_the_least_loss(task):
         assert loss(other) >= least - 1e-9
 
 
-RESAMPLINGS, DELTA = 1000, 0.05
+RESAMPLINGS, DELTA = 1000, bound.DELTA
 
 
 def planted(functions, population=300, seed=10):
@@ -172,7 +172,7 @@ def test_sharp_bound_holds_at_stated_confidence():
     complexity = float(sups.mean())
     gaps = (world.losses.mean(1)[:, None] - world.losses[:, samples].mean(2)).max(0)  # [R], worst function
     allowed = bound.second_term("sharp", 5, world.diameter, complexity) + bound.third_term(
-        "sharp", 5, world.diameter, texts, DELTA
+        "sharp", 5, world.diameter, texts
     )
     assert (gaps > allowed).sum() <= DELTA * RESAMPLINGS
     assert gaps.mean() > 0  # the class does overfit
@@ -182,7 +182,7 @@ def test_third_term_is_nearly_needed():
     """One function, so no complexity, whose loss is 0 or C_M: its bound fails rarely, and half of it far too often."""
     texts, losses = 60, np.array([0.0, 4.0])
     samples = losses[np.random.default_rng(12).integers(2, size=(RESAMPLINGS, texts))].mean(1)
-    allowed = bound.third_term("sharp", 5, 4.0, texts, DELTA)
+    allowed = bound.third_term("sharp", 5, 4.0, texts)
     assert 0 < (2.0 - samples > allowed).sum() <= DELTA * RESAMPLINGS < (2.0 - samples > allowed / 2).sum()
 
 
@@ -193,7 +193,7 @@ def test_held_out_bounds_hold_at_stated_confidence(function):
     expected, failed, tight = world.losses.mean(1), 0, []
     for sample in world.draws.integers(300, size=(RESAMPLINGS, texts)):
         best = world.losses[:, sample].mean(1).argmin()
-        found = function(world.losses[best, sample], world.diameter, 8, DELTA)
+        found = function(world.losses[best, sample], world.diameter, 8)
         failed += expected[best] > found.total
         tight.append(found.total - found.first)
     assert failed <= DELTA * RESAMPLINGS and np.mean(tight) < world.diameter
