@@ -14,7 +14,7 @@ BASELINE = {
     "data": 54,
     "engine": 44,
     "engines": 8,
-    "methods": 24,
+    "methods": 20,
     "models": 24,
     "pipelines": 342,
     "report": 291,

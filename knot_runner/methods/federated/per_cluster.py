@@ -97,15 +97,9 @@ def _traffic(
 
 
 def _fold(
-    method: Method,
-    clusters: list[Federation],
-    hp: FederatedSettings,
-    state: FederatedState,
-    _: Federation,
-    round: int,
-    requests: list[LocalTraining],
-    trained: list[Trained],
-) -> Folded:
+    method: Method, clusters: list[Federation], hp: FederatedSettings, state: FederatedState, _: Federation,
+    round: int, requests: list[LocalTraining], trained: list[Trained],
+) -> Folded:  # fmt: skip
     """Folds each cluster; the log entries are those of :func:`on_clock`."""
     folded, rows, participants = [], [], []
     for number, cluster in enumerate(clusters):
@@ -135,13 +129,9 @@ def on_clock(rows: list[dict[str, Any]], participants: list[int]) -> dict[str, A
 
 
 def _is_finished(
-    is_finished: Callable[..., bool],
-    clusters: list[Federation],
-    hp: FederatedSettings,
-    state: FederatedState,
-    _: Federation,
-    round: int,
-) -> bool:
+    is_finished: Callable[..., bool], clusters: list[Federation], hp: FederatedSettings, state: FederatedState,
+    _: Federation, round: int,
+) -> bool:  # fmt: skip
     parts = enumerate(clusters)
     return all(is_finished(hp, cluster_state(state, number), cluster, round) for number, cluster in parts)
 
@@ -156,13 +146,9 @@ def cluster_work(
 
 
 def _deployed(
-    deployed: Callable[..., ClientModel],
-    clusters: list[Federation],
-    hp: FederatedSettings,
-    state: FederatedState,
-    _: Federation,
-    client: int,
-) -> ClientModel:
+    deployed: Callable[..., ClientModel], clusters: list[Federation], hp: FederatedSettings, state: FederatedState,
+    _: Federation, client: int,
+) -> ClientModel:  # fmt: skip
     number = next(number for number, cluster in enumerate(clusters) if client in cluster.numbers)
     return deployed(hp, cluster_state(state, number), clusters[number], client)
 
@@ -179,13 +165,9 @@ class _ClusterRound:
 
 
 def _parts(
-    exchange: Exchange,
-    clusters: list[Federation],
-    hp: FederatedSettings,
-    state: FederatedState,
-    round: int,
+    exchange: Exchange, clusters: list[Federation], hp: FederatedSettings, state: FederatedState, round: int,
     trained: list[Trained],
-) -> Iterator[_ClusterRound]:
+) -> Iterator[_ClusterRound]:  # fmt: skip
     for number, cluster in enumerate(clusters):
         own, members = cluster_state(state, number), set(cluster.numbers)
         own_results = [result for result in trained if result.client in members]

@@ -50,13 +50,9 @@ def plan(hp: FedPerSettings, state: FederatedState, federation: Federation, roun
 
 
 def fold(
-    hp: FedPerSettings,
-    state: FederatedState,
-    federation: Federation,
-    round: int,
-    requests: list[LocalTraining],
+    hp: FedPerSettings, state: FederatedState, federation: Federation, round: int, requests: list[LocalTraining],
     trained: list[Trained],
-) -> Folded:
+) -> Folded:  # fmt: skip
     """Average the models and keep each client's head; a round of heads alone leaves the global model as it is. Clients
     keep their own running statistics (``batchnorm=local``) in either."""
     phases = [phase for request in requests for phase in request.recipe.phases]
@@ -81,13 +77,9 @@ def deployed(hp: FedPerSettings, state: FederatedState, federation: Federation, 
 
 
 def _request(
-    hp: FedPerSettings,
-    state: FederatedState,
-    federation: Federation,
-    round: int,
-    client: int,
+    hp: FedPerSettings, state: FederatedState, federation: Federation, round: int, client: int,
     phases: tuple[Phase, ...] | None,
-) -> LocalTraining:
+) -> LocalTraining:  # fmt: skip
     whole = local_request(hp, federation, round, client, deployed(hp, state, federation, client))
     if phases is None:
         epochs = sum(phase.epochs for phase in whole.recipe.phases)

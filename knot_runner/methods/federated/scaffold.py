@@ -52,13 +52,9 @@ def plan(hp: AveragingSettings, state: FederatedState, federation: Federation, r
 
 
 def fold(
-    hp: AveragingSettings,
-    state: FederatedState,
-    federation: Federation,
-    round: int,
-    requests: list[LocalTraining],
+    hp: AveragingSettings, state: FederatedState, federation: Federation, round: int, requests: list[LocalTraining],
     trained: list[Trained],
-) -> Folded:
+) -> Folded:  # fmt: skip
     """FedAvg's fold, and c_k+ = c_k - c + (w - w_k) / (K lr) (line 12), c + sum (c_k+ - c_k) / N (line 17). In private
     training as :func:`private_fold` has it. A client that began with an older c corrects by that one, and adds as
     much to c as to its own, so that c stays the mean of all c_k."""

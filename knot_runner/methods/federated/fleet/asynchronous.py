@@ -62,13 +62,9 @@ def init(method: Method, fleet: FleetSettings, hp: FederatedSettings, federation
 
 
 def plan(
-    method: Method,
-    fleet: FleetSettings,
-    hp: FederatedSettings,
-    state: FederatedState,
-    federation: Federation,
+    method: Method, fleet: FleetSettings, hp: FederatedSettings, state: FederatedState, federation: Federation,
     round: int,
-) -> list[LocalTraining]:
+) -> list[LocalTraining]:  # fmt: skip
     """The updates that arrive until the next server step, each from what its client was sent when it began."""
     if is_finished(method, fleet, hp, state, federation, round):
         return []
@@ -108,25 +104,17 @@ def fold(
 
 
 def is_finished(
-    method: Method,
-    fleet: FleetSettings,
-    hp: FederatedSettings,
-    state: FederatedState,
-    federation: Federation,
+    method: Method, fleet: FleetSettings, hp: FederatedSettings, state: FederatedState, federation: Federation,
     round: int,
-) -> bool:
+) -> bool:  # fmt: skip
     """Whether the server has taken all its steps, ``training.rounds``."""
     return round >= federation.training.rounds
 
 
 def next_step(
-    method: Method,
-    fleet: FleetSettings,
-    hp: FederatedSettings,
-    state: FederatedState,
-    federation: Federation,
+    method: Method, fleet: FleetSettings, hp: FederatedSettings, state: FederatedState, federation: Federation,
     round: int,
-) -> ServerStep:
+) -> ServerStep:  # fmt: skip
     """Simulates until the next server step. Depends only on the seed, the clock and the clients in flight.
 
     A client that finishes is replaced by another, which starts from the current model; updates arriving at one time are

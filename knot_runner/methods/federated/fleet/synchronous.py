@@ -49,13 +49,9 @@ def init(method: Method, fleet: FleetSettings, hp: FederatedSettings, federation
 
 
 def plan(
-    method: Method,
-    fleet: FleetSettings,
-    hp: FederatedSettings,
-    state: FederatedState,
-    federation: Federation,
+    method: Method, fleet: FleetSettings, hp: FederatedSettings, state: FederatedState, federation: Federation,
     round: int,
-) -> list[LocalTraining]:
+) -> list[LocalTraining]:  # fmt: skip
     """Returns the method's requests whose results will arrive; lost work is not trained."""
     return fleet_round(method, fleet, hp, state, federation, round).requests
 
@@ -76,25 +72,17 @@ def fold(
 
 
 def is_finished(
-    method: Method,
-    fleet: FleetSettings,
-    hp: FederatedSettings,
-    state: FederatedState,
-    federation: Federation,
+    method: Method, fleet: FleetSettings, hp: FederatedSettings, state: FederatedState, federation: Federation,
     round: int,
-) -> bool:
+) -> bool:  # fmt: skip
     """Returns whether the method plans no request for any set of participants."""
     return not method.plan(hp, state, with_chosen(federation, list(federation.numbers)), round)
 
 
 def fleet_round(
-    method: Method,
-    fleet: FleetSettings,
-    hp: FederatedSettings,
-    state: FederatedState,
-    federation: Federation,
+    method: Method, fleet: FleetSettings, hp: FederatedSettings, state: FederatedState, federation: Federation,
     round: int,
-) -> FleetRound:
+) -> FleetRound:  # fmt: skip
     """Simulates ``round``. Depends only on the seed and the clock, not on training results.
 
     It ends when all have arrived: failures are known when they happen, late clients are waited for until the deadline.
