@@ -102,19 +102,9 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
     notes += repeated_note(settings.name, train, test)
     files = folder.files if folder else []
     return ImageTask(
-        settings.name,
-        classes,
-        coordinates,
-        train,
-        test,
-        settings.mean,
-        settings.std,
-        settings.source,
-        parts.user_names,
-        parts.file_names,
-        notes,
-        files,
-    )
+        settings.name, classes, coordinates, train, test, settings.mean, settings.std, settings.source,
+        parts.user_names, parts.file_names, notes, files,
+    )  # fmt: skip
 
 
 def _embedded(settings: ImageTaskSettings) -> ImageParts:
