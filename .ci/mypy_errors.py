@@ -18,7 +18,7 @@ BASELINE = {
     "metrics": 13,
     "models": 59,
     "pipelines": 342,
-    "report": 291,
+    "report": 4,
     "results": 2,
     "sweeps": 5,
     "testing": 30,

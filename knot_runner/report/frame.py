@@ -13,7 +13,7 @@ from knot_runner.config.settings.run_id import counted_settings
 from knot_runner.config.strict import content_of
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, with_files
+from knot_runner.report.run_folders import UNUSED, Job, Run, is_finished, load_runs, with_files
 from knot_runner.report.run_rows import leaves, lookup
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
@@ -131,7 +131,7 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
 
     counted = [flatten_settings(counted_settings(run.job.config)) for run in runs]
     settings = [_facts(run) | own for run, own in zip(runs, counted, strict=True)]
-    done = [(i, _numbers(content_of(run.result))) for i, run in enumerate(runs) if run.status == "done"]
+    done = [(i, _numbers(content_of(run.result))) for i, run in enumerate(runs) if is_finished(run)]
     numbers = [(i, *pair) for i, own in done for pair in own.items()]
     described = []
     for run in runs:

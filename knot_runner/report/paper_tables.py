@@ -23,7 +23,8 @@ def read_printed(name: str) -> dict[str, Any]:
     """The printed table ``name``; treat it as read-only. Raises :class:`UserError` for an unknown name."""
     if name not in printed_tables():
         raise UserError(f"there is no printed table {name!r}{nearest(name, printed_tables())}")
-    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    table: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    return table
 
 
 def printed_value(table: dict[str, Any], metric: str, method: str, dataset: str) -> float | None:

@@ -90,8 +90,9 @@ def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[U
     cells = dict.fromkeys((cell, seed) for (cell, _), seed in places)
     found = []
     for cell, seed in cells:
-        members = [places.get(((cell, level), seed)) for level in levels.tolist()]
-        if all(members):
+        keys = [((cell, level), seed) for level in levels.tolist()]
+        if all(key in places for key in keys):
+            members = [places[key] for key in keys]
             parts = tuple(EffectPart(float(w), run) for w, run in zip(weights, members, strict=True))
             found.append(Unit(cell, seed, parts))
     return found

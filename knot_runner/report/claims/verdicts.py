@@ -164,7 +164,7 @@ def _claimed(claim: Claim) -> str:
     return f"{'>' if side > 0 else '<'} {value + 0.0:g}"
 
 
-def _scaled(claim: Claim, estimate: EffectEstimate) -> dict[str, float | None]:
+def _scaled(claim: Claim, estimate: EffectEstimate) -> dict[str, Any]:
     """Effect and interval in displayed units."""
     measure, level = measure_of(claim), not (claim.against or claim.trend)
     band = interval(estimate) or (None, None)

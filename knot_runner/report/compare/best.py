@@ -49,7 +49,8 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
     elif sense not in ("min", "max"):
         raise UserError("min:KEY or max:KEY would be right", f"--best={text}")
     key = resolve_measure(name, measures, "--best")
-    better = {"min": "lower", "max": "higher"}.get(sense) or direction(key)
+    senses: dict[str, Direction] = {"min": "lower", "max": "higher"}
+    better = senses.get(sense) or direction(key)
     if better is None:
         raise UserError(f"which is better? --best=max:{name} or --best=min:{name}", f"--best={text}")
     return Rule(key, better, over)

@@ -44,7 +44,7 @@ def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     bands = {name: band(list(one.values())) for name, one in found.items()}
     made, (axes,) = style.panels(1, 8.6, 5.0)
     for i, (name, one) in enumerate(bands.items()):
-        look = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
+        look: dict[str, Any] = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
         bars = one.high - one.mean if name in GAPS else None
         axes.errorbar(one.places, one.mean, yerr=bars, color=style.nth_color(i), capsize=3, label=plain(name), **look)
     diameter = float(_record(runs[0], command)["diameter"])  # above C_M a bound says nothing
@@ -105,4 +105,5 @@ def slope_line(name: str, gap: GapSeries) -> str:
 def _record(run: Run, command: str) -> dict[str, Any]:
     if lookup(run.result, "bound") is None:
         raise UserError(f"{run.job.task} {run.job.method}: has no bound on record; method.bound=true makes one")
-    return json.loads(run_folders.kept_file(run, BOUND_FILE, command))
+    record: dict[str, Any] = json.loads(run_folders.kept_file(run, BOUND_FILE, command))
+    return record

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -132,7 +132,7 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
 
 def participants_change(rows: RoundRows) -> Series:
     """Rounds trained -> mean over participants of accuracy(aggregated) - accuracy(own, just trained), in points."""
-    made = {}
+    made: Series = {}
     for row in rows:
         if "clients" in row:
             own = zip(row["participants"], row["after"], strict=True)
@@ -143,7 +143,7 @@ def participants_change(rows: RoundRows) -> Series:
 def others_change(rows: RoundRows) -> Series:
     """Rounds trained -> mean over the other clients of accuracy(aggregated) - accuracy(previous model), in points; from
     the second on, and only where the round before was measured."""
-    made = {}
+    made: Series = {}
     for last, row in zip(rows, rows[1:], strict=False):
         if "clients" in row and "clients" in last:
             absent = set(range(len(row["clients"]))) - set(row["participants"])
@@ -162,7 +162,7 @@ def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
 
 def _bands(
     runs: list[Run],
-    read: dict[str, Callable[[RoundRows], Series]],
+    read: Mapping[str, Callable[[RoundRows], Series]],
     command: str,
     tops: dict[str, float],
     window: int = 1,
@@ -188,7 +188,7 @@ def figure_cases(jobs: Iterable[Job]) -> Cases:
         facts = {"task.name": job.task, "model.name": lookup(job.config, "model.name")}
         name, kind = case_of(job, known), lookup(job.config, "partition.kind")
         kinds[name][kind] = {**known.get(name, facts), "partition.kind": kind}
-    cases = {}
+    cases: dict[str, dict[str, Any]] = {}
     for name, found in kinds.items():
         cases |= {name if len(found) == 1 else f"{name}, {kind}": settings for kind, settings in found.items()}
     return cases

@@ -169,7 +169,7 @@ def _judged(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> tuple
 
 def values_by_setting(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
     """Dotted key -> distinct values over the composed ``configs`` of jobs, in order of first occurrence."""
-    flat = [flatten_settings(without(config, *NOT_SHOWN)) for config in configs]
+    flat = [flatten_settings(without(dict(config), *NOT_SHOWN)) for config in configs]
     keys = dict.fromkeys(key for one in flat for key in one)
     return {key: tuple(dict.fromkeys(one.get(key, NOT_SET) for one in flat)) for key in keys}
 

@@ -34,8 +34,8 @@ def distance_summary(name: str, result: DistanceResult) -> Group:
         f"{first} and {second} samples in {result.dimension} dimensions; {result.mode} measures of "
         f"{result.support[-1]} points"
     ]
-    if spent := result.spent:
-        lines.append(f"each client has spent epsilon {spent.epsilon:g}, delta {spent.delta:g} in all")
+    if privacy := result.spent:
+        lines.append(f"each client has spent epsilon {privacy.epsilon:g}, delta {privacy.delta:g} in all")
     return run_view(name, result, ("2-Wasserstein distance", "value", "off the exact one", "time"), rows, lines)
 
 

@@ -27,10 +27,10 @@ def _accepted(where: str, kind: TableKind) -> TableKind:
 
 
 def _problem(parts: object, request: TableRequest) -> str:
-    problem = unlike(parts, tuple, "(rows, heads, column groups, footnotes)")
-    if problem or len(parts) == 4:
-        return problem
-    return f"a tuple of {len(parts)} instead of (rows, heads, column groups, footnotes)"
+    wanted = "(rows, heads, column groups, footnotes)"
+    if not isinstance(parts, tuple):
+        return unlike(parts, tuple, wanted)
+    return "" if len(parts) == 4 else f"a tuple of {len(parts)} instead of {wanted}"
 
 
 #: Every kind of table by name: ``report.kind`` of a preset. A plug-in adds its own.

@@ -37,16 +37,17 @@ class LearningCurve:
     @property
     def best(self) -> float:
         """Highest accuracy of any round."""
-        return max(row[ACCURACY] for row in self.rows)
+        return max(float(row[ACCURACY]) for row in self.rows)
 
     def reaches(self, target: float) -> int | None:
         """Rounds trained until accuracy is ``target`` or more; None if it never is."""
-        return reached_at([(row["round"], row[ACCURACY]) for row in self.rows], target)
+        first = reached_at([(row["round"], row[ACCURACY]) for row in self.rows], target)
+        return None if first is None else int(first)
 
     @property
     def clock(self) -> float:
         """Virtual seconds of a whole fleet run."""
-        return self.rows[-1]["clock"]
+        return float(self.rows[-1]["clock"])
 
     def reaches_at(self, target: float) -> float | None:
         """Virtual seconds until accuracy is ``target`` or more; None if it never is."""

@@ -64,7 +64,7 @@ def _columns(
     columns = []
     for structure in dict.fromkeys(place.structure for place in of):
         own = [place for place in of if place.structure == structure]
-        supports = sorted({place.support for place in own if place.support is not None}) or [None]
+        supports: list[int | None] = [*sorted({place.support for place in own if place.support is not None})] or [None]
         for metric in metrics:
             for support in supports:
                 shown = {support, None} if support == supports[0] else {support}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.report.run_folders import Job, Run
+from knot_runner.report.run_folders import Job, MeasuredRun, Run, is_finished
 from knot_runner.report.run_rows import Cases, case_of, lookup, one_per_seed, others, ranks, run_rows
 from knot_runner.util.errors import UserError
 
@@ -92,7 +92,7 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     places = []
     for run, other in zip(runs, others([run.job for run in runs], GRID_KEYS), strict=True):
         line, place = _line(run.job, cases, algorithms, other), _place(run.job)
-        measured = _measured(run, place) if run.status == "done" else {}
+        measured = _measured(run, place) if is_finished(run) else {}
         places.append({"line": line, **vars(line), "place": place, "key": place.key, **measured})
     columns = dict.fromkeys([*places[0], *ACCURACY_WEIGHTINGS])
     frame = run_rows(runs).join(pd.DataFrame(places, columns=list(columns), dtype=object))
@@ -104,7 +104,7 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     return frame.assign(order=order, cell=cells).sort_values(["order", "cell"], kind="stable", ignore_index=True)
 
 
-def _measured(run: Run, place: GridColumn) -> dict[str, float]:
+def _measured(run: MeasuredRun, place: GridColumn) -> dict[str, float]:
     """A finished run's accuracy over clients in percent, by weighting."""
     means = dict(run.result.metrics.get("client_accuracy", {}))
     if place.graph == "none":  # one cluster, so the mean over clusters is that by images

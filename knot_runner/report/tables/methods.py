@@ -14,9 +14,9 @@ from knot_runner.metrics import METRICS, top_of
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import MeasuredRun, Run, finished, finished_as
 from knot_runner.report.run_rows import lookup, measured_line, one_per_seed, ranks, run_rows, variant, variants
-from knot_runner.report.tables.footnotes import absences, cited, comparable, finished, missing_columns, sources
+from knot_runner.report.tables.footnotes import absences, cited, comparable, missing_columns, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.results.training import StagesResult
 from knot_runner.util.errors import UserError
@@ -115,7 +115,7 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
     return rows.loc[order.sort_values(kind="stable").index]
 
 
-def _columns(table: dict[str, Any] | None, there: Sequence[Run]) -> tuple[str, ...]:
+def _columns(table: dict[str, Any] | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
     """The paper's data sets, then our others, the global ones last; then ALL."""
     blocks = [block for run in there for block in run.result.metrics.values()]
     ours, of_global = dict.fromkeys(name for block in blocks for name in block), _global_sets(there)
@@ -126,14 +126,13 @@ def _columns(table: dict[str, Any] | None, there: Sequence[Run]) -> tuple[str, .
 
 def _global_sets(there: Sequence[Run]) -> set[str]:
     """The data sets of the global model; none for images, whose results have counts instead of parties."""
-    roles = {}
-    for run in there:
-        if isinstance(run.result, StagesResult):
-            roles |= {name: sizes.role for name, sizes in run.result.datasets.items()}
-    return {name for name, role in roles.items() if role == "global"}
+    found = [run.result.datasets.items() for run in finished_as(there, StagesResult)]
+    return {name for datasets in found for name, sizes in datasets if sizes.role == "global"}
 
 
-def _groups(metric: str, columns: tuple[str, ...], of_global: set[str], there: Sequence[Run]) -> list[ColumnGroup]:
+def _groups(
+    metric: str, columns: tuple[str, ...], of_global: set[str], there: Sequence[MeasuredRun]
+) -> list[ColumnGroup]:
     """A group per kind of number that a column must not mix; epsilon always names its relation and delta."""
     found = variants(f"metrics.{metric}.ALL", [run for run in there if metric in run.result.metrics])
     marked = tuple(column for column in columns if column in of_global)
@@ -166,7 +165,7 @@ LOCAL_GROUPS = (
 
 def local_models(request: TableRequest) -> Parts:
     """A row per task and data set: number of texts per split, and the score of its local model."""
-    known = request.printed["datasets"]
+    known = (request.printed or {})["datasets"]
     found = run_rows(request.runs)
     place = ranks([*known, *found["task"]])
     rows = []

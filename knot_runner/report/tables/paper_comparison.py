@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import Run, finished_as
 from knot_runner.report.run_rows import RowSetting
 from knot_runner.report.tables.chilling import LearningCurve, short_of_goal
-from knot_runner.report.tables.footnotes import absences, finished, sources
+from knot_runner.report.tables.footnotes import absences, sources
+from knot_runner.results.federated import FederatedResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +22,8 @@ def printed_row(table: dict[str, Any] | None, case: str, key: RowSetting) -> lis
     """The printed row; None if the paper has none, as for rate controls."""
     if table is None or key.control or key.other:
         return None
-    return table["values"].get(case, {}).get(key.temperature)
+    row: list[float] | None = table["values"].get(case, {}).get(key.temperature)
+    return row
 
 
 def paper_number(table: dict[str, Any] | None, case: str, key: RowSetting, name: str) -> float | None:
@@ -29,7 +31,7 @@ def paper_number(table: dict[str, Any] | None, case: str, key: RowSetting, name:
     row = printed_row(table, case, key)
     if table is None or row is None or name not in table["columns"]:
         return None
-    return row[table["columns"].index(name)]
+    return row[list(table["columns"]).index(name)]
 
 
 def same_data(runs: Iterable[Run], table: dict[str, Any] | None, case: str) -> bool:
@@ -37,7 +39,7 @@ def same_data(runs: Iterable[Run], table: dict[str, Any] | None, case: str) -> b
     facts = table["cases"].get(case) if table else None
     return facts is None or all(
         len(run.result.labels.names) == facts["classes"] and run.result.datasets.train >= MIN_SHARE * facts["images"]
-        for run in finished(runs)
+        for run in finished_as(runs, FederatedResult)
     )
 
 
@@ -70,7 +72,7 @@ def other_data(case: str, members: Iterable[Run], table: dict[str, Any] | None) 
     """A line on data that differ from the paper's; [] if they do not (:func:`same_data`)."""
     if table is None or same_data(members, table, case):
         return []
-    ours, theirs = finished(members)[0].result, table["cases"][case]
+    ours, theirs = finished_as(members, FederatedResult)[0].result, table["cases"][case]
     return [
         f"{case}: ours are {ours.datasets.train:,} training images and {len(ours.labels.names)} "
         f"classes, the paper's {theirs['images']:,} and {theirs['classes']}: orientation, not comparison."

@@ -37,8 +37,7 @@ def temperatures_table(request: TableRequest) -> Parts:
     made = []
     for key in keys:
         own = frame[frame["key"] == key]
-        cells = {g.key: (_cell(own[own["case"] == g.block], key, g, table),) for g in groups}
-        made.append(_row(key, keys, cells))
+        made.append(_row(key, keys, {g.key: (_cell(own[own["case"] == g.block], key, g, table),) for g in groups}))
     columns = [chilling.CHILLING_COLUMNS[name] for name in request.metrics]
     lines = ["; ".join(f"{column.head}: {column.title}" for column in columns) + "."]
     lines += ["Shown: the last round.", *measured_line(runs)]
@@ -89,7 +88,7 @@ def trace(request: TableRequest) -> Parts:
 
     Raises :class:`UserError` for runs of several cases.
     """
-    table = request.printed
+    table = request.printed or {}
     runs, curves = chilling.with_learning_curves(request.runs, request.command)
     rows = case_rows(runs, preset_cases({}, table))
     cases = rows["case"].unique()
@@ -120,7 +119,7 @@ def _trace_cells(
     case = own["case"].iloc[0]
     wanted = [("accuracy", number, 100.0) for number in table["accuracy_rounds"]]
     wanted += [("tempered_loss", number, 1.0) for number in table["loss_rounds"]]
-    theirs = printed.printed_row(table, case, key) or [None] * len(wanted)
+    theirs: Sequence[float | None] = printed.printed_row(table, case, key) or [None] * len(wanted)
     like = comparable(own["run"]) and printed.same_data(own["run"], table, case)
     cells = []
     for (measure, number, scale), paper in zip(wanted, theirs, strict=True):
