@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner import metrics
 from knot_runner.metrics import METRICS, beside
+from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import label_settings
 from knot_runner.report.run_folders import Job, Run, RunT, finished, is_finished
 from knot_runner.results.base import EVALUATED, RunResult
@@ -116,14 +117,14 @@ def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
     return ("T", "settings") if any(key.settings for key in keys) else ("T",)
 
 
-def preset_cases(options: Mapping[str, Any], table: dict[str, Any] | None) -> Cases:
+def preset_cases(options: Mapping[str, Any], table: PrintedTable | None) -> Cases:
     """The settings that define cases: the preset's ``report.cases``, else those of the printed table.
 
     Raises :class:`UserError` unless each case is a mapping of settings.
     """
     cases = options.get("cases")
     if cases is None:
-        return {name: facts["settings"] for name, facts in table["cases"].items()} if table else {}
+        return {name: facts.settings for name, facts in table.cases.items()} if table else {}
     if not isinstance(cases, Mapping) or not all(isinstance(facts, Mapping) and facts for facts in cases.values()):
         raise UserError("each case needs settings that tell it, such as {task.name: femnist}", "report.cases")
     return cases

@@ -39,7 +39,7 @@ def bias_figure(runs: list[StagesRun], command: str) -> style.Drawing:
         for name, row in (run.result.bias or {}).items():
             shares[name].append(row)
     real = first.result.source != "embedded"
-    known = paper_tables.read_printed("knot/bias")["shares"].get(first.job.task, {}) if real else {}
+    known = paper_tables.read_printed("knot/bias").shares.get(first.job.task, {}) if real else {}
     made, grid = style.panels(len(shares), 3.4 if len(shares) > 1 else 5.0, 2.6, sharey=True)
     lines = []
     for axes, (name, rows) in zip(grid, shares.items(), strict=True):

@@ -182,7 +182,7 @@ def _bands(
 def figure_cases(jobs: Iterable[Job]) -> Cases:
     """Cases of FLex&Chill's Table 1 by their names, others by task and model; told apart by partition where a case has
     several."""
-    known = {name: facts["settings"] for name, facts in paper_tables.read_printed("chill/table1")["cases"].items()}
+    known = {name: facts.settings for name, facts in paper_tables.read_printed("chill/table1").cases.items()}
     kinds: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     for job in jobs:
         facts = {"task.name": job.task, "model.name": lookup(job.config, "model.name")}

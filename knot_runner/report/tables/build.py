@@ -8,7 +8,7 @@ from typing import Any
 
 from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.metrics import METRICS, computed_metrics
-from knot_runner.report import paper_tables
+from knot_runner.report.paper_tables import PrintedTable, read_printed
 from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.run_folders import Job, command_for, load_runs, nothing_there
 from knot_runner.report.tables.chilling import CHILLING_COLUMNS
@@ -84,7 +84,7 @@ def build_table(
     rows, heads, groups, lines = made_by.make(TableRequest(runs, printed, metrics, options or {}, command))
     if rest := command_for(runs, command):
         lines = [*lines, f"The rest is made by: {rest}"]
-    title = printed["caption"] if printed else f"{', '.join(dict.fromkeys(run.job.task for run in runs))}: {kind}"
+    title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.job.task for run in runs))}: {kind}"
     return ResultTable(kind, title, heads, groups, tuple(rows), (*lines, *notes))
 
 
@@ -95,14 +95,14 @@ def table_kind(name: str) -> TableKind:
     return TABLE_KINDS[name]
 
 
-def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, Any] | None:
+def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> PrintedTable | None:
     """The paper's table to show beside ours, checked to fit its ``kind`` and ``metrics``."""
     known = made_by.metrics() if made_by.metrics else metrics
     for metric in metrics:
         if metric not in known:
             raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}", "report.metrics")
-    table = paper_tables.read_printed(paper) if paper else None
-    if table and table["kind"] != made_by.printed:
+    table = read_printed(paper) if paper else None
+    if table and table.kind != made_by.printed:
         raise UserError(f"{paper} cannot stand beside a table of kind {kind}")
     if made_by.needs and table is None:
         raise UserError(f"a table of kind {kind} needs the printed table beside it ({made_by.needs})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from knot_runner.config.settings.partition import unlike_shares
 from knot_runner.config.strict import by_key
@@ -95,7 +95,7 @@ def comparable(runs: Iterable[Run]) -> bool:
 
 
 def missing_columns(
-    columns: tuple[str, ...], measured: list[frozenset[str]], table: dict[str, Any] | None
+    columns: tuple[str, ...], measured: list[frozenset[str]], table: paper_tables.PrintedTable | None
 ) -> list[str]:
     """Lines on the data sets in ALL, if they differ between runs or from the paper; ``measured``: data sets of each
     run."""
@@ -109,6 +109,6 @@ def missing_columns(
     return lines
 
 
-def cited(table: dict[str, Any] | None) -> list[str]:
+def cited(table: paper_tables.PrintedTable | None) -> list[str]:
     """Lines on the source of the printed numbers and their known errors."""
-    return [paper_tables.cite(table) + ".", *table["notes"]] if table else []
+    return [paper_tables.cite(table) + ".", *table.notes] if table else []

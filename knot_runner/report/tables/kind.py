@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.table_model import Parts, TableCell
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics.intervals import mean_interval
@@ -41,7 +42,7 @@ class TableRequest:
     makes the runs."""
 
     runs: Sequence[Run]
-    printed: dict[str, Any] | None
+    printed: PrintedTable | None
     metrics: Sequence[str]
     options: Mapping[str, Any]
     command: str

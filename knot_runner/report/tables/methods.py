@@ -70,7 +70,7 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
     _one_task(runs, table)
     there, like = finished(runs), comparable(runs)
     measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in there]
-    all_alike = like and table is not None and all(names == set(table["columns"]) - {"ALL"} for names in measured)
+    all_alike = like and table is not None and all(names == set(table.columns) - {"ALL"} for names in measured)
     of_global = _global_sets(there)
     groups = tuple(group for metric in request.metrics for group in _groups(metric, columns, of_global, there))
     found = _rows_of_methods(runs)
@@ -99,12 +99,12 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
     return MethodsTable(members, rows, (first, "settings") if labeled else (first,), groups, lines)
 
 
-def _one_task(runs: Sequence[Run], table: dict[str, Any] | None) -> None:
+def _one_task(runs: Sequence[Run], table: paper_tables.PrintedTable | None) -> None:
     tasks = sorted({run.job.task for run in runs})
     if len(tasks) > 1:
         raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
-    if table and table["task"] != tasks[0]:
-        raise UserError(f"Table {table['table']} of the paper is of task {table['task']}; these runs are of {tasks[0]}")
+    if table and table.task != tasks[0]:
+        raise UserError(f"Table {table.table} of the paper is of task {table.task}; these runs are of {tasks[0]}")
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
@@ -115,12 +115,12 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
     return rows.loc[order.sort_values(kind="stable").index]
 
 
-def _columns(table: dict[str, Any] | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
+def _columns(table: paper_tables.PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
     """The paper's data sets, then our others, the global ones last; then ALL."""
     blocks = [block for run in there for block in run.result.metrics.values()]
     ours, of_global = dict.fromkeys(name for block in blocks for name in block), _global_sets(there)
     ordered = sorted(ours, key=lambda name: name in of_global)
-    theirs = table["columns"] if table else []
+    theirs = table.columns if table else []
     return (*(name for name in dict.fromkeys([*theirs, *ordered]) if name != "ALL"), "ALL")
 
 
@@ -165,7 +165,7 @@ LOCAL_GROUPS = (
 
 def local_models(request: TableRequest) -> Parts:
     """A row per task and data set: number of texts per split, and the score of its local model."""
-    known = (request.printed or {})["datasets"]
+    known = request.printed.datasets if request.printed else {}
     found = run_rows(request.runs)
     place = ranks([*known, *found["task"]])
     rows = []
