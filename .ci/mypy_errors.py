@@ -9,7 +9,7 @@ from collections import Counter
 BASELINE = {
     "bundles": 3,
     "cli": 17,
-    "composing": 46,
+    "composing": 5,
     "config": 27,
     "data": 70,
     "engine": 84,
