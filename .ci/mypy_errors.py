@@ -8,7 +8,7 @@ from collections import Counter
 #: Top-level module or package -> the most errors that are allowed; none for those that are not named.
 BASELINE = {
     "bundles": 3,
-    "cli": 17,
+    "cli": 14,
     "composing": 5,
     "config": 27,
     "data": 70,
@@ -17,7 +17,7 @@ BASELINE = {
     "methods": 222,
     "metrics": 13,
     "models": 59,
-    "pipelines": 342,
+    "pipelines": 321,
     "report": 4,
     "results": 2,
     "sweeps": 5,

@@ -18,6 +18,7 @@ from knot_runner.metrics import ACCURACY
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE
 from knot_runner.report.statistics.intervals import wilson
 from knot_runner.results.base import RunResult, TrainTest
+from knot_runner.util.files import LogRow
 
 Likeness = Literal["the same bits", "within rounding", "within the interval", "not the same"]
 #: Numbers that differ by less than one of these differ by rounding (other instructions, threads, engines).
@@ -70,9 +71,7 @@ class Comparison:
     intervals: list[str]
 
 
-def compare_whole(
-    was: RunResult, rows: Sequence[dict[str, Any]], now: RunResult, new_rows: Sequence[dict[str, Any]]
-) -> Comparison:
+def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_rows: Sequence[LogRow]) -> Comparison:
     """Compare whole runs: results ``was`` (recorded) and ``now``, and their log rows."""
     pairs = [*_pairs(content_of(was), content_of(now), ""), *_pairs(list(rows), list(new_rows), "rounds")]
     names = sorted({*_digests(was), *_digests(now)})
@@ -81,7 +80,7 @@ def compare_whole(
     return _compared(pairs, accuracies(was, now), unlike, len(rows), len(pairs) - logged, len(names))
 
 
-def compare_rounds(was: RunResult, rows: Sequence[dict[str, Any]], new_rows: Sequence[dict[str, Any]]) -> Comparison:
+def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
     """Compare first rounds: recorded ``rows`` and those of a run cut after as many rounds; ``was``: the recorded
     result. The accuracy of the last round that both have measured is judged."""
     count, judged = _test_examples(was).get("ALL", 0), []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from knot_runner.config.settings import Centralized
 from knot_runner.engine.seeds import keyed
@@ -13,6 +12,7 @@ from knot_runner.pipelines import matrix
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.context import RunContext
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Grouping:
     """The clusters of a run's clients, their facts for the result, and the seconds of finding them."""
 
     clusters: list[Federation]
-    facts: dict[str, Any]
+    facts: Facts
     notes: list[str]
     seconds: dict[str, float] = field(default_factory=dict)
 

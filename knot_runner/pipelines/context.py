@@ -22,7 +22,7 @@ from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.store import Store
 from knot_runner.records import CONFIG_FILE
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import Facts, write_atomic
 
 if TYPE_CHECKING:
     from knot_runner.data.images.unlabeled import UnlabeledImages
@@ -106,7 +106,7 @@ class RunContext:
 
     def describe(
         self, data: str, source: str, device: torch.device | str, files: Sequence[provenance.Opened] = ()
-    ) -> dict[str, Any]:
+    ) -> Facts:
         """Returns the facts of every result, finished or diverged. ``data``: digest of the data read from ``files``."""
         return {
             "task": self.settings.task.name,

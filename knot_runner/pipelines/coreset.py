@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.plan import squared_distances
 from knot_runner.transport.federated.server import Draws
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import Facts, write_atomic
 
 #: Training samples, at most, that the finished coreset is compared with.
 COMPARED = 2000
@@ -86,7 +85,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *counts.warnings()])
 
 
-def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray, list[dict[str, Any]]]:
+def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray, list[Facts]]:
     """Runs all epochs, resuming from the last commit; returns the points [K, d] and the log."""
     hp, seed = context.hp, context.settings.seed
     commits = Commits(context.folder, data, context.note, context.code)
@@ -110,7 +109,7 @@ def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray
 
 def advance_epoch(
     hp: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
-) -> tuple[Descent, dict[str, Any]]:
+) -> tuple[Descent, Facts]:
     """Runs one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
     draw = coreset_draws(seed, "coreset", "participants", epoch)
     chosen = np.sort(draw.choice(len(clients.rows), hp.participants, replace=False)).tolist()
@@ -173,7 +172,7 @@ def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more
     write_atomic(context.folder / "coreset.safetensors", tensor_parts(tensors | more))
 
 
-def describe_coresets(context: RunContext, seen: RunInputs, space: Space | TextSpace) -> dict[str, Any]:
+def describe_coresets(context: RunContext, seen: RunInputs, space: Space | TextSpace) -> Facts:
     """Returns the facts common to both kinds of coreset. ``shape``: of an image, or the number of a text's features."""
     task, partition = seen.task, seen.partition
     return {

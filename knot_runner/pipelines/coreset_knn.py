@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +34,7 @@ from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.results.training import KnnResult
 from knot_runner.transport import coreset as descent
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import Facts, write_atomic
 
 
 def run_coreset_knn(context: RunContext) -> KnnResult:
@@ -103,7 +102,7 @@ def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np
     return np.sort(order[:taken]), np.sort(order[taken:])
 
 
-def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[Facts]]:
     """Learns each client's coreset [K, d], resuming from the last commit; returns them and the log, a row per
     client."""
     commits, count = Commits(context.folder, data, context.note, context.code), len(clients.rows)
@@ -147,7 +146,7 @@ def _labeled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> 
 
 def _classify(
     points: np.ndarray, labels: np.ndarray, test: np.ndarray, task: ImageTask | TextPool, partition: Partition
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+) -> tuple[Facts, dict[str, torch.Tensor]]:
     """Returns metrics and predictions of 1-nearest-neighbor classification of ``test`` [T, d] by ``points`` [M, d]:
     one classifier for all."""
     predicted = KNeighborsClassifier(1, algorithm="brute").fit(points, labels).predict(test)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,8 +121,8 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
         except (ValueError, OSError, RecursionError) as problem:
             foreign.append(f"{folder.relative_to(out)} ({problem})")
     if not jobs:
-        raise UserError(f"holds no runs (<task>/<method>/<run id>/config.yaml){name_few(': ', foreign)}", out)
-    lines = (f"Left out: {len(foreign)} folders that are not runs{name_few(': ', foreign)}.",) if foreign else ()
+        raise UserError(f"holds no runs (<task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
+    lines = (f"Left out: {len(foreign)} folders that are not runs{name_few(foreign)}.",) if foreign else ()
     return _run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
 
 
@@ -199,7 +199,6 @@ def _numbers(result: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def name_few(lead: str, items: Iterable[str]) -> str:
-    """``lead`` followed by the first of ``items`` and the number of further ones; "" if empty."""
-    names = list(items)
-    return lead + first_few(names, _MAX_NAMED, "; ") if names else ""
+def name_few(names: Sequence[str]) -> str:
+    """A colon, the first of ``names`` and the number of further ones; "" if empty."""
+    return f": {first_few(names, _MAX_NAMED, '; ')}" if names else ""

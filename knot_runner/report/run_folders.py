@@ -20,7 +20,9 @@ from knot_runner.records import RESULT_FILE, ROUNDS_FILE, OtherVersionError, has
 from knot_runner.report.render.text import first_few
 from knot_runner.results.base import RunResult
 from knot_runner.results.training import StagesResult
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import LogRow
 
 ResultT = TypeVar("ResultT", bound=RunResult, covariant=True)
 RunT = TypeVar("RunT", bound="Run")
@@ -46,7 +48,7 @@ class Job:
     method: str
     seed: int
     label: str = ""
-    config: dict[str, Any] = field(default_factory=dict, compare=False)
+    config: Config = field(default_factory=dict, compare=False)
     data: provenance.CurrentData | None = field(default=None, compare=False)
 
 
@@ -66,14 +68,14 @@ class Run:
 
 
 @dataclass(frozen=True)
-class FinishedRun(Run, Generic[ResultT]):
+class DoneRun(Run, Generic[ResultT]):
     """A run that is done, with its result as the class of its kind."""
 
     result: ResultT = field(kw_only=True)
 
 
-MeasuredRun = FinishedRun[RunResult]
-StagesRun = FinishedRun[StagesResult]
+MeasuredRun = DoneRun[RunResult]
+StagesRun = DoneRun[StagesResult]
 
 
 def is_finished(run: Run) -> TypeGuard[MeasuredRun]:
@@ -86,10 +88,10 @@ def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
     return [run for run in runs if is_finished(run)]
 
 
-def finished_as(runs: Iterable[Run], kind: type[ResultT]) -> list[FinishedRun[ResultT]]:
+def finished_as(runs: Iterable[Run], kind: type[ResultT]) -> list[DoneRun[ResultT]]:
     """The finished ``runs`` with a result of the class ``kind``."""
 
-    def fits(run: Run) -> TypeGuard[FinishedRun[ResultT]]:
+    def fits(run: Run) -> TypeGuard[DoneRun[ResultT]]:
         return run.status == "done" and isinstance(run.result, kind)
 
     return [run for run in runs if fits(run)]
@@ -167,7 +169,7 @@ def cls_vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
     return stored["vectors"], stored["labels"]
 
 
-def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
+def rounds(run: Run, command: str = "") -> list[LogRow]:
     """The log rows of ``rounds.jsonl`` of a federated run, one per round from 1; rows of rounds without evaluation have
     no accuracy.
 
@@ -202,7 +204,7 @@ def _load(job: Job) -> Run:
         return Run(job, "other data", f"{path} is of other data than paths.data_dir has ({first_few(changes, 1)})")
     if result.status == "diverged":
         return Run(job, "diverged", "diverged", result)
-    return FinishedRun(job, "done", result=result)
+    return DoneRun(job, "done", result=result)
 
 
 def kept_file(run: Run, name: str, command: str = "") -> bytes:

@@ -13,6 +13,7 @@ from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import label_settings
 from knot_runner.report.run_folders import Job, Run, RunT, finished, is_finished
 from knot_runner.results.base import EVALUATED, RunResult
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ SHOWN_KEYS = ("method.temperature", "method.lr_control")
 #: The metric by which cases are told apart.
 OVERALL = f"metrics.{metrics.ACCURACY}.ALL"
 #: Case -> dotted setting -> its value, or a list of them.
-Cases = Mapping[str, Mapping[str, Any]]
+Cases = Mapping[str, Config]
 
 
 @dataclass(frozen=True, order=True)
@@ -117,7 +118,7 @@ def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
     return ("T", "settings") if any(key.settings for key in keys) else ("T",)
 
 
-def preset_cases(options: Mapping[str, Any], table: PrintedTable | None) -> Cases:
+def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
     """The settings that define cases: the preset's ``report.cases``, else those of the printed table.
 
     Raises :class:`UserError` unless each case is a mapping of settings.
@@ -138,12 +139,12 @@ def case_of(job: Job, cases: Cases) -> str:
     return f"{job.task}, {lookup(job.config, 'model.name')}"
 
 
-def has_settings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def has_settings(config: Config, wanted: Config) -> bool:
     """Whether ``config`` has all settings of ``wanted``: dotted key -> its value, or a list of them."""
     return all(lookup(config, key) in (one if isinstance(one, list) else [one]) for key, one in wanted.items())
 
 
-def lookup(config: Mapping[str, Any] | RunResult | None, key: str) -> Any:
+def lookup(config: Config | RunResult | None, key: str) -> Any:
     """The value of a dotted ``key`` of settings or of a result, or None."""
     node: Any = config
     for part in key.split("."):

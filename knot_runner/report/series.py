@@ -11,7 +11,7 @@ import numpy as np
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.statistics.intervals import mean_interval
 
-Place = TypeVar("Place", int, float)
+AxisPlace = TypeVar("AxisPlace", int, float)
 #: The names of a band, such as case, method and quantity.
 Names = TypeVar("Names", bound=tuple[str, ...])
 
@@ -28,7 +28,7 @@ class Band:
     seeds: np.ndarray
 
 
-def band(series: Iterable[Mapping[Place, float]], everywhere: bool = True, top: float | None = None) -> Band:
+def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True, top: float | None = None) -> Band:
     """The band of several runs over the places where all have a value; without ``everywhere``, where any has one.
     ``top``: of a share, its largest value; the interval is cut there and at 0, as in tables."""
     series = list(series)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.runs.first_model import first_model
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def resident(task: ImageTask, images: Images) -> ImageData:
     return ImageData(torch.from_numpy(images.pixels), torch.from_numpy(images.labels), mean, std)
 
 
-def client_counts(setup: Setup) -> dict[str, Any]:
+def client_counts(setup: Setup) -> Facts:
     """Examples per client and class, for the record."""
     labels, classes = setup.task.train.labels, len(setup.task.classes)
     return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,16 +23,15 @@ from knot_runner.models.tokens import Encoded, cut_to
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.texts import load_tokenizer, save_texts
 from knot_runner.pipelines.parties.trained_model import TrainedModel, parties_after, probabilities_of, trained_models
-from knot_runner.util.files import write_atomic, write_json
+from knot_runner.pipelines.rounds.loop import State
+from knot_runner.util.files import Facts, write_atomic, write_json
 
 VECTORS_PER_LABEL = 400
 #: (probabilities float32 [N, C], labels int64 [N]) of a test set
 Predictions = tuple[np.ndarray, np.ndarray]
 
 
-def evaluate(
-    context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any], executor: Executor
-) -> dict[str, Any]:
+def evaluate(context: RunContext, task: PartyTask, federation: Federation, state: State, executor: Executor) -> Facts:
     """Writes ``predictions``, ``vectors`` and ``probe`` into the run's folder and returns the metrics.
 
     Keys: ``metrics`` (after the method; of teachers alone, each on its own test set), ``before`` (the pretrained global
@@ -143,9 +141,7 @@ def select_stored(tensors: dict[str, Tensor], rows: np.ndarray) -> dict[str, Ten
     return texts.tensors() | labels
 
 
-def write_probe(
-    context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any], executor: Executor
-) -> None:
+def write_probe(context: RunContext, task: PartyTask, federation: Federation, state: State, executor: Executor) -> None:
     """Writes the predictions of the student, of the global model before distillation (if any) and of every teacher for
     paired sentences that differ in one word (App. D.2)."""
     settings = context.settings

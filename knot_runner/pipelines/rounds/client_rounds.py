@@ -17,8 +17,9 @@ from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.metrics import ACCURACY
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import RoundLoop, scalars
-from knot_runner.pipelines.runs.commits import Commits, LogRow
+from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.util.errors import DivergedError, UserError
+from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients.setup import Setup

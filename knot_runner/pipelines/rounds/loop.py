@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from knot_runner.methods.contract import Method
-from knot_runner.pipelines.runs.commits import Commits, LogRow
+from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.personalization.personalized import PersonalModels

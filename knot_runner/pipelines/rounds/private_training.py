@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from typing import Any
 
 from knot_runner.config.settings import Settings
 from knot_runner.config.settings.methods.federated import server_distillation
@@ -12,8 +11,8 @@ from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.methods.federated.accountant import accountant_name, epsilon_after, neighbors, noise_for
 from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.methods.federation import Federation
-from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts, LogRow
 from knot_runner.util.messages import counted
 
 
@@ -94,7 +93,7 @@ def epsilon_row(settings: Settings, federation: Federation, round: int) -> LogRo
     return {} if spent is None else {"epsilon": spent}
 
 
-def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows: list[LogRow]) -> dict[str, Any]:
+def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows: list[LogRow]) -> Facts:
     """Returns ``privacy`` of a result after ``rounds`` with these ``rows``."""
     privacy, spec = federation.privacy, settings.privacy
     norms = [norm for row in rows for norm in row.get("update_norms", [])]

@@ -17,9 +17,9 @@ from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds, scalars
-from knot_runner.pipelines.runs.commits import LogRow, join_machines
+from knot_runner.pipelines.runs.commits import join_machines
 from knot_runner.records import ROUNDS_FILE
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import LogRow, write_atomic
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients.setup import Setup

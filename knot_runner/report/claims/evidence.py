@@ -19,6 +19,7 @@ from knot_runner.report.run_folders import Run, finished
 from knot_runner.report.run_rows import variants
 from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect
 from knot_runner.report.statistics.error_control import Look, last_look, looks
+from knot_runner.util.config_yaml import Config
 
 Basis = Literal["seeds and test items", "seeds", "seeds, not the test items that they share", "test items"]
 
@@ -55,7 +56,7 @@ class Effect:
     lost: bool = False
 
 
-def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, Any], command: str) -> list[Evidence]:
+def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config, command: str) -> list[Evidence]:
     """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``. Raises :class:`UserError` for
     claims that their runs cannot decide."""
     rounds = rounds_of(runs, options, command) if any(claim.measure in TARGET_MEASURES for claim in claims) else None

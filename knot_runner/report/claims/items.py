@@ -224,7 +224,7 @@ def _of_test(models: list[tuple[WantedSums, np.ndarray]], seed: int) -> Iterator
 def _over_clients(want: Want, run: MeasuredRun, command: str) -> np.ndarray:
     """Accuracy over the clients' own test images [B], averaged as ``want.over`` says."""
     accuracies = rounds(run, command)[-1]["clients"]
-    sizes, groups = _test_sizes(run, len(accuracies), command), _groups(run, want.over, len(accuracies))
+    sizes, groups = _test_sizes(run, command), _groups(run, want.over, len(accuracies))
     there = np.array([value is not None and size > 0 for value, size in zip(accuracies, sizes, strict=True)])
     share = np.array([value or 0.0 for value in accuracies])
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(want.run_id.encode()).digest()[:8], "big"))
@@ -241,6 +241,5 @@ def _groups(run: MeasuredRun, over: str | None, clients: int) -> np.ndarray:
     return np.array(clusters) if over == "clusters" and clusters else np.zeros(clients, dtype=int)
 
 
-def _test_sizes(run: MeasuredRun, clients: int, command: str) -> np.ndarray:
-    sizes = json.loads(kept_file(run, PARTITION, command))["test"]
-    return np.array(sizes)
+def _test_sizes(run: MeasuredRun, command: str) -> np.ndarray:
+    return np.array(json.loads(kept_file(run, PARTITION, command))["test"])

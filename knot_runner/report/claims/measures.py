@@ -15,6 +15,7 @@ from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
 from knot_runner.report.run_folders import Run, finished, is_finished
 from knot_runner.report.run_rows import lookup
 from knot_runner.report.tables.chilling import MEGABYTE, WARM, LearningCurve, check_target, with_learning_curves
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 
@@ -211,7 +212,7 @@ def _megabytes(own: LearningCurve | None, first: int | None) -> Reading:
     return Reading(own.megabytes(own.rounds) + min(own.sent) / MEGABYTE, bound=True)
 
 
-def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> TargetRounds:
+def rounds_of(runs: Iterable[Run], options: Config, command: str) -> TargetRounds:
     """Target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
     target = check_target(options.get("target", "best_of_T4"))
     federated = [run for run in finished(runs) if run.result.kind == "federated"]

@@ -136,7 +136,7 @@ def selection_line(rule: Rule, choices: Choices, keys: Sequence[str]) -> list[st
     """A line on how the selection was made and how it biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
     fewest, most = choices.counts["settings"].min(), choices.counts["settings"].max()
-    number = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    number = str(fewest) if fewest == most else f"{fewest} to {most}"
     lines = [
         f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the "
         f"{'highest' if rule.better == 'higher' else 'lowest'} mean of {measure_title(rule.measure)} over the seeds "

@@ -52,7 +52,7 @@ def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
     style.log_scale(axes, "xy", powers_from=100.0)
     sizes = bands["gap"].places
-    axes.set_xticks(sizes, [f"{texts}" for texts in sizes])
+    axes.set_xticks(sizes, list(map(str, sizes)))
     style.side_legend(made, [axes], loc="outside right center")
     lines = [slope_line(name, found[name]) for name in GAPS]
     numbers = band_numbers(("series", "texts"), {(name,): one for name, one in bands.items()})

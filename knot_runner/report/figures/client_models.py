@@ -12,7 +12,7 @@ from knot_runner.records import CLIENTS_FILE
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import FinishedRun
+from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Numbers
 from knot_runner.results.federated import Barrier, FederatedResult, PersonalizationFacts, PersonalMeasures
@@ -27,7 +27,7 @@ ID_OOD_NOTE = (
 
 
 @style.figure_of
-def id_ood_figure(runs: list[FinishedRun[FederatedResult]], command: str) -> style.Drawing:
+def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
     """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
     back as lines of text; every point of every seed goes into a CSV."""
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
@@ -53,7 +53,7 @@ def id_ood_figure(runs: list[FinishedRun[FederatedResult]], command: str) -> sty
     return style.Drawing(made, title, notes, lines, Numbers(heads, numbers))
 
 
-def _curve(members: Sequence[FinishedRun[FederatedResult]]) -> np.ndarray:
+def _curve(members: Sequence[DoneRun[FederatedResult]]) -> np.ndarray:
     """[points + 1, 2] (OOD, ID), the last round's first, then by weight and time; the mean over seeds."""
     curves = []
     for run in members:
@@ -63,7 +63,7 @@ def _curve(members: Sequence[FinishedRun[FederatedResult]]) -> np.ndarray:
     return np.asarray(np.mean(curves, axis=0))
 
 
-def _personalization(run: FinishedRun[FederatedResult]) -> PersonalizationFacts:
+def _personalization(run: DoneRun[FederatedResult]) -> PersonalizationFacts:
     """The facts on clients' own models, which every drawn run has."""
     facts = run.result.personalization
     assert facts is not None
@@ -82,7 +82,7 @@ LANDSCAPE_NOTE = (
 
 
 @style.figure_of(reads=(CLIENTS_FILE,))
-def landscape_figure(runs: list[FinishedRun[FederatedResult]], command: str) -> style.Drawing:
+def landscape_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
     on the others', all clients alike. The first run that has landscapes is drawn."""
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
@@ -126,7 +126,7 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 
 
 @style.figure_of(reads=(CLIENTS_FILE,))
-def transfer_figure(runs: list[FinishedRun[FederatedResult]], command: str) -> style.Drawing:
+def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
     """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
 
     Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix."""
@@ -151,7 +151,7 @@ def transfer_figure(runs: list[FinishedRun[FederatedResult]], command: str) -> s
     return style.Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
 
 
-def _transfer_means(runs: list[FinishedRun[FederatedResult]]) -> str:
+def _transfer_means(runs: list[DoneRun[FederatedResult]]) -> str:
     """Mean over seeds of what the results say."""
     names = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
     parts = []

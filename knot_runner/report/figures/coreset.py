@@ -11,14 +11,14 @@ from knot_runner.metrics import ACCURACY
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain, short_line
-from knot_runner.report.run_folders import FinishedRun
+from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import lookup, others
 from knot_runner.report.series import Numbers, band, band_numbers
 from knot_runner.results.federated import FederatedResult
 from knot_runner.results.training import CoresetResult, KnnResult
 from knot_runner.util.errors import UserError
 
-CoresetRun = FinishedRun[CoresetResult]
+CoresetRun = DoneRun[CoresetResult]
 OWN_CORESET = "coreset.safetensors"
 #: Settings that a row of images names by itself.
 _NAMED = ("method.distance", "method.fedwad.support")
@@ -104,7 +104,7 @@ def _draw_images(axes: style.Axes, strips: dict[str, np.ndarray]) -> None:
 
 
 @style.figure_of
-def coreset_accuracy(runs: list[FinishedRun[KnnResult | FederatedResult]], command: str) -> style.Drawing:
+def coreset_accuracy(runs: list[DoneRun[KnnResult | FederatedResult]], command: str) -> style.Drawing:
     """Accuracy on the test examples against the number of clients, a line per size of coreset and per other method
     (Fig. 5, 12). Bands are 95% t intervals over seeds; the numbers are in a CSV beside the PNG."""
     series: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))

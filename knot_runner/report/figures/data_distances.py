@@ -16,7 +16,7 @@ from knot_runner.report.figures import style
 from knot_runner.report.figures.client_models import draw_map, mark_clients
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import FinishedRun
+from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import lookup, others
 from knot_runner.report.series import Band, Numbers, band, band_numbers
 from knot_runner.report.statistics.association import Agreement, agreement_of
@@ -41,7 +41,7 @@ _COURSE_NOTE = (
     "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artifact share its seconds."
 )
 EXACT, SECONDS = "exact", "seconds"
-MatrixRun = FinishedRun[MatrixResult]
+MatrixRun = DoneRun[MatrixResult]
 #: Seed -> place on the axis -> value.
 SeriesBySeed = dict[int, dict[float, float]]
 

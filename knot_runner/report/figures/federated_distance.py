@@ -13,7 +13,7 @@ import numpy as np
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain, short_line
-from knot_runner.report.run_folders import FinishedRun
+from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import others
 from knot_runner.report.series import Band, band, band_numbers
 from knot_runner.results.training import DistanceResult
@@ -42,7 +42,7 @@ RUNTIME_NOTE = (
     "distance of the distributions in closed form, so it is the samples' as well as the method's. n: size of the first "
     "sample; at 1:3 the second is a third of it."
 )
-DistanceRun = FinishedRun[DistanceResult]
+DistanceRun = DoneRun[DistanceResult]
 #: (case,) method, quantity -> its mean over seeds, and band, by iteration or by the size of the first sample.
 Curves = dict[tuple[str, ...], Band]
 

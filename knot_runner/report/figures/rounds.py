@@ -19,10 +19,11 @@ from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job, Run
 from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, lookup, measured_line
 from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
+from knot_runner.util.files import LogRow
 
 #: A value per round of one run, where there is one; by how many rounds were trained.
 Series = dict[int, float]
-RoundRows = list[dict[str, Any]]
+RoundRows = list[LogRow]
 #: (panel, row of it, quantity) -> its mean over seeds and its band. A panel is a case and what else sets runs apart.
 Bands = dict[tuple[str, RowSetting, str], Band]
 #: Fig. 6 is smoothed over this share of the rounds; per round it is mostly noise.
@@ -151,7 +152,7 @@ def others_change(rows: RoundRows) -> Series:
     return made
 
 
-def _mean_change(row: dict[str, Any], pairs: Iterable[tuple[float | None, float | None]]) -> Series:
+def _mean_change(row: LogRow, pairs: Iterable[tuple[float | None, float | None]]) -> Series:
     changes = [100 * (new - old) for new, old in pairs if new is not None and old is not None]
     return {row["round"]: float(np.mean(changes))} if changes else {}
 

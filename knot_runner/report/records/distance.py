@@ -46,7 +46,7 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
     """All distances of a few data sets; else their range, also within and between planted groups."""
     matrix = np.array(result.matrix)
     pairs, sizes = len(matrix) * (len(matrix) - 1) // 2, result.sizes
-    samples = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+    samples = str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
     line = (
         f"{MATRIX_SOLVERS[result.solver]}; {pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
         f"{result.seconds.distances:.3g} s"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.metrics import METRICS, computed_metrics
@@ -18,6 +17,7 @@ from knot_runner.report.tables.gains import PERSONAL_METRICS, gains_table, perso
 from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.methods import grid_table, local_models, methods_table
 from knot_runner.report.tables.temperatures import temperatures_table, trace
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 
@@ -46,7 +46,7 @@ TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
 }, _accepted)  # fmt: skip
 
 
-def preset_table(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> ResultTable:
+def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable:
     """The table of a preset whose ``report:`` is ``spec``. Raises as :func:`build_table`."""
     notes = list(spec.get("notes", []))
     kind = spec.get("kind", "methods")
@@ -61,7 +61,7 @@ def build_table(
     kind: str = "methods",
     notes: Sequence[str] = (),
     command: str = "",
-    options: Mapping[str, Any] | None = None,
+    options: Config | None = None,
 ) -> ResultTable:
     """The table of ``jobs``.
 

@@ -16,6 +16,7 @@ from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import RowSetting
 from knot_runner.results.base import bytes_of
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +31,7 @@ class LearningCurve:
     """Learning curve of a finished run. ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run;
     ``sent``: bytes per round in both directions."""
 
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[LogRow, ...]
     rounds: int
     sent: tuple[int, ...]
 
