@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -27,6 +27,7 @@ from knot_runner.util.files import Facts, write_atomic
 if TYPE_CHECKING:
     from knot_runner.data.images.unlabeled import UnlabeledImages
 
+GroupT = TypeVar("GroupT")
 #: (title, finished steps, all steps, short text) -> None; called often
 Progress = Callable[[str, int, int, str], None]
 #: one row of numbers, for the tracker
@@ -37,6 +38,12 @@ Note = Callable[[str], None]
 
 #: Packages (PyPI names) that compute a run's numbers.
 LIBRARIES = ("torch", "numpy", "scipy", "pot", "geomloss")
+
+
+def as_kind(settings: object, kind: type[GroupT]) -> GroupT:
+    """Return a group of ``settings`` as the class ``kind`` that it has in the runs of a pipeline."""
+    assert isinstance(settings, kind)
+    return settings
 
 
 @dataclass(frozen=True)

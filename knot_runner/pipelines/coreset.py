@@ -26,7 +26,7 @@ from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.plan import squared_distances
 from knot_runner.transport.federated.server import Draws
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import Facts, write_atomic
+from knot_runner.util.files import Facts, LogRow, write_atomic
 
 #: Training samples, at most, that the finished coreset is compared with.
 COMPARED = 2000
@@ -57,16 +57,12 @@ def run_coreset(context: RunContext) -> CoresetResult:
     distance, _ = descent.exact_gradient(points, clients.points[compared])  # the objective
     labels = nearest_labels(points, clients.points, task.train.labels)
     keep(context, space, points, {"labels": torch.from_numpy(labels)})
-    descended = round(sum(row["seconds"] for row in rows), 2)
     content = {
-        **describe_coresets(context, seen, space),
+        **describe_coresets(context, seen, space, rows, began),
         "kind": "coreset",
-        "losses": [row["loss"] for row in rows],
         "metrics": {"distance": {"ALL": distance}},
         "compared": len(compared),
         "classes_covered": len(np.unique(labels)),
-        "notes": seen.notes,
-        "seconds": {"total": round(time.monotonic() - began, 2), "descent": descended},
     }
     return build(CoresetResult, content, "")
 
@@ -172,8 +168,11 @@ def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more
     write_atomic(context.folder / "coreset.safetensors", tensor_parts(tensors | more))
 
 
-def describe_coresets(context: RunContext, seen: RunInputs, space: Space | TextSpace) -> Facts:
-    """Returns the facts common to both kinds of coreset. ``shape``: of an image, or the number of a text's features."""
+def describe_coresets(
+    context: RunContext, seen: RunInputs, space: Space | TextSpace, rows: list[LogRow], began: float
+) -> Facts:
+    """Returns the facts common to both kinds of coreset, learned in the log ``rows`` by a run that ``began`` then.
+    ``shape``: of an image, or the number of a text's features."""
     task, partition = seen.task, seen.partition
     return {
         # transport is solved on the CPU
@@ -186,4 +185,10 @@ def describe_coresets(context: RunContext, seen: RunInputs, space: Space | TextS
         "labels": {"names": task.classes, "coordinates": task.coordinates},
         "label_counts": seen.counts.record(),
         "distance": context.hp.distance,
+        "losses": [row["loss"] for row in rows],
+        "notes": seen.notes,
+        "seconds": {
+            "total": round(time.monotonic() - began, 2),
+            "descent": round(sum(row["seconds"] for row in rows), 2),
+        },
     }

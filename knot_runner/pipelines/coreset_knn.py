@@ -53,16 +53,10 @@ def run_coreset_knn(context: RunContext) -> KnnResult:
     keep(context, space, np.concatenate(points), more)
     write_atomic(context.folder / "predictions.safetensors", tensor_parts(predictions))
     content = {
-        **describe_coresets(context, seen, space),
+        **describe_coresets(context, seen, space, rows, began),
         "kind": "knn",
         "data": whole.digest,
         **facts,
-        "losses": [row["loss"] for row in rows],
-        "notes": seen.notes,
-        "seconds": {
-            "total": round(time.monotonic() - began, 2),
-            "descent": round(sum(row["seconds"] for row in rows), 2),
-        },
     }
     return build(KnnResult, content, "")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from knot_runner import metrics
 from knot_runner.config.settings import Centralized
-from knot_runner.config.settings.methods.federated import server_distillation
+from knot_runner.config.settings.methods.federated import FederatedTraining, server_distillation
 from knot_runner.config.strict import build
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, Trained
@@ -18,7 +18,7 @@ from knot_runner.methods.federated.costs import NOTHING_SENT, WHOLE_MODELS, roun
 from knot_runner.methods.federation import FederatedState
 from knot_runner.pipelines.clients.architectures import architecture_facts, keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
-from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, as_kind
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds
@@ -183,7 +183,9 @@ class _Rounds:
 
 def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:
     """Return the metrics, costs and counts of a finished run."""
-    summary = summarize(outcome.rows, context.settings.training.target) | architecture_facts(setup, outcome.rows)
+    summary = summarize(
+        outcome.rows, as_kind(context.settings.training, FederatedTraining).target
+    ) | architecture_facts(setup, outcome.rows)
     summary["evaluated"] = _evaluated(context, outcome)
     summary["selected_on"] = "valid" if _selects(context) else None
     summary |= _costs(context, setup, outcome, summary["rounds_to_target"])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from knot_runner import metrics
+from knot_runner.config.settings import ModelSettings, TaskSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.engine.execute import Executor
@@ -20,7 +21,7 @@ from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.federation import Federation
 from knot_runner.models.tokens import Encoded, cut_to
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.federations.texts import load_tokenizer, save_texts
 from knot_runner.pipelines.parties.trained_model import TrainedModel, parties_after, probabilities_of, trained_models
 from knot_runner.pipelines.rounds.loop import State
@@ -144,16 +145,18 @@ def select_stored(tensors: dict[str, Tensor], rows: np.ndarray) -> dict[str, Ten
 def write_probe(context: RunContext, task: PartyTask, federation: Federation, state: State, executor: Executor) -> None:
     """Writes the predictions of the student, of the global model before distillation (if any) and of every teacher for
     paired sentences that differ in one word (App. D.2)."""
-    settings = context.settings
+    settings, words_task = context.settings, as_kind(context.settings.task, TaskSettings)
     rows = []
-    for probe, spec in settings.task.probe.items():
+    for probe, spec in words_task.probe.items():
         for template, words in itertools.product(spec["templates"], spec["words"]):
             rows.append((probe, template, list(words)))
     if not rows:
         return
     texts = [template.replace("{}", word) for _, template, words in rows for word in words]
-    tokenizer = cut_to(load_tokenizer(settings.model, task, context.data_root), settings.task.max_length)
-    key = digest({"probe": texts, "words": digest(tokenizer.to_str()), "max_length": settings.task.max_length})
+    tokenizer = cut_to(
+        load_tokenizer(as_kind(settings.model, ModelSettings), task, context.data_root), words_task.max_length
+    )
+    key = digest({"probe": texts, "words": digest(tokenizer.to_str()), "max_length": words_task.max_length})
     examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
     tokens = save_texts(examples, tokenizer, key, executor.place.store)
     student, before, teachers = trained_models(federation, state)
