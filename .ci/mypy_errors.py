@@ -17,7 +17,7 @@ BASELINE = {
     "methods": 222,
     "metrics": 13,
     "models": 59,
-    "pipelines": 154,
+    "pipelines": 148,
     "report": 4,
     "results": 2,
     "sweeps": 5,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -22,7 +23,7 @@ from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.store import Store
 from knot_runner.records import CONFIG_FILE
-from knot_runner.util.files import Facts, write_atomic
+from knot_runner.util.files import Facts, LogRow, write_atomic
 
 if TYPE_CHECKING:
     from knot_runner.data.images.unlabeled import UnlabeledImages
@@ -31,7 +32,7 @@ GroupT = TypeVar("GroupT")
 #: (title, finished steps, all steps, short text) -> None; called often
 Progress = Callable[[str, int, int, str], None]
 #: one row of numbers, for the tracker
-Log = Callable[[dict[str, Any]], None]
+Log = Callable[[LogRow], None]
 #: one line for the user
 Note = Callable[[str], None]
 
@@ -44,6 +45,16 @@ def as_kind(settings: object, kind: type[GroupT]) -> GroupT:
     """Return a group of ``settings`` as the class ``kind`` that it has in the runs of a pipeline."""
     assert isinstance(settings, kind)
     return settings
+
+
+def elapsed(began: float) -> float:
+    """Return the seconds since ``began``, a time of ``time.monotonic()``, as results record them."""
+    return round(time.monotonic() - began, 2)
+
+
+def total_seconds(rows: Iterable[LogRow]) -> float:
+    """Return the seconds that the steps of a log took together, as results record them."""
+    return round(sum(row["seconds"] for row in rows), 2)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from knot_runner.config.strict import build
 from knot_runner.data.counts import of_images
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, elapsed, total_seconds
 from knot_runner.pipelines.features.encoding import Space, client_partition, feature_space, read_examples
 from knot_runner.pipelines.features.texts import TextSpace
 from knot_runner.pipelines.runs.commits import Commits
@@ -188,7 +188,7 @@ def describe_coresets(
         "losses": [row["loss"] for row in rows],
         "notes": seen.notes,
         "seconds": {
-            "total": round(time.monotonic() - began, 2),
-            "descent": round(sum(row["seconds"] for row in rows), 2),
+            "total": elapsed(began),
+            "descent": total_seconds(rows),
         },
     }

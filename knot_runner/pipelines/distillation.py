@@ -18,7 +18,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.bound.measure import measure_bound
-from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, elapsed
 from knot_runner.pipelines.parties.evaluation import evaluate
 from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE
 from knot_runner.pipelines.parties.setup import make_federation, model_sources
@@ -51,7 +51,7 @@ def run_distillation(context: RunContext) -> StagesResult | DivergedResult:
         for line in notes:
             note(line)
         head = _describe(context, task, counts, executor)
-        write_atomic(folder / "config.yaml", context.config_yaml)
+        context.begin([])
         try:
             state = advance_stages(context, federation, executor, store)
         except DivergedError as problem:
@@ -82,7 +82,7 @@ def run_distillation(context: RunContext) -> StagesResult | DivergedResult:
         **{name: state[name] for name in ("terms", "phases", "synthesis") if name in state},
         "costs": costs,
         "notes": notes,
-        "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},
+        "seconds": {"total": elapsed(began), "stages": stages},
     }
     return build(DistillResult if context.family == "distill" else StagesResult, content, "")
 

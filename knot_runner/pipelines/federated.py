@@ -18,7 +18,7 @@ from knot_runner.methods.federated.costs import NOTHING_SENT, WHOLE_MODELS, roun
 from knot_runner.methods.federation import FederatedState
 from knot_runner.pipelines.clients.architectures import architecture_facts, keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
-from knot_runner.pipelines.context import RunContext, RunInputs, as_kind
+from knot_runner.pipelines.context import RunContext, RunInputs, as_kind, elapsed, total_seconds
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds
@@ -67,13 +67,13 @@ def run_federated(context: RunContext) -> FederatedResult | DivergedResult:
             context.note(str(problem))
             reached = problem.where.get("round", 0)  # the round that diverged counts: its model may have been seen
             content = head | _privacy(context, setup, reached, [])
-            content["seconds"] = {"total": round(time.monotonic() - began, 2)}
+            content["seconds"] = {"total": elapsed(began)}
             return diverged_result(content, [*notes, str(problem)], problem.where)
         summary = _summary(context, setup, outcome, engine)
         keep_models(context, setup, outcome, engine)
     context.progress("rounds", 1, 1, "done")
-    rounds = round(sum(row["seconds"] for row in outcome.rows), 2)
-    seconds = {"total": round(time.monotonic() - began, 2), "rounds": rounds, **outcome.seconds}
+    rounds = total_seconds(outcome.rows)
+    seconds = {"total": elapsed(began), "rounds": rounds, **outcome.seconds}
     private = _privacy(context, setup, len(outcome.rows), outcome.rows)
     content = {**head, "status": "done", **summary, **outcome.facts, **private, "notes": notes, "seconds": seconds}
     return build(FederatedResult, content, "")

@@ -34,7 +34,7 @@ from knot_runner.methods.personalization.contract import (
     personal_training,
 )
 from knot_runner.pipelines.clients.setup import Setup
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, total_seconds
 from knot_runner.pipelines.personalization.client_matrix import (
     ClientMatrix,
     TestRows,
@@ -85,7 +85,7 @@ def personalize(context: RunContext, setup: Setup, engine: Engine, before: Train
     flops = [row["client_flops"] for row in rows]
     if None not in flops:
         personal = dataclasses.replace(personal, flops=sum(flops))
-    seconds = before.seconds | {"personalization": round(sum(row["seconds"] for row in rows), 2)}
+    seconds = before.seconds | {"personalization": total_seconds(rows)}
     facts = before.facts | {"personalization": facts}
     return dataclasses.replace(before, facts=facts, seconds=seconds, personal=personal)
 

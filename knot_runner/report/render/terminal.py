@@ -125,7 +125,8 @@ class TerminalTable:
                 yield grid
             elif self.table.kind == "clustered":  # its groups below each other
                 for i, group in enumerate(groups):
-                    yield from [Text("")] * (i > 0)
+                    if i > 0:
+                        yield Text("")
                     yield _grid(self.table, (group,), stacked=False)
             else:
                 yield _grid(self.table, groups, stacked=True)

@@ -57,8 +57,9 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
                 reasons.setdefault(reason, []).append(named)
     there = [curves[run.job.run_id] for run in rows.loc[rows["finished"], "run"]]
     lines = [f"{case}: {reason}: {'; '.join(named)}." for reason, named in reasons.items()]
-    sparse = any(len(curve.rows) < curve.rounds for curve in there)
-    return lines + [f"{case}: not every round was measured, so rounds are upper bounds."] * sparse
+    if any(len(curve.rows) < curve.rounds for curve in there):
+        lines.append(f"{case}: not every round was measured, so rounds are upper bounds.")
+    return lines
 
 
 def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
