@@ -32,6 +32,7 @@ from knot_runner.metrics import ACCURACY, METRICS, SCORE
 from knot_runner.records import ROUNDS_FILE, read_record, read_result
 from knot_runner.results.federated import FederatedResult
 from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, require_extra, unknown
 from knot_runner.util.files import LogRow
 from knot_runner.util.messages import LOGGER, messages_to
@@ -199,18 +200,18 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
     return kind(value.start, value.end, log=log)
 
 
-def _grid(study: Study, drawn: Sequence[dict[str, Any]]) -> Command:
+def _grid(study: Study, drawn: Sequence[Config]) -> Command:
     """The runs of trials with the values ``drawn``, as one grid. Raises :class:`UserError`."""
     commands = [compose_all([*study.words, *_words(params)])[1][0] for params in drawn]
     jobs = [command.jobs[0] for command in commands]
     return Command(None, commands[0].arguments, jobs, commands[0].hydra, True)
 
 
-def _words(params: dict[str, Any]) -> list[str]:
+def _words(params: Config) -> list[str]:
     return [f"{key}={value}" for key, value in params.items()]
 
 
-def _print_best(study: Study, metric: str, job: ComposedJob, params: dict[str, Any], value: float) -> None:
+def _print_best(study: Study, metric: str, job: ComposedJob, params: Config, value: float) -> None:
     result = read_result(job.folder)
     tests = result.metrics.get(metric, {}) if result else {}
     print(f"best of {study.trials} trials: {' '.join(_words(params))}")

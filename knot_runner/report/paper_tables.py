@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from knot_runner.config.strict import build
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 FOLDER = Path(__file__).parent / "paper"
@@ -25,7 +26,7 @@ class PaperCase:
     """A case of a table of temperatures: the ``settings`` of its runs, and the paper's numbers of training images and
     classes."""
 
-    settings: dict[str, Any]
+    settings: Config
     classes: int
     images: int
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeGuard, TypeVar
+from typing import Generic, Literal, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from knot_runner.results.base import RunResult
 from knot_runner.results.training import StagesResult
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import LogRow
+from knot_runner.util.files import Facts, LogRow
 
 ResultT = TypeVar("ResultT", bound=RunResult, covariant=True)
 RunT = TypeVar("RunT", bound="Run")
@@ -178,12 +178,12 @@ def rounds(run: Run, command: str = "") -> list[LogRow]:
     return [json.loads(line) for line in kept_file(run, ROUNDS_FILE, command).splitlines()]
 
 
-def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
+def probes(run: Run, command: str = "") -> list[Facts]:
     """Entries of ``probe.json``: probe, template, words, model, and one row of probabilities per word.
 
     Raises :class:`UserError` naming the file when it is absent or damaged.
     """
-    entries: list[dict[str, Any]] = json.loads(kept_file(run, PROBE, command))
+    entries: list[Facts] = json.loads(kept_file(run, PROBE, command))
     return entries
 
 

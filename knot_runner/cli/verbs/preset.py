@@ -10,9 +10,9 @@ import argparse
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from knot_runner.util.config_yaml import choices, unquoted
+from knot_runner.util.config_yaml import Config, choices, unquoted
 from knot_runner.util.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Preset:
     command: str
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> Config:
         """The preset's ``report:`` section, which defines its output."""
         return self.jobs[0].settings.report or {}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from knot_runner.config.strict import build, require
 from knot_runner.report.run_folders import Job
@@ -37,9 +36,9 @@ class Claim:
     source: str
     measure: str
     expect: str | dict[str, float]
-    of: dict[str, Any] = field(default_factory=dict)
-    against: dict[str, Any] | str | None = None
-    where: dict[str, Any] = field(default_factory=dict)
+    of: Config = field(default_factory=dict)
+    against: Config | str | None = None
+    where: Config = field(default_factory=dict)
     dataset: str = "ALL"
     over: str | None = None
     trend: str | None = None

@@ -20,6 +20,7 @@ from knot_runner.report.series import band, band_numbers
 from knot_runner.report.statistics.association import log_log_slopes
 from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 
 #: Seed -> number of texts N -> value.
 GapSeries = dict[int, dict[int, float]]
@@ -102,8 +103,8 @@ def slope_line(name: str, gap: GapSeries) -> str:
     return f"slope of log {name} on log N: {slope}" + (left_out if found.n < len(gap) else "")
 
 
-def _record(run: Run, command: str) -> dict[str, Any]:
+def _record(run: Run, command: str) -> Facts:
     if lookup(run.result, "bound") is None:
         raise UserError(f"{run.job.task} {run.job.method}: has no bound on record; method.bound=true makes one")
-    record: dict[str, Any] = json.loads(run_folders.kept_file(run, BOUND_FILE, command))
+    record: Facts = json.loads(run_folders.kept_file(run, BOUND_FILE, command))
     return record

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job, Run
 from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, lookup, measured_line
 from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.files import LogRow
 
 #: A value per round of one run, where there is one; by how many rounds were trained.
@@ -184,12 +184,12 @@ def figure_cases(jobs: Iterable[Job]) -> Cases:
     """Cases of FLex&Chill's Table 1 by their names, others by task and model; told apart by partition where a case has
     several."""
     known = {name: facts.settings for name, facts in paper_tables.read_printed("chill/table1").cases.items()}
-    kinds: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    kinds: dict[str, dict[str, Config]] = defaultdict(dict)
     for job in jobs:
         facts = {"task.name": job.task, "model.name": lookup(job.config, "model.name")}
         name, kind = case_of(job, known), lookup(job.config, "partition.kind")
         kinds[name][kind] = {**known.get(name, facts), "partition.kind": kind}
-    cases: dict[str, dict[str, Any]] = {}
+    cases: dict[str, Config] = {}
     for name, found in kinds.items():
         cases |= {name if len(found) == 1 else f"{name}, {kind}": settings for kind, settings in found.items()}
     return cases

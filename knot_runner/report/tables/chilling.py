@@ -16,7 +16,7 @@ from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import RowSetting
 from knot_runner.results.base import bytes_of
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import LogRow
+from knot_runner.util.files import Facts, LogRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +109,7 @@ def chilling_frame(
     )
 
 
-def _measured(curve: LearningCurve | None, goal: float) -> dict[str, Any]:
+def _measured(curve: LearningCurve | None, goal: float) -> Facts:
     """The numbers of a run; None if it is not finished or does not reach the ``goal``."""
     if curve is None:
         return dict.fromkeys(["rounds", *SHOWN_MEASURES]) | {"ran": 0}
