@@ -61,7 +61,7 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
             job = replace(job, settings=replace(job.settings, hardware=hardware))
             # another command may have finished it since this sweep began; raises UserError if that is of other data
             done = finished_result(run_context(job, lambda *_: None, lambda _: None))
-            state = done["status"] if done else _carried_out(job, plan)
+            state = done.status if done else _carried_out(job, plan)
     except BusyError:
         return "busy"
     except UserError as problem:  # its folder is not writable: record that if possible
