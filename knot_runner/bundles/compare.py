@@ -124,7 +124,8 @@ def _compared(
     numbers: int,
     files: int,
 ) -> Comparison:
-    unequal = [(path, old, new) for path, old, new in pairs if not _equal(old, new)]
+    # in type and value: 1 differs from 1.0 and True
+    unequal = [(path, old, new) for path, old, new in pairs if type(old) is not type(new) or old != new]
     unequal.sort(key=lambda pair: -_gap(pair[1], pair[2]))
     first, more = unequal[:MAX_DIFFERENCES], len(unequal) - MAX_DIFFERENCES
     lines = [f"{_shown(path)}: {_shown(old)} on record, {_shown(new)} now" for path, old, new in first]
@@ -178,11 +179,6 @@ def _parts(where: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
             yield f"{where}[{number}]", there, new[number] if number < len(new) else ABSENT
 
 
-def _equal(old: Any, new: Any) -> bool:
-    """Whether two values are equal in type and value: 1 differs from 1.0 and True."""
-    return type(old) is type(new) and old == new
-
-
 def _close(old: Any, new: Any) -> bool:
     """Whether two unequal values differ by rounding only: both are numbers, at least one of them a float."""
     if not _is_number(old) or not _is_number(new) or (isinstance(old, int) and isinstance(new, int)):
@@ -194,7 +190,7 @@ def _gap(old: Any, new: Any) -> float:
     """Relative difference of two values; infinite unless both are numbers."""
     if not _is_number(old) or not _is_number(new):
         return math.inf
-    return abs(old - new) / max(abs(old), abs(new), ABSOLUTE)
+    return float(abs(old - new) / max(abs(old), abs(new), ABSOLUTE))
 
 
 def _is_number(value: Any) -> bool:

@@ -56,7 +56,8 @@ def preview(jobs: list[ComposedJob]) -> Preview:
         process, pipe = start_process(spawn, _in_child, folder, [job.config for job in jobs])
         with ended_along(process):
             try:
-                return pipe.recv()
+                seen: Preview = pipe.recv()
+                return seen
             except EOFError:
                 process.join()
                 return Preview(problem=f"its process ended with exit code {process.exitcode}")
@@ -151,11 +152,11 @@ def time_left(jobs: list[ComposedJob]) -> list[str]:
 
 
 def _times_of(root: Path) -> dict[str, list[float]]:
-    times = defaultdict(list)
+    times: dict[str, list[float]] = defaultdict(list)
     paths = sorted(root.glob(f"*/*/{RESULT_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in paths[:MAX_RUNS]:
         result = read_result(path.parent)
-        if result is None or result.status != "done":
+        if result is None or result.status != "done" or result.seconds.total is None:
             continue
         with contextlib.suppress(UserError, OSError, ValueError):
             times[_time_key(read_config(path.parent / "config.yaml"))].append(result.seconds.total)

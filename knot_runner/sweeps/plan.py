@@ -45,7 +45,8 @@ class Plan:
         found = read_json(path)
         if not isinstance(found, dict):
             raise _damaged(path)
-        return _from_json(found)
+        config: Config = _from_json(found)
+        return config
 
     @property
     def stopped(self) -> bool:

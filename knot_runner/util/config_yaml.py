@@ -38,7 +38,7 @@ def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
 def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Path]:
     """Each choice of ``group`` -> its file, sorted; a choice in a folder is ``FOLDER/NAME``. If both ``conf/`` and
     ``config_dir`` have the same name, Hydra takes ours."""
-    found = {}
+    found: dict[str, Path] = {}
     for folder in [Path(folder) / group for folder in (config_dir, config_folder()) if folder]:
         found |= {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
     return {name: found[name] for name in sorted(found)}

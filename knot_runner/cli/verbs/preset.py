@@ -74,7 +74,7 @@ def table_command(options: argparse.Namespace) -> int:
     preset = typed_preset(options, "table")
     from knot_runner.cli.show import show_table
 
-    show_table(preset.name, preset.jobs, preset.command)
+    show_table(preset)
     return 0
 
 
@@ -116,5 +116,5 @@ def plot_command(options: argparse.Namespace) -> int:
         preset = typed_preset(options, "plot")
         from knot_runner.cli.show import show_figure
 
-        show_figure(preset.name, preset.jobs, preset.command)
+        show_figure(preset)
     return 0
