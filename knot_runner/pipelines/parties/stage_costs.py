@@ -8,7 +8,6 @@ batches for automatic weights, and evaluation on validation and test parts are l
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from knot_runner.config.settings.methods.distill import (
     AverageSchedule,
