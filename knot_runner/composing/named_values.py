@@ -8,14 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from knot_runner.config.settings.families import FAMILIES
-from knot_runner.records import (
-    CONFIG_FILE,
-    MODEL_FILE,
-    find_run,
-    read_record,
-    recorded_config,
-    require_result,
-)
+from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, read_record, recorded_config, require_result
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 

@@ -187,8 +187,5 @@ def describe_coresets(
         "distance": context.hp.distance,
         "losses": [row["loss"] for row in rows],
         "notes": seen.notes,
-        "seconds": {
-            "total": elapsed(began),
-            "descent": total_seconds(rows),
-        },
+        "seconds": {"total": elapsed(began), "descent": total_seconds(rows)},
     }

@@ -52,12 +52,7 @@ def run_coreset_knn(context: RunContext) -> KnnResult:
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(context, space, np.concatenate(points), more)
     write_atomic(context.folder / "predictions.safetensors", tensor_parts(predictions))
-    content = {
-        **describe_coresets(context, seen, space, rows, began),
-        "kind": "knn",
-        "data": whole.digest,
-        **facts,
-    }
+    content = {**describe_coresets(context, seen, space, rows, began), "kind": "knn", "data": whole.digest, **facts}
     return build(KnnResult, content, "")
 
 

@@ -163,10 +163,7 @@ def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Ex
     return {
         "kind": context.family,
         **context.describe(
-            task.source_digest,
-            task.source,
-            executor.place.device,
-            [*task.files, *model_sources(context)],
+            task.source_digest, task.source, executor.place.device, [*task.files, *model_sources(context)]
         ),
         "datasets": datasets,
         "rows": task.rows,

@@ -60,10 +60,7 @@ class Drawing:
 
 
 def figure_of(
-    function: Callable[..., Drawing] | None = None,
-    one_task: bool = True,
-    reads: Sequence[str] = (),
-    needs: str = "",
+    function: Callable[..., Drawing] | None = None, one_task: bool = True, reads: Sequence[str] = (), needs: str = ""
 ) -> Callable[..., Any]:
     """Make ``function(runs, command)``, which draws finished runs, a figure: ``(jobs, path, notes=(), command="")``
     writes its files and returns its lines.

@@ -36,10 +36,7 @@ class MethodsTable:
     lines: list[str]
 
     def parts(
-        self,
-        groups: Sequence[ColumnGroup] = (),
-        cells: Sequence[dict[str, TableCell]] = (),
-        lines: Sequence[str] = (),
+        self, groups: Sequence[ColumnGroup] = (), cells: Sequence[dict[str, TableCell]] = (), lines: Sequence[str] = ()
     ) -> Parts:
         """The finished table plus ``groups`` of one column each, with a dict of ``cells`` per row, and ``lines``."""
         rows = self.rows
