@@ -7,21 +7,21 @@ from collections import Counter
 
 #: Top-level module or package -> the most errors that are allowed; none for those that are not named.
 BASELINE = {
-    "bundles": 3,
-    "cli": 17,
-    "composing": 46,
+    "bundles": 2,
+    "cli": 9,
+    "composing": 5,
     "data": 70,
     "engine": 84,
     "engines": 8,
-    "methods": 222,
+    "methods": 211,
     "metrics": 13,
     "models": 59,
-    "pipelines": 342,
-    "report": 291,
-    "sweeps": 5,
-    "testing": 30,
+    "pipelines": 148,
+    "report": 4,
+    "sweeps": 3,
+    "testing": 23,
     "transport": 34,
-    "util": 9,
+    "util": 7,
 }
 #: A baseline that is higher than the count by more than this must be lowered.
 SLACK = 5
