@@ -18,6 +18,7 @@ from knot_runner.metrics import ACCURACY
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE
 from knot_runner.report.statistics.intervals import wilson
 from knot_runner.results.base import RunResult, TrainTest
+from knot_runner.util.files import LogRow
 
 Likeness = Literal["the same bits", "within rounding", "within the interval", "not the same"]
 #: Numbers that differ by less than one of these differ by rounding (other instructions, threads, engines).
@@ -70,9 +71,7 @@ class Comparison:
     intervals: list[str]
 
 
-def compare_whole(
-    was: RunResult, rows: Sequence[dict[str, Any]], now: RunResult, new_rows: Sequence[dict[str, Any]]
-) -> Comparison:
+def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_rows: Sequence[LogRow]) -> Comparison:
     """Compare whole runs: results ``was`` (recorded) and ``now``, and their log rows."""
     pairs = [*_pairs(content_of(was), content_of(now), ""), *_pairs(list(rows), list(new_rows), "rounds")]
     names = sorted({*_digests(was), *_digests(now)})
@@ -81,7 +80,7 @@ def compare_whole(
     return _compared(pairs, accuracies(was, now), unlike, len(rows), len(pairs) - logged, len(names))
 
 
-def compare_rounds(was: RunResult, rows: Sequence[dict[str, Any]], new_rows: Sequence[dict[str, Any]]) -> Comparison:
+def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
     """Compare first rounds: recorded ``rows`` and those of a run cut after as many rounds; ``was``: the recorded
     result. The accuracy of the last round that both have measured is judged."""
     count, judged = _test_examples(was).get("ALL", 0), []
@@ -125,7 +124,8 @@ def _compared(
     numbers: int,
     files: int,
 ) -> Comparison:
-    unequal = [(path, old, new) for path, old, new in pairs if not _equal(old, new)]
+    # in type and value: 1 differs from 1.0 and True
+    unequal = [(path, old, new) for path, old, new in pairs if type(old) is not type(new) or old != new]
     unequal.sort(key=lambda pair: -_gap(pair[1], pair[2]))
     first, more = unequal[:MAX_DIFFERENCES], len(unequal) - MAX_DIFFERENCES
     lines = [f"{_shown(path)}: {_shown(old)} on record, {_shown(new)} now" for path, old, new in first]
@@ -179,11 +179,6 @@ def _parts(where: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
             yield f"{where}[{number}]", there, new[number] if number < len(new) else ABSENT
 
 
-def _equal(old: Any, new: Any) -> bool:
-    """Whether two values are equal in type and value: 1 differs from 1.0 and True."""
-    return type(old) is type(new) and old == new
-
-
 def _close(old: Any, new: Any) -> bool:
     """Whether two unequal values differ by rounding only: both are numbers, at least one of them a float."""
     if not _is_number(old) or not _is_number(new) or (isinstance(old, int) and isinstance(new, int)):
@@ -195,7 +190,7 @@ def _gap(old: Any, new: Any) -> float:
     """Relative difference of two values; infinite unless both are numbers."""
     if not _is_number(old) or not _is_number(new):
         return math.inf
-    return abs(old - new) / max(abs(old), abs(new), ABSOLUTE)
+    return float(abs(old - new) / max(abs(old), abs(new), ABSOLUTE))
 
 
 def _is_number(value: Any) -> bool:

@@ -53,7 +53,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
             continue
         if size > MAX_FILE:
             raise UserError(
-                f"has {size_text(size)}; a bundle's files have {size_text(MAX_FILE)} at most", f"{folder / name}"
+                f"has {size_text(size)}; a bundle's files have {size_text(MAX_FILE)} at most", folder / name
             )
         content = (folder / name).read_bytes() if name == RESULT_FILE else read_record(folder, result, name)
         files.append(PackedFile(name, len(content), hashlib.sha256(content).hexdigest()))

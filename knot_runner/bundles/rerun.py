@@ -25,7 +25,9 @@ from knot_runner.pipelines.runs.single_run import complete_run
 from knot_runner.provenance import code_version
 from knot_runner.records import CONFIG_FILE, ROUNDS_FILE
 from knot_runner.results.base import RunResult
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import LogRow
 from knot_runner.util.processes import cores, memory_limit
 
 #: Value by which a setting selects the Hugging Face hub.
@@ -53,10 +55,10 @@ class MadeAgain:
     """A finished rerun: its ``result`` and log ``rows``."""
 
     result: RunResult
-    rows: list[dict[str, Any]]
+    rows: list[LogRow]
 
 
-def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = None) -> ComposedJob:
+def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> ComposedJob:
     """The job of a bundled run's ``config`` with the paths of ``place``, limited to the first ``rounds`` rounds.
 
     Raises :class:`UserError` naming a key that a bundle must not set or that is invalid.
@@ -129,7 +131,7 @@ def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: No
     return MadeAgain(result, [json.loads(line) for line in lines])
 
 
-def _hardware_here(hardware: dict[str, Any]) -> dict[str, Any]:
+def _hardware_here(hardware: Config) -> Config:
     """Return the hardware of a rerun: the GPU of a run on one, if there is any, else the CPU; an engine that computes
     on this machine alone; no more processes and threads than cores."""
     kind = str(hardware.get("device")).partition(":")[0]

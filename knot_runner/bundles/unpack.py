@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from knot_runner.bundles.manifest import (
     MANIFEST,
@@ -22,7 +21,9 @@ from knot_runner.bundles.pack import too_much
 from knot_runner.records import RESULT_FILE, ROUNDS_FILE, recorded_config, require_result
 from knot_runner.report.render.text import plain
 from knot_runner.results.base import RunResult
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import LogRow
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,11 @@ class BundledRun:
     ``log`` (``rounds.jsonl``)."""
 
     folder: str
-    config: dict[str, Any]
+    config: Config
     result: RunResult
     log: Path
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[LogRow]:
         """The rows of the log, [] without one. Raises :class:`UserError` if the log is invalid."""
         if not self.log.exists():
             return []
@@ -91,7 +92,7 @@ def _table_of_contents(path: Path, members: Members) -> Manifest:
     manifest = read_manifest(members.content(header[1]), str(path))
     sizes = [file.size for run in manifest.runs for file in run.files]
     if problem := too_much(len(sizes), sum(sizes)):
-        raise UserError(f"{problem}", path)
+        raise UserError(str(problem), path)
     return manifest
 
 

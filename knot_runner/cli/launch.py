@@ -94,8 +94,9 @@ def _carried_out(command: Command, stale_runs: str, console: Console, alone: boo
         exit_code = _sweep(command, code, console) if command.sweep else _single(command.jobs[0], code, keep, console)
         if exit_code == 0 and command.jobs[0].settings.report:
             from knot_runner.cli.show import show
+            from knot_runner.cli.verbs.preset import Preset
 
-            show(str(command.preset), command.jobs, shlex.join(["knot-runner", *command.arguments]), keep)
+            show(Preset(str(command.preset), command.jobs, shlex.join(["knot-runner", *command.arguments])), keep)
     except UserError as problem:
         if alone:
             raise

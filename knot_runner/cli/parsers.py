@@ -16,7 +16,8 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     """Carry out ``verb``; returns the exit code. Raises :class:`UserError`."""
     options = parser_of(verb).parse(arguments)
     module = importlib.import_module(f"knot_runner.cli.verbs.{VERBS[verb][0]}")
-    return getattr(module, f"{verb}_command")(options)
+    code: int = getattr(module, f"{verb}_command")(options)
+    return code
 
 
 def parser_of(verb: str) -> Parser:

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.plugins import load_plugins
@@ -21,7 +21,7 @@ from knot_runner.config.settings.families import family_of
 from knot_runner.config.strict import by_key, digest, without
 from knot_runner.records import RESULT_FILE, read_result
 from knot_runner.report.render.text import duration
-from knot_runner.util.config_yaml import read_config
+from knot_runner.util.config_yaml import Config, read_config
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import counted
 from knot_runner.util.processes import begin_child, ended_along, redirect_output, start_process, temporary_folder
@@ -56,13 +56,14 @@ def preview(jobs: list[ComposedJob]) -> Preview:
         process, pipe = start_process(spawn, _in_child, folder, [job.config for job in jobs])
         with ended_along(process):
             try:
-                return pipe.recv()
+                seen: Preview = pipe.recv()
+                return seen
             except EOFError:
                 process.join()
                 return Preview(problem=f"its process ended with exit code {process.exitcode}")
 
 
-def _in_child(pipe: Connection, folder: Path, configs: list[dict[str, Any]]) -> None:
+def _in_child(pipe: Connection, folder: Path, configs: list[Config]) -> None:
     begin_child(cleanup=functools.partial(shutil.rmtree, folder, ignore_errors=True))
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123 (it is no file of anybody's)
         redirect_output(nowhere)
@@ -151,18 +152,18 @@ def time_left(jobs: list[ComposedJob]) -> list[str]:
 
 
 def _times_of(root: Path) -> dict[str, list[float]]:
-    times = defaultdict(list)
+    times: dict[str, list[float]] = defaultdict(list)
     paths = sorted(root.glob(f"*/*/{RESULT_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in paths[:MAX_RUNS]:
         result = read_result(path.parent)
-        if result is None or result.status != "done":
+        if result is None or result.status != "done" or result.seconds.total is None:
             continue
         with contextlib.suppress(UserError, OSError, ValueError):
             times[_time_key(read_config(path.parent / "config.yaml"))].append(result.seconds.total)
     return times
 
 
-def _time_key(config: dict[str, Any]) -> str:
+def _time_key(config: Config) -> str:
     """Digest of method, task and training, whatever the seed and the learning rate."""
     training = without(config.get("training") or {}, "lr")
     return digest([config["method"]["name"], config["task"], config.get("model"), config.get("partition"), training])

@@ -13,9 +13,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import LogRow
 from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
 from knot_runner.util.processes import main_left_alone
 
@@ -34,7 +35,7 @@ class FinishedRun:
     result: RunResult
 
     @property
-    def rounds(self) -> list[dict[str, Any]]:
+    def rounds(self) -> list[LogRow]:
         """The log rows of ``rounds.jsonl``, one per round (federated), epoch or stage; [] if there are none.
 
         Raises :class:`UserError` if the file is not the one written with the result.

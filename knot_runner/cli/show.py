@@ -26,36 +26,35 @@ from knot_runner.util.files import require_writable
 from knot_runner.util.messages import LOGGER
 
 
-def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
-    """Print preset ``name``'s table and write it as Markdown, CSV and LaTeX below ``<out>/tables``. ``keep``: as in
+def show_table(preset: Preset, keep: bool = False) -> None:
+    """Print the table of ``preset`` and write it as Markdown, CSV and LaTeX below ``<out>/tables``. ``keep``: as in
     :func:`references`."""
-    spec = jobs[0].settings.report or {}
-    if spec.get("kind") in figures.FIGURES:
-        raise UserError(f"table {name}: is a figure. Run: {_verb(command, name, 'plot')}")
-    table = preset_table(references(jobs, keep), spec, command)
+    if preset.spec.get("kind") in figures.FIGURES:
+        raise UserError(f"table {preset.name}: is a figure. Run: {_verb(preset, 'plot')}")
+    table = preset_table(references(preset.jobs, keep), preset.spec, preset.command)
     output().print(TerminalTable(table))
-    for path in write_table(table, folder_for(Path(jobs[0].settings.paths.output_dir), "tables"), name):
+    for path in write_table(table, folder_for(preset.out, "tables"), preset.name):
         print(path)
 
 
-def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
-    """Draw preset ``name``'s figure, or the ``figures`` of its table, below ``<out>/figures`` in the formats of
+def show_figure(preset: Preset, keep: bool = False) -> None:
+    """Draw the figure of ``preset``, or the ``figures`` of its table, below ``<out>/figures`` in the formats of
     :func:`current_output`, and print the plotted numbers. ``keep``: as in :func:`references`."""
-    spec = jobs[0].settings.report or {}
-    requested = figure_names(spec)
+    name, requested = preset.name, figure_names(preset.spec)
     if not requested:
-        raise UserError(f"plot {name}: is a table. Run: {_verb(command, name, 'table')}")
+        raise UserError(f"plot {name}: is a table. Run: {_verb(preset, 'table')}")
+    jobs, notes = references(preset.jobs, keep), preset.spec.get("notes", [])
     for drawn in requested:
         file = f"{name}.png" if len(requested) == 1 else f"{name}_{drawn}.png"
-        path = folder_for(Path(jobs[0].settings.paths.output_dir), "figures") / file
-        for line in figures.FIGURES[drawn](references(jobs, keep), path, notes=spec.get("notes", []), command=command):
+        path = folder_for(preset.out, "figures") / file
+        for line in figures.FIGURES[drawn](jobs, path, notes=notes, command=preset.command):
             print(line)
         _print_files(path)
 
 
-def _verb(command: str, name: str, verb: str) -> str:
-    """The command line that shows the preset ``name``, instead of the ``command`` that runs it."""
-    return command.replace(f"experiment={name}", f"{verb} {name}", 1)
+def _verb(preset: Preset, verb: str) -> str:
+    """The command line that shows ``preset`` by ``verb``, instead of the one that runs it."""
+    return preset.command.replace(f"experiment={preset.name}", f"{verb} {preset.name}", 1)
 
 
 def show_partition(job: ComposedJob) -> None:
@@ -105,11 +104,14 @@ def check_shown(jobs: list[ComposedJob]) -> None:
     check_report(jobs[0].settings.report or {})
 
 
-def show(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
+def show(preset: Preset, keep: bool) -> None:
     """Show the preset's table or figure, whichever it has."""
-    load_plugins(jobs[0].settings.plugins)  # not loaded yet if the runs were already done or ran in other processes
-    is_figure = (jobs[0].settings.report or {}).get("kind") in figures.FIGURES
-    (show_figure if is_figure else show_table)(name, jobs, command, keep)
+    # not loaded yet if the runs were already done or ran in other processes
+    load_plugins(preset.jobs[0].settings.plugins)
+    if preset.spec.get("kind") in figures.FIGURES:
+        show_figure(preset, keep)
+    else:
+        show_table(preset, keep)
 
 
 def folder_for(out: Path, name: str) -> Path:

@@ -26,13 +26,15 @@ from knot_runner.composing.flags import read_flags
 from knot_runner.composing.hydra_keys import LAUNCHER, LAUNCHER_GROUP, SWEEPER
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.override_errors import message_text
-from knot_runner.composing.overrides import MAX_JOBS, last_counts, parse_overrides, values_of
+from knot_runner.composing.overrides import MAX_JOBS, last_counts, parse_overrides, typed_line, values_of
 from knot_runner.config.settings import DistillSettings, FederatedSettings, KnotSettings, MutualSettings
 from knot_runner.metrics import ACCURACY, METRICS, SCORE
 from knot_runner.records import ROUNDS_FILE, read_record, read_result
 from knot_runner.results.federated import FederatedResult
 from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, require_extra, unknown
+from knot_runner.util.files import LogRow
 from knot_runner.util.messages import LOGGER, messages_to
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def valid_value(job: ComposedJob, metric: str) -> float | None:
     return student_value(rows, metric)
 
 
-def student_value(rows: list[dict[str, Any]], metric: str) -> float | None:
+def student_value(rows: list[LogRow], metric: str) -> float | None:
     """``metric`` of the epoch that a distillation kept, from the last log row in ``rows`` that has it: under the
     student's name, for KNOT as ``loss``, for mutual learning as ``valid``."""
     key_names = ("loss",) if metric == "loss" else ("student", "valid")
@@ -172,7 +174,7 @@ def _read(arguments: Sequence[str]) -> Study:
     if not space:
         hint = "Use training.lr=tag(log,interval(0.001,1)) or a list of values"
         raise UserError("nothing is searched", SWEEPER, hint=hint)
-    fixed = [one.input_line for one in overrides if not one.is_sweep_override()]
+    fixed = [typed_line(one) for one in overrides if not one.is_sweep_override()]
     kept = [flag for flag in options.flags if flag != "--multirun"]
     trials, seed, together = map(int, own.values())
     return Study([*kept, *fixed], space, trials, seed, together, options.config_dir)
@@ -193,23 +195,23 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
     log = "log" in value.tags
     if not value.start < value.end or (log and value.start <= 0):
         hint = "Use rising bounds, as in interval(0.001,1); above 0 with tag(log, ...)"
-        raise UserError("invalid interval", message_text(override.input_line), hint=hint)
+        raise UserError("invalid interval", message_text(typed_line(override)), hint=hint)
     kind = IntDistribution if isinstance(value.start, int) else FloatDistribution
     return kind(value.start, value.end, log=log)
 
 
-def _grid(study: Study, drawn: Sequence[dict[str, Any]]) -> Command:
+def _grid(study: Study, drawn: Sequence[Config]) -> Command:
     """The runs of trials with the values ``drawn``, as one grid. Raises :class:`UserError`."""
     commands = [compose_all([*study.words, *_words(params)])[1][0] for params in drawn]
     jobs = [command.jobs[0] for command in commands]
     return Command(None, commands[0].arguments, jobs, commands[0].hydra, True)
 
 
-def _words(params: dict[str, Any]) -> list[str]:
+def _words(params: Config) -> list[str]:
     return [f"{key}={value}" for key, value in params.items()]
 
 
-def _print_best(study: Study, metric: str, job: ComposedJob, params: dict[str, Any], value: float) -> None:
+def _print_best(study: Study, metric: str, job: ComposedJob, params: Config, value: float) -> None:
     result = read_result(job.folder)
     tests = result.metrics.get(metric, {}) if result else {}
     print(f"best of {study.trials} trials: {' '.join(_words(params))}")

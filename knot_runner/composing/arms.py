@@ -8,7 +8,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from knot_runner.composing.override_errors import message_text
-from knot_runner.composing.overrides import parse_overrides
+from knot_runner.composing.overrides import parse_overrides, typed_line
 from knot_runner.config.settings.run import ARM
 from knot_runner.util.errors import UserError, unknown
 
@@ -25,7 +25,7 @@ def read_arms(found: Any) -> Arms:
         arms[str(name)] = parse_overrides([_override(key, value) for key, value in own.items()])
         for override in arms[str(name)]:
             if override.is_sweep_override():
-                line = message_text(override.input_line)
+                line = message_text(typed_line(override))
                 raise UserError(f"{line} has several values. Use one value, or several arms", f"sweep.arms.{name}")
     return arms
 
@@ -44,9 +44,9 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
             raise unknown(ARM, message_text(name), arms)
         for override in arms[name]:
             if _key(override) in keys:
-                line = message_text(override.input_line)
-                raise UserError(f"{ARM}={name} has {line}. Remove it, or choose other arms", f"{_key(override)}")
-        found.append([f"{ARM}={name}", *(override.input_line for override in arms[name])])
+                line = message_text(typed_line(override))
+                raise UserError(f"{ARM}={name} has {line}. Remove it, or choose other arms", _key(override))
+        found.append([f"{ARM}={name}", *(typed_line(override) for override in arms[name])])
     return found
 
 
@@ -56,7 +56,7 @@ def without_arm(overrides: Iterable[str]) -> list[str]:
 
 
 def _key(override: Override) -> str:
-    return override.input_line.partition("=")[0].lstrip("+~")
+    return typed_line(override).partition("=")[0].lstrip("+~")
 
 
 def _override(key: str, value: Any) -> str:

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
@@ -19,9 +18,9 @@ from knot_runner.composing.hydra_keys import CONFIG_NAME, LAUNCHER_GROUP, is_hyd
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.job_grid import JobGrid
 from knot_runner.composing.override_errors import GROUPS, message_text
-from knot_runner.composing.overrides import check_count, last_counts, parse_overrides, values_of
+from knot_runner.composing.overrides import check_count, last_counts, parse_overrides, typed_line, values_of
 from knot_runner.config.settings.run import ARM
-from knot_runner.util.config_yaml import unquoted
+from knot_runner.util.config_yaml import Config, unquoted
 from knot_runner.util.errors import UserError
 
 
@@ -63,10 +62,10 @@ def compose_all(arguments: list[str], first: bool = False) -> tuple[list[Compose
 
 def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[list[str]]:
     """The overrides as typed, one list per preset in them."""
-    words = [override.input_line for override in overrides]
+    words = [typed_line(override) for override in overrides]
     for at, override in enumerate(overrides):
-        if override.input_line.startswith("experiment="):
-            values = values_of(override, config_dir) or [override.input_line.removeprefix("experiment=")]
+        if typed_line(override).startswith("experiment="):
+            values = values_of(override, config_dir) or [typed_line(override).removeprefix("experiment=")]
             return [[*words[:at], f"experiment={unquoted(value)}", *words[at + 1 :]] for value in values]
     return [words]
 
@@ -77,7 +76,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
     if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}
     overrides = parse_overrides(arguments)
-    fixed = [o.input_line for o in overrides if not (o.is_sweep_override() or _sets_a_value(o))]
+    fixed = [typed_line(o) for o in overrides if not (o.is_sweep_override() or _sets_a_value(o))]
     with hydra_compose.composing():
         grid = node_of(hydra_compose.hydra_config(without_arm(fixed), config_dir), "sweep")
     given = {o.key_or_group for o in overrides}
@@ -85,7 +84,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
         return list(arguments), {}
     if not OmegaConf.is_dict(grid):
         raise UserError("expected keys with values, as in seed: 0,1,2", "sweep")
-    values = OmegaConf.to_container(grid)
+    values = hydra_compose.plain_content(grid)
     arms = read_arms(values.pop("arms")) if "arms" in values else {}
     if arms:
         values = {ARM: ",".join(arms), **values}
@@ -101,7 +100,7 @@ def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJ
     return _composed(arguments, {}, config_dir)[0]
 
 
-def composed_config(command: Command) -> dict[str, Any]:
+def composed_config(command: Command) -> Config:
     """Return the config of the first job of ``command`` with unresolved interpolations and the ``hydra`` part."""
     assert command.grid is not None
     return command.grid.unresolved(command.jobs[0].overrides)
@@ -127,9 +126,9 @@ def _composed(
         elif own:
             axes.append([[f"{key}={value}"] for value in own])
         else:
-            axes.append([[override.input_line]])
+            axes.append([[typed_line(override)]])
     size = math.prod(map(len, axes))
-    grid = JobGrid(config_dir, late, label_keys, [o.input_line for o in overrides], size)
+    grid = JobGrid(config_dir, late, label_keys, [typed_line(o) for o in overrides], size)
     with hydra_compose.composing():
         wanted = itertools.islice(itertools.product(*axes), 1 if first else size)
         jobs = [grid.job(list(itertools.chain(*picked))) for picked in wanted]
@@ -146,11 +145,11 @@ def _sets_a_value(override: Override) -> bool:
 def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
     """Check that the grid is not too large and sweeps none of Hydra's own keys, nor itself."""
     for override, own in zip(overrides, values, strict=True):
-        line, key = message_text(override.input_line), override.key_or_group
+        line, key = message_text(typed_line(override)), override.key_or_group
         if own is not None and is_hydras(key):
             raise UserError("Hydra's own keys take one value", line)
         if own is not None and key.startswith("sweep."):
             raise UserError("a grid needs no sweep on the command line", line, hint=f"Use {key[6:]}=VALUE,VALUE")
     widths = [len(own) if own else 1 for own in values]
-    line = overrides[widths.index(max(widths))].input_line if overrides else ""
+    line = typed_line(overrides[widths.index(max(widths))]) if overrides else ""
     check_count(message_text(line), math.prod(widths))

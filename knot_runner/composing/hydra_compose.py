@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra import compose, initialize_config_dir
@@ -18,11 +17,11 @@ from yaml import YAMLError
 from knot_runner.composing.hydra_keys import CONFIG_NAME, check_hydra
 from knot_runner.composing.override_errors import bad_override, message_text, missing_config, one_line
 from knot_runner.composing.own_yaml import search_path
-from knot_runner.util.config_yaml import config_folder
+from knot_runner.util.config_yaml import Config, config_folder
 from knot_runner.util.errors import UserError
 
 #: Hydra 1.3 has its current defaults if ``version_base`` is None; Hydra 1.4 deprecates the argument.
-CURRENT_DEFAULTS = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
+CURRENT_DEFAULTS: Config = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
 
 
 def composing(folder: Path | None = None) -> AbstractContextManager[None]:
@@ -82,10 +81,16 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
         raise UserError("a defaults list leads back to its own file, or a value is nested too deeply") from None
 
 
-def plain_config(config: Any) -> dict[str, Any]:
+def plain_content(config: DictConfig, resolve: bool = False) -> Config:
+    """Return the content of ``config`` as plain values, with or without its interpolations resolved."""
+    content = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
+    return {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
+
+
+def plain_config(config: DictConfig) -> Config:
     """Resolve an OmegaConf config to plain values. Raises :class:`UserError` if an interpolation fails."""
     try:
-        return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        return plain_content(config, resolve=True)
     except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", None)
         raise UserError(f"{key}: {_cause(problem)}" if key else one_line(str(problem))) from None

@@ -13,6 +13,7 @@ import yaml
 from knot_runner.config.settings import Settings, build_run, run_id
 from knot_runner.config.settings.run_id import settings_record
 from knot_runner.config.strict import without
+from knot_runner.util.config_yaml import Config
 
 #: Settings that :func:`job_variant` describes in a job's title.
 TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "method.fedwad.support")
@@ -43,7 +44,7 @@ class ComposedJob:
     A launcher sends only the config, from which :func:`job_of` rebuilds the job.
     """
 
-    config: dict[str, Any]
+    config: Config
     settings: Settings
     #: as typed
     overrides: list[str] = field(default_factory=list)
@@ -68,7 +69,7 @@ class ComposedJob:
         return Path(settings.paths.output_dir) / settings.task.name / settings.method.name / self.run_id
 
     @property
-    def own_config(self) -> dict[str, Any]:
+    def own_config(self) -> Config:
         """The part of the config that a run reads: all but a preset's grid and report settings."""
         return without(self.config, "sweep", "report")
 
@@ -87,13 +88,13 @@ class ComposedJob:
         return " ".join([name, *others])
 
 
-def job_of(config: dict[str, Any], overrides: Sequence[str] = (), label: str = "") -> ComposedJob:
+def job_of(config: Config, overrides: Sequence[str] = (), label: str = "") -> ComposedJob:
     """Build the job of a composed, plain ``config``, which its record replaces. Raises :class:`UserError`."""
     settings = build_run(config)
     return ComposedJob({**config, **settings_record(settings)}, settings, list(overrides), label)
 
 
-def job_variant(method: dict[str, Any]) -> str:
+def job_variant(method: Config) -> str:
     """Title words for settings that are otherwise not shown: temperature of a chilled method, graph, measures."""
     parts = []
     if method.get("temperature") not in (None, 1):

@@ -7,7 +7,6 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -16,13 +15,13 @@ from omegaconf.errors import OmegaConfBaseException
 from knot_runner.composing import hydra_compose
 from knot_runner.composing.arms import without_arm
 from knot_runner.composing.fitting import chosen_hardware, chosen_to_fit, composed_family
-from knot_runner.composing.hydra_compose import plain_config
+from knot_runner.composing.hydra_compose import plain_config, plain_content
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.composing.named_values import with_base_values, with_models
 from knot_runner.composing.override_errors import one_line
 from knot_runner.composing.overrides import parse_overrides
 from knot_runner.config.settings.run import ARM
-from knot_runner.util.config_yaml import choices
+from knot_runner.util.config_yaml import Config, choices
 from knot_runner.util.errors import UserError, unknown
 from knot_runner.util.messages import LOGGER
 
@@ -51,7 +50,7 @@ class JobGrid:
         self.hydra = DictConfig({})
         self._bases: dict[tuple[str, ...], Base] = {}
         self._noted: set[str] = set()
-        self._choices: dict[str, dict[str, Any]] = {}
+        self._choices: dict[str, Config] = {}
 
     def job(self, picked: list[str]) -> ComposedJob:
         """Compose the job of the overrides ``picked``. Raises :class:`UserError`."""
@@ -68,18 +67,18 @@ class JobGrid:
         arm = next((o.partition("=")[2] for o in picked if _key(o) == ARM), "")
         return dataclasses.replace(job, arm=arm)
 
-    def unresolved(self, picked: list[str]) -> dict[str, Any]:
+    def unresolved(self, picked: list[str]) -> Config:
         """Of a composed job, see :func:`~knot_runner.composing.commands.composed_config`."""
         base = self._base(picked)
-        hydra = {key: value for key, value in OmegaConf.to_container(base.hydra).items() if not key.endswith("help")}
-        return {"hydra": hydra, **OmegaConf.to_container(self._with_values(base.config, picked))}
+        hydra = {key: value for key, value in plain_content(base.hydra).items() if not key.endswith("help")}
+        return {"hydra": hydra, **plain_content(self._with_values(base.config, picked))}
 
     def _with_values(self, config: DictConfig, picked: list[str]) -> DictConfig:
         """``config`` with the late values of ``picked``; it is changed in place, since all jobs set the same keys."""
         overrides = parse_overrides([o for o in picked if _key(o) in self.late])
         return with_values(config, overrides)
 
-    def _values(self, group: str, name: str) -> dict[str, Any]:
+    def _values(self, group: str, name: str) -> Config:
         """The settings in ``conf/GROUP/NAME.yaml``."""
         choice = f"{group}/{name}"
         if choice not in self._choices:
@@ -90,7 +89,7 @@ class JobGrid:
             self._choices[choice] = plain_config(OmegaConf.select(composed, group.replace("/", ".")))
         return self._choices[choice]
 
-    def _base_values(self, group: str, name: str) -> dict[str, Any]:
+    def _base_values(self, group: str, name: str) -> Config:
         """The settings in ``conf/base/GROUP/NAME.yaml``; {} where there is no such file."""
         group = f"base/{group}"
         return self._values(group, name) if name in choices(group, self.config_dir) else {}
@@ -134,12 +133,12 @@ def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig
     return config
 
 
-def _under_preset(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
+def _under_preset(config: Config, words: Sequence[str]) -> Config:
     """A composed, plain ``config`` whose tracker, if any, has the preset in the overrides ``words`` as its group. Run
     ids do not depend on the tracker, so a run made without one stays the same."""
-    tracker = config.get("tracker")
+    tracker: Config = config.get("tracker") or {}
     preset = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
-    mirrored = isinstance(tracker, dict) and tracker.get("name", "none") != "none"
+    mirrored = tracker.get("name", "none") != "none"
     if preset is None or not mirrored or tracker.get("group") is not None:
         return config
     return {**config, "tracker": {**tracker, "group": preset}}

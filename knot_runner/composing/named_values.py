@@ -6,28 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from knot_runner.config.settings.families import FAMILIES
-from knot_runner.records import (
-    CONFIG_FILE,
-    MODEL_FILE,
-    find_run,
-    read_record,
-    recorded_config,
-    require_result,
-)
+from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, read_record, recorded_config, require_result
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 
 #: Keys of a method that list models.
 MODEL_LISTS = ("teachers", "models")
 #: (group in ``conf/base``, name) -> the settings in that file; {} where there is none.
-BaseValues = Callable[[str, str], dict[str, Any]]
+BaseValues = Callable[[str, str], Config]
 #: Prefix of a teacher that is a finished run, before its id or folder.
 RUN_PREFIX = "run:"
 
 
-def with_models(config: dict[str, Any], model_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+def with_models(config: Config, model_of: Callable[[str], Config]) -> Config:
     """A composed, plain ``config`` with every model name of its method replaced by the model's settings, which
     ``model_of`` reads from the YAML file of that name. Mappings are kept; a teacher may be a finished run (``run:`` and
     its id or folder, :func:`teacher_run`). Raises :class:`UserError` naming the key."""
@@ -41,7 +34,7 @@ def with_models(config: dict[str, Any], model_of: Callable[[str], dict[str, Any]
     return {**config, "method": method}
 
 
-def with_base_values(config: dict[str, Any], base_values: BaseValues) -> dict[str, Any]:
+def with_base_values(config: Config, base_values: BaseValues) -> Config:
     """Return a composed, plain ``config`` whose method has, for each setting of a loss term, a schedule or a
     personalization that is not set, the value of its file in ``conf/base``."""
     method = config.get("method")
@@ -61,7 +54,7 @@ def with_base_values(config: dict[str, Any], base_values: BaseValues) -> dict[st
     return {**config, "method": method}
 
 
-def _with_terms(settings: dict[str, Any], base_values: BaseValues) -> dict[str, Any]:
+def _with_terms(settings: Config, base_values: BaseValues) -> Config:
     """A copy of ``settings``, in whose ``terms`` all settings have values."""
     terms = settings.get("terms")
     if not isinstance(terms, dict):
@@ -72,9 +65,7 @@ def _with_terms(settings: dict[str, Any], base_values: BaseValues) -> dict[str, 
     return {**settings, "terms": filled}
 
 
-def _settings(
-    config: dict[str, Any], key: str, number: int, model_of: Callable[[str], dict[str, Any]]
-) -> dict[str, Any]:
+def _settings(config: Config, key: str, number: int, model_of: Callable[[str], Config]) -> Config:
     """Settings of model ``number`` in the method's list ``key``."""
     model, where = config["method"][key][number], f"method.{key}[{number}]"
     if isinstance(model, str):
@@ -84,13 +75,13 @@ def _settings(
             else:
                 model = model_of(model)
         except UserError as problem:
-            raise UserError(f"{problem}", where) from None
+            raise UserError(str(problem), where) from None
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
         raise UserError(f"{model!r} is not the name of a model", where)
     return model
 
 
-def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
+def teacher_run(word: str, config: Config) -> Config:
     """Settings of a finished run as a teacher: its id, the digest of its model's weights, its folder and the model's
     settings.
 
@@ -109,7 +100,7 @@ def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
         read_record(folder, result, name)
     model = recorded_config(folder).get("model")
     if not isinstance(model, dict):
-        raise UserError("names no model", f"{folder / CONFIG_FILE}")
+        raise UserError("names no model", folder / CONFIG_FILE)
     run = result.run_id
     return {
         "kind": "run",

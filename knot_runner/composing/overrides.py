@@ -36,6 +36,11 @@ MAX_CHARACTERS, MAX_BRACKETS = 5_000, 60
 RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
 
+def typed_line(override: Override) -> str:
+    """The ``override`` as it was typed, or would be."""
+    return override.input_line or ""
+
+
 def parse_overrides(arguments: Sequence[str]) -> list[Override]:
     """Parse overrides. Raises :class:`UserError`, naming the key, for one that cannot be parsed or is never valid."""
     return [copy.copy(_parsed(argument)) for argument in arguments]
@@ -45,7 +50,7 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 def _parsed(argument: str) -> Override:
     key, _, value = argument.partition("=")
     if len(argument) > MAX_CHARACTERS or max(map(argument.count, "([{")) > MAX_BRACKETS:
-        raise UserError("the value is too long for Hydra's parser. Write it into a YAML file", f"{message_text(key)}")
+        raise UserError("the value is too long for Hydra's parser. Write it into a YAML file", message_text(key))
     readable, override = argument, None
     if not value.isascii() and RESERVED.isdisjoint(value):
         readable = f"{key}='{value}'"  # Hydra's grammar has letters of ASCII alone
@@ -99,7 +104,7 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
     Raises :class:`UserError` if it lists none, or more than :data:`MAX_JOBS`.
     """
     value: Any = override.value()
-    line = message_text(override.input_line)
+    line = message_text(typed_line(override))
     if isinstance(value, Glob):
         found = value.filter(choices(override.key_or_group, config_dir))
         if not found:
@@ -114,7 +119,7 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
     try:
         return list(override.sweep_string_iterator())
     except (HydraException, OmegaConfBaseException, ValueError, TypeError):
-        raise _unreadable(override.input_line) from None
+        raise _unreadable(typed_line(override)) from None
 
 
 def _check_range(line: str, values: RangeSweep) -> None:

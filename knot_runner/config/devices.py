@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from knot_runner.config.plugins import Table
 
@@ -44,7 +45,7 @@ def _cuda_count() -> int:
 @functools.cache
 def _has_cuda_driver() -> bool:
     try:
-        return ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
+        return bool(ctypes.CDLL("libcuda.so.1").cuInit(0) == 0)
     except (OSError, AttributeError):  # no such library, or one without this function
         return False
 
@@ -55,7 +56,8 @@ def _prepare_cuda() -> str:
     torch.cuda.init()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    deterministic: Any = torch.utils.deterministic  # whose stubs lack the setting
+    deterministic.fill_uninitialized_memory = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False

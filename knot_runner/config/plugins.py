@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -15,7 +16,7 @@ from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from knot_runner.util.errors import UserError
 
@@ -36,7 +37,8 @@ class Table(UserDict[str, Entry]):
         entries: The entries of the package, which are not checked.
         accept: (name of the entry in messages, entry) -> the entry to store, whose functions check what they return
             (:func:`checked`). Raises :class:`UserError` for an entry that does not fit.
-        settings: Name -> class of its settings, where an entry has some: its ``options``.
+        settings: Name -> class of its settings, where entries have some.
+        options: entry -> that class.
     """
 
     def __init__(
@@ -44,10 +46,12 @@ class Table(UserDict[str, Entry]):
         name: str,
         entries: Mapping[str, Entry],
         accept: Callable[[str, Entry], Entry] = lambda _, entry: entry,
+        options: Callable[[Entry], type] | None = None,
         settings: dict[str, type] | None = None,
     ) -> None:
         super().__init__()
-        self.name, self._accept, self._settings = name, accept, settings
+        self.name, self._accept, self._options = name, accept, options
+        self._settings = {} if settings is None else settings
         self.data.update(entries)
         self._owners = dict.fromkeys(entries, "knot_runner")
 
@@ -57,8 +61,8 @@ class Table(UserDict[str, Entry]):
             raise UserError(f"{where} already exists. Register the new entry under another name")
         self.data[key] = self._accept(where, entry)
         self._owners[key] = _loading
-        if self._settings is not None:
-            self._settings[key] = self.data[key].options
+        if self._options is not None:
+            self._settings[key] = self._options(self.data[key])
 
     def is_built_in(self, key: str) -> bool:
         """Whether the package has the entry ``key``, not a plug-in."""
@@ -110,7 +114,7 @@ def no_exit(plugins: Sequence[str]) -> Iterator[None]:
         return
     process = os.getpid()
 
-    def exit_now(status: int) -> None:
+    def exit_now(status: int) -> NoReturn:
         if status == 0 and os.getpid() == process:  # forked workers end by os._exit
             raise SystemExit(status)
         _EXIT_NOW(status)
@@ -163,9 +167,11 @@ def _load(plugin: str) -> None:
     try:
         with no_exit([plugin]):
             if plugin.endswith(".py"):
-                spec = importlib.util.spec_from_file_location(name, path)
+                loader = importlib.machinery.SourceFileLoader(name, str(path))
+                spec = importlib.machinery.ModuleSpec(name, loader, origin=str(path))
+                spec.has_location = True
                 sys.modules[name] = module = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(module)
+                loader.exec_module(module)
             else:
                 importlib.import_module(plugin)
     except UserError as problem:

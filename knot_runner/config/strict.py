@@ -29,7 +29,7 @@ _hints = functools.cache(functools.partial(typing.get_type_hints, include_extras
 MAX_COUNT, MAX_NUMBER = 10**9, 1e30
 #: Letters of a value that a message shows.
 _MAX_SHOWN = 80
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word (quote numbers, yes and no)"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word (quote yes and no)"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +80,8 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
         raise UserError("is not set", where)
     if not isinstance(values, dict):
         raise UserError(f"expected keys of {cls.__name__}, got {shorten(values)}", where)
-    hints = _hints(cls)
-    kind: type[Any] = cls
+    kind: Any = cls
+    hints = _hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in values:
         if key not in fields:
@@ -157,7 +157,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
     if hint is Any:
         return value
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return build(hint, value, where)
     return _scalar(hint, value, where)
 
@@ -180,7 +180,7 @@ def _build_by_name(by: ByName, values: Any, where: str) -> dict[str, Any]:
     return {name: _convert(by.classes[name], options, f"{where}.{name}") for name, options in values.items()}
 
 
-def _convert_union(options: tuple, value: Any, where: str) -> Any:
+def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None:
         if type(None) in options:
             return None
@@ -208,6 +208,8 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
             value = float(value)
     if value is None:
         raise UserError("is not set", where)
+    if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)  # a folder named 2
     right = isinstance(value, (int, float) if hint is float else hint)
     if not right or (isinstance(value, bool) and hint is not bool):
         raise UserError(f"expected {_KINDS.get(hint, hint.__name__)}, got {shorten(value)}", where)
@@ -281,6 +283,6 @@ def without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     raise TypeError(f"cannot hash {type(value).__name__}")

@@ -76,6 +76,7 @@ LOSSES: Table[Loss] = Table(
     "LOSSES",
     {"entropy": Loss(EntropySettings, entropy), "sinkhorn": Loss(SinkhornSettings, sinkhorn)},
     _accepted,
+    lambda loss: loss.options,
     LOSS_SETTINGS,
 )
 

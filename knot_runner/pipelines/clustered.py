@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from knot_runner.config.settings import Centralized
+from knot_runner.config.settings import Centralized, FederatedTraining
 from knot_runner.engine.seeds import keyed
 from knot_runner.methods.federated import clustering
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.clients.setup import Setup
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Grouping:
     """The clusters of a run's clients, their facts for the result, and the seconds of finding them."""
 
     clusters: list[Federation]
-    facts: dict[str, Any]
+    facts: Facts
     notes: list[str]
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
         "eigenvalues": found.eigenvalues,
     }
     notes = [*notes, *found.notes]
-    wanted = settings.training.clients_per_round
+    wanted = as_kind(settings.training, FederatedTraining).clients_per_round
     small = sum(size < wanted for size in sizes)
     if isinstance(wanted, int) and small:
         notes.append(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -22,21 +23,38 @@ from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.store import Store
 from knot_runner.records import CONFIG_FILE
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import Facts, LogRow, write_atomic
 
 if TYPE_CHECKING:
     from knot_runner.data.images.unlabeled import UnlabeledImages
 
+GroupT = TypeVar("GroupT")
 #: (title, finished steps, all steps, short text) -> None; called often
 Progress = Callable[[str, int, int, str], None]
 #: one row of numbers, for the tracker
-Log = Callable[[dict[str, Any]], None]
+Log = Callable[[LogRow], None]
 #: one line for the user
 Note = Callable[[str], None]
 
 
 #: Packages (PyPI names) that compute a run's numbers.
 LIBRARIES = ("torch", "numpy", "scipy", "pot", "geomloss")
+
+
+def as_kind(settings: object, kind: type[GroupT]) -> GroupT:
+    """Return a group of ``settings`` as the class ``kind`` that it has in the runs of a pipeline."""
+    assert isinstance(settings, kind)
+    return settings
+
+
+def elapsed(began: float) -> float:
+    """Return the seconds since ``began``, a time of ``time.monotonic()``, as results record them."""
+    return round(time.monotonic() - began, 2)
+
+
+def total_seconds(rows: Iterable[LogRow]) -> float:
+    """Return the seconds that the steps of a log took together, as results record them."""
+    return round(sum(row["seconds"] for row in rows), 2)
 
 
 @dataclass(frozen=True)
@@ -106,7 +124,7 @@ class RunContext:
 
     def describe(
         self, data: str, source: str, device: torch.device | str, files: Sequence[provenance.Opened] = ()
-    ) -> dict[str, Any]:
+    ) -> Facts:
         """Returns the facts of every result, finished or diverged. ``data``: digest of the data read from ``files``."""
         return {
             "task": self.settings.task.name,

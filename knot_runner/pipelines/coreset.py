@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from knot_runner.config.strict import build
 from knot_runner.data.counts import of_images
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, elapsed, total_seconds
 from knot_runner.pipelines.features.encoding import Space, client_partition, feature_space, read_examples
 from knot_runner.pipelines.features.texts import TextSpace
 from knot_runner.pipelines.runs.commits import Commits
@@ -27,7 +26,7 @@ from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.plan import squared_distances
 from knot_runner.transport.federated.server import Draws
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import Facts, LogRow, write_atomic
 
 #: Training samples, at most, that the finished coreset is compared with.
 COMPARED = 2000
@@ -58,16 +57,12 @@ def run_coreset(context: RunContext) -> CoresetResult:
     distance, _ = descent.exact_gradient(points, clients.points[compared])  # the objective
     labels = nearest_labels(points, clients.points, task.train.labels)
     keep(context, space, points, {"labels": torch.from_numpy(labels)})
-    descended = round(sum(row["seconds"] for row in rows), 2)
     content = {
-        **describe_coresets(context, seen, space),
+        **describe_coresets(context, seen, space, rows, began),
         "kind": "coreset",
-        "losses": [row["loss"] for row in rows],
         "metrics": {"distance": {"ALL": distance}},
         "compared": len(compared),
         "classes_covered": len(np.unique(labels)),
-        "notes": seen.notes,
-        "seconds": {"total": round(time.monotonic() - began, 2), "descent": descended},
     }
     return build(CoresetResult, content, "")
 
@@ -86,7 +81,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *counts.warnings()])
 
 
-def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray, list[dict[str, Any]]]:
+def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray, list[Facts]]:
     """Runs all epochs, resuming from the last commit; returns the points [K, d] and the log."""
     hp, seed = context.hp, context.settings.seed
     commits = Commits(context.folder, data, context.note, context.code)
@@ -110,7 +105,7 @@ def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray
 
 def advance_epoch(
     hp: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
-) -> tuple[Descent, dict[str, Any]]:
+) -> tuple[Descent, Facts]:
     """Runs one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
     draw = coreset_draws(seed, "coreset", "participants", epoch)
     chosen = np.sort(draw.choice(len(clients.rows), hp.participants, replace=False)).tolist()
@@ -173,8 +168,11 @@ def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more
     write_atomic(context.folder / "coreset.safetensors", tensor_parts(tensors | more))
 
 
-def describe_coresets(context: RunContext, seen: RunInputs, space: Space | TextSpace) -> dict[str, Any]:
-    """Returns the facts common to both kinds of coreset. ``shape``: of an image, or the number of a text's features."""
+def describe_coresets(
+    context: RunContext, seen: RunInputs, space: Space | TextSpace, rows: list[LogRow], began: float
+) -> Facts:
+    """Returns the facts common to both kinds of coreset, learned in the log ``rows`` by a run that ``began`` then.
+    ``shape``: of an image, or the number of a text's features."""
     task, partition = seen.task, seen.partition
     return {
         # transport is solved on the CPU
@@ -187,4 +185,7 @@ def describe_coresets(context: RunContext, seen: RunInputs, space: Space | TextS
         "labels": {"names": task.classes, "coordinates": task.coordinates},
         "label_counts": seen.counts.record(),
         "distance": context.hp.distance,
+        "losses": [row["loss"] for row in rows],
+        "notes": seen.notes,
+        "seconds": {"total": elapsed(began), "descent": total_seconds(rows)},
     }

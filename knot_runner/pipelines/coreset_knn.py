@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +34,7 @@ from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.results.training import KnnResult
 from knot_runner.transport import coreset as descent
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import Facts, write_atomic
 
 
 def run_coreset_knn(context: RunContext) -> KnnResult:
@@ -53,18 +52,7 @@ def run_coreset_knn(context: RunContext) -> KnnResult:
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(context, space, np.concatenate(points), more)
     write_atomic(context.folder / "predictions.safetensors", tensor_parts(predictions))
-    content = {
-        **describe_coresets(context, seen, space),
-        "kind": "knn",
-        "data": whole.digest,
-        **facts,
-        "losses": [row["loss"] for row in rows],
-        "notes": seen.notes,
-        "seconds": {
-            "total": round(time.monotonic() - began, 2),
-            "descent": round(sum(row["seconds"] for row in rows), 2),
-        },
-    }
+    content = {**describe_coresets(context, seen, space, rows, began), "kind": "knn", "data": whole.digest, **facts}
     return build(KnnResult, content, "")
 
 
@@ -103,7 +91,7 @@ def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np
     return np.sort(order[:taken]), np.sort(order[taken:])
 
 
-def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[Facts]]:
     """Learns each client's coreset [K, d], resuming from the last commit; returns them and the log, a row per
     client."""
     commits, count = Commits(context.folder, data, context.note, context.code), len(clients.rows)
@@ -147,7 +135,7 @@ def _labeled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> 
 
 def _classify(
     points: np.ndarray, labels: np.ndarray, test: np.ndarray, task: ImageTask | TextPool, partition: Partition
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+) -> tuple[Facts, dict[str, torch.Tensor]]:
     """Returns metrics and predictions of 1-nearest-neighbor classification of ``test`` [T, d] by ``points`` [M, d]:
     one classifier for all."""
     predicted = KNeighborsClassifier(1, algorithm="brute").fit(points, labels).predict(test)

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FedwadSettings
+from knot_runner.config.settings import FedwadSettings, GaussiansSettings
 from knot_runner.config.strict import build
 from knot_runner.data.embedded import Gaussians, draw_gaussians
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.pipelines.context import Progress, RunContext, RunInputs
+from knot_runner.pipelines.context import Progress, RunContext, RunInputs, as_kind, elapsed
 from knot_runner.results.training import DistanceResult
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
 from knot_runner.transport.federated.measure import Measure, wasserstein
@@ -36,8 +36,9 @@ def run_distance(context: RunContext) -> DistanceResult:
     :class:`UserError`."""
     began = time.monotonic()
     settings = context.settings
-    write_atomic(context.folder / "config.yaml", context.config_yaml)
-    task = draw_gaussians(settings.task, settings.seed)
+    context.begin([])
+    spec = as_kind(settings.task, GaussiansSettings)
+    task = draw_gaussians(spec, settings.seed)
     with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:
         bare, traced, exact, seconds = _measured(context, task)
     notes = [*inspect_distance(context).notes, *dict.fromkeys(str(warning.message) for warning in raised)]
@@ -47,14 +48,14 @@ def run_distance(context: RunContext) -> DistanceResult:
         context.log(row)
     write_atomic(context.folder / "measures.safetensors", tensor_parts(_kept(task, traced.measures)))
     content = {
-        **context.describe(task.digest, settings.task.source, "cpu"),
+        **context.describe(task.digest, spec.source, "cpu"),
         "kind": "distance",
         "status": "done",
         "mode": context.hp.fedwad.mode,
         "iterations": context.hp.fedwad.iterations,
         "samples": [len(task.first), len(task.second)],
-        "ratio": settings.task.ratio,
-        "dimension": settings.task.dimension,
+        "ratio": spec.ratio,
+        "dimension": spec.dimension,
         "value": bare.value,
         "exact": exact,
         "closed_form": task.distance,
@@ -64,7 +65,7 @@ def run_distance(context: RunContext) -> DistanceResult:
         "support": list(traced.supports),
         "spent": None if bare.spent is None else dict(zip(("epsilon", "delta"), bare.spent, strict=True)),
         "notes": notes,
-        "seconds": {"total": round(time.monotonic() - began, 2), **seconds},
+        "seconds": {"total": elapsed(began), **seconds},
     }
     return build(DistanceResult, content, "")
 

@@ -18,20 +18,20 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.bound.measure import measure_bound
-from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, elapsed
 from knot_runner.pipelines.parties.evaluation import evaluate
 from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE
 from knot_runner.pipelines.parties.setup import make_federation, model_sources
 from knot_runner.pipelines.parties.stage_costs import distillation_costs
 from knot_runner.pipelines.parties.trained_model import parties_after, trained_models
 from knot_runner.pipelines.rounds.loop import RoundLoop, State, run_rounds
-from knot_runner.pipelines.runs.commits import Commits, LogRow, join_machines
+from knot_runner.pipelines.runs.commits import Commits, join_machines
 from knot_runner.pipelines.runs.kept_models import KeptModels, write_models
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.results.base import DivergedResult, SelectedOn, diverged_result
 from knot_runner.results.training import DistillResult, KeptEpoch, StagesResult
 from knot_runner.util.errors import DivergedError
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import Facts, LogRow, write_atomic
 
 #: Times the cross-entropy at which a term that begins there is reported: weights published for large networks are often
 #: too large for small ones.
@@ -51,7 +51,7 @@ def run_distillation(context: RunContext) -> StagesResult | DivergedResult:
         for line in notes:
             note(line)
         head = _describe(context, task, counts, executor)
-        write_atomic(folder / "config.yaml", context.config_yaml)
+        context.begin([])
         try:
             state = advance_stages(context, federation, executor, store)
         except DivergedError as problem:
@@ -82,7 +82,7 @@ def run_distillation(context: RunContext) -> StagesResult | DivergedResult:
         **{name: state[name] for name in ("terms", "phases", "synthesis") if name in state},
         "costs": costs,
         "notes": notes,
-        "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},
+        "seconds": {"total": elapsed(began), "stages": stages},
     }
     return build(DistillResult if context.family == "distill" else StagesResult, content, "")
 
@@ -111,9 +111,7 @@ def _prepared(context: RunContext) -> tuple[PartyTask, PartyFederation, Counts, 
     return task, federation, counts, [*task.notes, *counts.warnings(batch), *federation.notes]
 
 
-def _bound(
-    context: RunContext, federation: PartyFederation, state: dict[str, Any], executor: Executor
-) -> dict[str, dict[str, Any]]:
+def _bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> dict[str, Facts]:
     """Writes ``bound.json`` and returns its facts for the result; {} where ``method.bound`` is off."""
     path = context.folder / BOUND_FILE
     if not getattr(context.hp, "bound", False):
@@ -124,9 +122,7 @@ def _bound(
     return {"bound": {"texts": found["texts"]["train"], **without(found["loss"], "constant")}}
 
 
-def advance_stages(
-    context: RunContext, federation: PartyFederation, executor: Executor, store: Store
-) -> dict[str, Any]:
+def advance_stages(context: RunContext, federation: PartyFederation, executor: Executor, store: Store) -> Facts:
     """Runs every round of the method; returns its final state."""
 
     finished: list[Artifact] = []
@@ -159,7 +155,7 @@ def _all_there(state: State, store: Store) -> bool:
     return all(store.find(*name.split("/")) is not None for name in names)
 
 
-def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Executor) -> dict[str, Any]:
+def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Executor) -> Facts:
     """Returns the facts of every result, finished or diverged."""
     datasets = {}
     for name, data in task.datasets.items():
@@ -167,10 +163,7 @@ def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Ex
     return {
         "kind": context.family,
         **context.describe(
-            task.source_digest,
-            task.source,
-            executor.place.device,
-            [*task.files, *model_sources(context)],
+            task.source_digest, task.source, executor.place.device, [*task.files, *model_sources(context)]
         ),
         "datasets": datasets,
         "rows": task.rows,
@@ -179,7 +172,7 @@ def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Ex
     }
 
 
-def _stage_seconds(store: Store, state: dict[str, Any]) -> dict[str, float]:
+def _stage_seconds(store: Store, state: State) -> dict[str, float]:
     """Returns the seconds of each stage when it was computed, by this run or by the one that shared it."""
     found = {}
     for name in dict.fromkeys(value for value in state.values() if isinstance(value, str)):
@@ -188,7 +181,7 @@ def _stage_seconds(store: Store, state: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def _kept_epochs(store: Store, state: dict[str, Any]) -> dict[str, KeptEpoch]:
+def _kept_epochs(store: Store, state: State) -> dict[str, KeptEpoch]:
     """Returns, for every trained model, the epoch whose weights were kept and why (the best or the last)."""
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
     infos = [store.get(*name.split("/")).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
@@ -202,7 +195,7 @@ def _selected_on(kept: dict[str, KeptEpoch], generated: bool) -> SelectedOn | No
     return "generated" if generated else "valid"
 
 
-def _describe_models(context: RunContext, task: PartyTask, federation: PartyFederation, state: dict[str, Any]) -> None:
+def _describe_models(context: RunContext, task: PartyTask, federation: PartyFederation, state: State) -> None:
     """Writes what predicting with the student needs, or with every party's own model where these are the result."""
     store, kept = context.store, KeptModels()
     kept.models["student"] = (federation.server.network, [""])

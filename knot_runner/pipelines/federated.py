@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from knot_runner import metrics
 from knot_runner.config.settings import Centralized
-from knot_runner.config.settings.methods.federated import server_distillation
+from knot_runner.config.settings.methods.federated import FederatedTraining, server_distillation
 from knot_runner.config.strict import build
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, Trained
@@ -18,16 +18,15 @@ from knot_runner.methods.federated.costs import NOTHING_SENT, WHOLE_MODELS, roun
 from knot_runner.methods.federation import FederatedState
 from knot_runner.pipelines.clients.architectures import architecture_facts, keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
-from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, as_kind, elapsed, total_seconds
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds
 from knot_runner.pipelines.rounds.summary import summarize
-from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.results.base import DivergedResult, Evaluated, diverged_result, total_costs
 from knot_runner.results.federated import FederatedResult
 from knot_runner.util.errors import DivergedError, UserError
-from knot_runner.util.files import write_json
+from knot_runner.util.files import Facts, LogRow, write_json
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clustered import Grouping
@@ -68,13 +67,13 @@ def run_federated(context: RunContext) -> FederatedResult | DivergedResult:
             context.note(str(problem))
             reached = problem.where.get("round", 0)  # the round that diverged counts: its model may have been seen
             content = head | _privacy(context, setup, reached, [])
-            content["seconds"] = {"total": round(time.monotonic() - began, 2)}
+            content["seconds"] = {"total": elapsed(began)}
             return diverged_result(content, [*notes, str(problem)], problem.where)
         summary = _summary(context, setup, outcome, engine)
         keep_models(context, setup, outcome, engine)
     context.progress("rounds", 1, 1, "done")
-    rounds = round(sum(row["seconds"] for row in outcome.rows), 2)
-    seconds = {"total": round(time.monotonic() - began, 2), "rounds": rounds, **outcome.seconds}
+    rounds = total_seconds(outcome.rows)
+    seconds = {"total": elapsed(began), "rounds": rounds, **outcome.seconds}
     private = _privacy(context, setup, len(outcome.rows), outcome.rows)
     content = {**head, "status": "done", **summary, **outcome.facts, **private, "notes": notes, "seconds": seconds}
     return build(FederatedResult, content, "")
@@ -182,9 +181,11 @@ class _Rounds:
         return row
 
 
-def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> dict[str, Any]:
+def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:
     """Return the metrics, costs and counts of a finished run."""
-    summary = summarize(outcome.rows, context.settings.training.target) | architecture_facts(setup, outcome.rows)
+    summary = summarize(
+        outcome.rows, as_kind(context.settings.training, FederatedTraining).target
+    ) | architecture_facts(setup, outcome.rows)
     summary["evaluated"] = _evaluated(context, outcome)
     summary["selected_on"] = "valid" if _selects(context) else None
     summary |= _costs(context, setup, outcome, summary["rounds_to_target"])
@@ -212,7 +213,7 @@ def _selects(context: RunContext) -> bool:
     return by_point or by_step or hp.selects
 
 
-def _privacy(context: RunContext, setup: Setup, rounds: int, rows: list[LogRow]) -> dict[str, Any]:
+def _privacy(context: RunContext, setup: Setup, rounds: int, rows: list[LogRow]) -> Facts:
     """Return what a private run of ``rounds`` has spent; {} without privacy."""
     if setup.federation.privacy is None:
         return {}
@@ -221,7 +222,7 @@ def _privacy(context: RunContext, setup: Setup, rounds: int, rows: list[LogRow])
     return privacy_facts(context.settings, setup.federation, rounds, rows)
 
 
-def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> dict[str, Any]:
+def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:
     """Return measures of the clients' own models after the last round (``evaluate.matrix``) or after personalization;
     {} where neither is enabled."""
     if outcome.personal is not None:
@@ -242,7 +243,7 @@ def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
     return {key: {"ALL": value} if isinstance(value, float) else value for key, value in own.items()}
 
 
-def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: int | None) -> dict[str, Any]:
+def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: int | None) -> Facts:
     """Return the total costs of the rounds and of personalization."""
     sent = (outcome.method.traffic or WHOLE_MODELS).sent
     if context.hp.clustering is not None and context.hp.clustering.graph != "none":
@@ -256,7 +257,7 @@ def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: 
     return {"costs": found}
 
 
-def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, Any]:
+def _describe(context: RunContext, setup: Setup, engine: Engine) -> Facts:
     layouts = [architecture.layout for architecture in setup.federation.architectures]
     transfer = getattr(setup.task, "transfer", None)
     other = {} if transfer is None else {"transfer": len(transfer)}

@@ -22,7 +22,7 @@ from knot_runner.data.images.sets import load_image_sets
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artifact, Store
-from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, elapsed
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.runs.commits import Commits, join_machines
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
@@ -73,7 +73,7 @@ def run_matrix(context: RunContext) -> MatrixResult:
         "artifact": found.digest,
         "label_counts": seen.counts.record(),
         "notes": seen.notes,
-        "seconds": {"total": round(time.monotonic() - began, 2), "distances": round(found.seconds, 3)},
+        "seconds": {"total": elapsed(began), "distances": round(found.seconds, 3)},
     }
     return build(MatrixResult, content, "")
 

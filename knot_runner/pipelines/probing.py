@@ -13,7 +13,7 @@ from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.temperature_probe import probe_arrays
 from knot_runner.models.network import Network
 from knot_runner.pipelines.clients.setup import resident
-from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, elapsed
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.results.training import ProbeResult
 from knot_runner.util.files import write_atomic
@@ -29,7 +29,7 @@ def run_probing(context: RunContext) -> ProbeResult:
         context.note(note)
     device = choose_device(settings.hardware.device)
     network = Network(settings.model, task.shape, len(task.classes))
-    write_atomic(context.folder / "config.yaml", context.config_yaml)
+    context.begin([])
     data, test = resident(task, task.train), resident(task, task.test)
     arrays = probe_arrays(context.hp, settings, data, test, network, device, context.progress, context.note)
     write_atomic(context.folder / "probe.safetensors", tensor_parts(arrays))
@@ -44,7 +44,7 @@ def run_probing(context: RunContext) -> ProbeResult:
         "labels": {"names": task.classes, "coordinates": task.coordinates},
         "label_counts": seen.counts.record(),
         "notes": seen.notes,
-        "seconds": {"total": round(time.monotonic() - began, 2)},
+        "seconds": {"total": elapsed(began)},
     }
     return build(ProbeResult, content, "")
 

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import knot_runner
 from knot_runner.config.settings import Settings
@@ -20,6 +19,7 @@ from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, changed_files, recorded_config
 from knot_runner.results.base import RunResult
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 from knot_runner.util.messages import counted
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
@@ -87,7 +87,7 @@ def plugin_version(plugin: str) -> str | None:
         return None
 
 
-def made_by(plugins: Iterable[str]) -> dict[str, Any]:
+def made_by(plugins: Iterable[str]) -> Facts:
     """Code versions to store in a record (a result, a stage, a commit); ``plugins``: those of the settings."""
     return {
         "code": code_version(),
@@ -96,7 +96,7 @@ def made_by(plugins: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def code_changes(record: dict[str, Any]) -> list[str]:
+def code_changes(record: Facts) -> list[str]:
     """One line per code version in ``record`` (see :func:`made_by`) that differs from the current one; [] if none."""
     found, torch = [], _public(record["versions"]["torch"])
     if record["code"] != code_version():

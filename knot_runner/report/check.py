@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +12,7 @@ from knot_runner.report.figures.registry import FIGURES, figure_names
 from knot_runner.report.run_rows import preset_cases
 from knot_runner.report.tables.build import TABLE_KINDS, printed_table
 from knot_runner.report.tables.chilling import check_target
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 
@@ -36,7 +36,7 @@ class ReportSettings:
     encoders: dict[str, Any] = field(default_factory=dict)
 
 
-def check_report(spec: Mapping[str, Any]) -> None:
+def check_report(spec: Config) -> None:
     """Raises :class:`UserError` for an unknown key, kind, metric, figure, printed table or measure of a claim in
     ``spec``, and for a value of the wrong type."""
     kind = spec.get("kind", "methods")

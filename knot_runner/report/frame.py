@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from knot_runner.config.settings.run_id import counted_settings
 from knot_runner.config.strict import content_of
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, with_files
+from knot_runner.report.run_folders import UNUSED, Job, Run, is_finished, load_runs, with_files
 from knot_runner.report.run_rows import leaves, lookup
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
@@ -121,8 +121,8 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
         except (ValueError, OSError, RecursionError) as problem:
             foreign.append(f"{folder.relative_to(out)} ({problem})")
     if not jobs:
-        raise UserError(f"holds no runs (<task>/<method>/<run id>/config.yaml){name_few(': ', foreign)}", out)
-    lines = (f"Left out: {len(foreign)} folders that are not runs{name_few(': ', foreign)}.",) if foreign else ()
+        raise UserError(f"holds no runs (<task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
+    lines = (f"Left out: {len(foreign)} folders that are not runs{name_few(foreign)}.",) if foreign else ()
     return _run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
 
 
@@ -131,7 +131,7 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
 
     counted = [flatten_settings(counted_settings(run.job.config)) for run in runs]
     settings = [_facts(run) | own for run, own in zip(runs, counted, strict=True)]
-    done = [(i, _numbers(content_of(run.result))) for i, run in enumerate(runs) if run.status == "done"]
+    done = [(i, _numbers(content_of(run.result))) for i, run in enumerate(runs) if is_finished(run)]
     numbers = [(i, *pair) for i, own in done for pair in own.items()]
     described = []
     for run in runs:
@@ -199,7 +199,6 @@ def _numbers(result: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def name_few(lead: str, items: Iterable[str]) -> str:
-    """``lead`` followed by the first of ``items`` and the number of further ones; "" if empty."""
-    names = list(items)
-    return lead + first_few(names, _MAX_NAMED, "; ") if names else ""
+def name_few(names: Sequence[str]) -> str:
+    """A colon, the first of ``names`` and the number of further ones; "" if empty."""
+    return f": {first_few(names, _MAX_NAMED, '; ')}" if names else ""

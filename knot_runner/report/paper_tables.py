@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from knot_runner.config.strict import build
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 FOLDER = Path(__file__).parent / "paper"
@@ -18,22 +21,59 @@ def printed_tables() -> list[str]:
     return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.yaml"))
 
 
+@dataclass(frozen=True)
+class PaperCase:
+    """A case of a table of temperatures: the ``settings`` of its runs, and the paper's numbers of training images and
+    classes."""
+
+    settings: Config
+    classes: int
+    images: int
+
+
+@dataclass(frozen=True)
+class PrintedTable:
+    """A printed table of a paper. Of a table of kind ``methods``: ``task``, ``columns``, the ``global_set`` among them,
+    and ``metrics`` (metric -> method -> row). Of other kinds: ``cases`` and ``values`` of its rows, ``algorithms`` by
+    method, the mean ``uplift``, the ``datasets`` of each task, the rounds of a trace, or ``shares`` of a bias."""
+
+    paper: str
+    arxiv: str
+    venue: str
+    kind: str
+    caption: str
+    table: int | None = None
+    notes: list[str] = field(default_factory=list)
+    task: str = ""
+    columns: list[Any] = field(default_factory=list)
+    global_set: str = ""
+    metrics: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    cases: dict[str, PaperCase] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    algorithms: dict[str, str] = field(default_factory=dict)
+    uplift: dict[str, Any] = field(default_factory=dict)
+    datasets: dict[str, Any] = field(default_factory=dict)
+    accuracy_rounds: list[int] = field(default_factory=list)
+    loss_rounds: list[int] = field(default_factory=list)
+    shares: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+
+
 @cache
-def read_printed(name: str) -> dict[str, Any]:
+def read_printed(name: str) -> PrintedTable:
     """The printed table ``name``; treat it as read-only. Raises :class:`UserError` for an unknown name."""
     if name not in printed_tables():
         raise UserError(f"there is no printed table {name!r}{nearest(name, printed_tables())}")
-    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    return build(PrintedTable, yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")), name)
 
 
-def printed_value(table: dict[str, Any], metric: str, method: str, dataset: str) -> float | None:
+def printed_value(table: PrintedTable, metric: str, method: str, dataset: str) -> float | None:
     """The printed number in a table of kind ``methods``; None if the paper prints none."""
-    row = table["metrics"].get(metric, {}).get(method)
-    return row[table["columns"].index(dataset)] if row is not None and dataset in table["columns"] else None
+    row = table.metrics.get(metric, {}).get(method)
+    return row[table.columns.index(dataset)] if row is not None and dataset in table.columns else None
 
 
-def cite(table: dict[str, Any]) -> str:
+def cite(table: PrintedTable) -> str:
     """One line with the source of the numbers."""
-    short = table["paper"].partition(":")[0]
-    place = f", Table {table['table']}" if table["table"] is not None else ""
-    return f"paper: {short}, arXiv {table['arxiv']} ({table['venue']}){place}"
+    short = table.paper.partition(":")[0]
+    place = f", Table {table.table}" if table.table is not None else ""
+    return f"paper: {short}, arXiv {table.arxiv} ({table.venue}){place}"

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Generic, Literal, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,13 @@ from knot_runner import provenance
 from knot_runner.records import RESULT_FILE, ROUNDS_FILE, OtherVersionError, has_record, read_record, require_result
 from knot_runner.report.render.text import first_few
 from knot_runner.results.base import RunResult
+from knot_runner.results.training import StagesResult
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts, LogRow
 
+ResultT = TypeVar("ResultT", bound=RunResult, covariant=True)
+RunT = TypeVar("RunT", bound="Run")
 Status = Literal["done", "diverged", "missing", "corrupt", "other data", "other version"]
 #: Status of runs whose result is not used -> its displayed name.
 UNUSED = {"corrupt": "damaged", "other data": "other data", "other version": "other version"}
@@ -43,7 +48,7 @@ class Job:
     method: str
     seed: int
     label: str = ""
-    config: dict[str, Any] = field(default_factory=dict, compare=False)
+    config: Config = field(default_factory=dict, compare=False)
     data: provenance.CurrentData | None = field(default=None, compare=False)
 
 
@@ -59,7 +64,37 @@ class Run:
 
     def metric(self, metric: str, dataset: str) -> float | None:
         """The student's value (fraction; label-space distance for sd) on ``dataset`` or ALL; None if not measured."""
-        return self.result.metrics.get(metric, {}).get(dataset) if self.status == "done" else None
+        return self.result.metrics.get(metric, {}).get(dataset) if is_finished(self) else None
+
+
+@dataclass(frozen=True)
+class DoneRun(Run, Generic[ResultT]):
+    """A run that is done, with its result as the class of its kind."""
+
+    result: ResultT = field(kw_only=True)
+
+
+MeasuredRun = DoneRun[RunResult]
+StagesRun = DoneRun[StagesResult]
+
+
+def is_finished(run: Run) -> TypeGuard[MeasuredRun]:
+    """Return whether ``run`` is done, so that it has numbers to show."""
+    return run.status == "done"
+
+
+def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
+    """The finished ``runs``, which have numbers to show."""
+    return [run for run in runs if is_finished(run)]
+
+
+def finished_as(runs: Iterable[Run], kind: type[ResultT]) -> list[DoneRun[ResultT]]:
+    """The finished ``runs`` with a result of the class ``kind``."""
+
+    def fits(run: Run) -> TypeGuard[DoneRun[ResultT]]:
+        return run.status == "done" and isinstance(run.result, kind)
+
+    return [run for run in runs if fits(run)]
 
 
 def load_runs(jobs: Iterable[Job]) -> list[Run]:
@@ -82,7 +117,7 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 def with_files(run: Run, names: Sequence[str], command: str = "") -> Run:
     """``run``, marked as damaged if it is finished and one of the files ``names`` is missing or damaged. Whether its
     kind of run has such a file is left to the caller."""
-    if run.status == "done":
+    if is_finished(run):
         own = [name for name in names if has_record(run.job.folder, run.result, name)]
         try:
             for name in own:
@@ -134,7 +169,7 @@ def cls_vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
     return stored["vectors"], stored["labels"]
 
 
-def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
+def rounds(run: Run, command: str = "") -> list[LogRow]:
     """The log rows of ``rounds.jsonl`` of a federated run, one per round from 1; rows of rounds without evaluation have
     no accuracy.
 
@@ -143,12 +178,13 @@ def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
     return [json.loads(line) for line in kept_file(run, ROUNDS_FILE, command).splitlines()]
 
 
-def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
+def probes(run: Run, command: str = "") -> list[Facts]:
     """Entries of ``probe.json``: probe, template, words, model, and one row of probabilities per word.
 
     Raises :class:`UserError` naming the file when it is absent or damaged.
     """
-    return json.loads(kept_file(run, PROBE, command))
+    entries: list[Facts] = json.loads(kept_file(run, PROBE, command))
+    return entries
 
 
 def _load(job: Job) -> Run:
@@ -166,13 +202,15 @@ def _load(job: Job) -> Run:
         return Run(job, "corrupt", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}")
     if changes:
         return Run(job, "other data", f"{path} is of other data than paths.data_dir has ({first_few(changes, 1)})")
-    return Run(job, result.status, "diverged" if result.status == "diverged" else "", result)
+    if result.status == "diverged":
+        return Run(job, "diverged", "diverged", result)
+    return DoneRun(job, "done", result=result)
 
 
 def kept_file(run: Run, name: str, command: str = "") -> bytes:
     """The bytes of file ``name`` of a finished run. Raises :class:`UserError` naming it if it is absent or does not
     match the digest in the run's result, and if such runs keep no such file."""
-    if not has_record(run.job.folder, run.result, name):
+    if run.result is None or not has_record(run.job.folder, run.result, name):
         raise UserError(f"runs with these settings keep no {name}", run.job.folder)
     try:
         return read_record(run.job.folder, run.result, name)

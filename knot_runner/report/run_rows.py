@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner import metrics
 from knot_runner.metrics import METRICS, beside
+from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import label_settings
-from knot_runner.report.run_folders import Job, Run
+from knot_runner.report.run_folders import Job, Run, RunT, finished, is_finished
 from knot_runner.results.base import EVALUATED, RunResult
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ SHOWN_KEYS = ("method.temperature", "method.lr_control")
 #: The metric by which cases are told apart.
 OVERALL = f"metrics.{metrics.ACCURACY}.ALL"
 #: Case -> dotted setting -> its value, or a list of them.
-Cases = Mapping[str, Mapping[str, Any]]
+Cases = Mapping[str, Config]
 
 
 @dataclass(frozen=True, order=True)
@@ -89,7 +91,7 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
     for case, own in rows.groupby("case", sort=False):
         shown = variants(OVERALL, own["run"])
         for i, run in zip(own.index, own["run"], strict=True):
-            if run.status == "done" and variant(OVERALL, run.result) != shown[0]:
+            if is_finished(run) and variant(OVERALL, run.result) != shown[0]:
                 rows.loc[i, "case"] = f"{case}, {variant(OVERALL, run.result)}"
     for _, own in rows.groupby("case", sort=False):
         jobs = [run.job for run in own["run"]]
@@ -116,14 +118,14 @@ def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
     return ("T", "settings") if any(key.settings for key in keys) else ("T",)
 
 
-def preset_cases(options: Mapping[str, Any], table: dict[str, Any] | None) -> Cases:
+def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
     """The settings that define cases: the preset's ``report.cases``, else those of the printed table.
 
     Raises :class:`UserError` unless each case is a mapping of settings.
     """
     cases = options.get("cases")
     if cases is None:
-        return {name: facts["settings"] for name, facts in table["cases"].items()} if table else {}
+        return {name: facts.settings for name, facts in table.cases.items()} if table else {}
     if not isinstance(cases, Mapping) or not all(isinstance(facts, Mapping) and facts for facts in cases.values()):
         raise UserError("each case needs settings that tell it, such as {task.name: femnist}", "report.cases")
     return cases
@@ -137,12 +139,12 @@ def case_of(job: Job, cases: Cases) -> str:
     return f"{job.task}, {lookup(job.config, 'model.name')}"
 
 
-def has_settings(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def has_settings(config: Config, wanted: Config) -> bool:
     """Whether ``config`` has all settings of ``wanted``: dotted key -> its value, or a list of them."""
     return all(lookup(config, key) in (one if isinstance(one, list) else [one]) for key, one in wanted.items())
 
 
-def lookup(config: Mapping[str, Any] | RunResult, key: str) -> Any:
+def lookup(config: Config | RunResult | None, key: str) -> Any:
     """The value of a dotted ``key`` of settings or of a result, or None."""
     node: Any = config
     for part in key.split("."):
@@ -174,17 +176,17 @@ def variant(key: str, result: RunResult) -> str:
 
 def variants(key: str, runs: Iterable[Run]) -> list[str]:
     """The distinct :func:`variant` of the finished ``runs``, in order; [""] if there are none."""
-    return list(dict.fromkeys(variant(key, run.result) for run in runs if run.status == "done")) or [""]
+    return list(dict.fromkeys(variant(key, run.result) for run in finished(runs))) or [""]
 
 
 def measured_line(runs: Iterable[Run]) -> list[str]:
     """A line on the models that the finished ``runs`` are measured by."""
-    found = dict.fromkeys(str(run.result.evaluated) for run in runs if run.status == "done")
+    found = dict.fromkeys(str(run.result.evaluated) for run in finished(runs))
     words = [EVALUATED[name] for name in found if name in EVALUATED]
     return [f"Measured: {'; '.join(words)}."] if words else []
 
 
-def runs_with(runs: Iterable[Run], key: str, otherwise: str) -> list[Run]:
+def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
     """The finished ``runs`` whose result has the dotted ``key``. Raises :class:`UserError`, naming ``otherwise`` as
     missing, if none has."""
     found = [run for run in runs if lookup(run.result, key)]

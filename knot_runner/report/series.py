@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.statistics.intervals import mean_interval
+
+AxisPlace = TypeVar("AxisPlace", int, float)
+#: The names of a band, such as case, method and quantity.
+Names = TypeVar("Names", bound=tuple[str, ...])
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,10 @@ class Band:
     seeds: np.ndarray
 
 
-def band(series: Sequence[Mapping[float, float]], everywhere: bool = True, top: float | None = None) -> Band:
+def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True, top: float | None = None) -> Band:
     """The band of several runs over the places where all have a value; without ``everywhere``, where any has one.
     ``top``: of a share, its largest value; the interval is cut there and at 0, as in tables."""
+    series = list(series)
     keys = [set(one) for one in series]
     places = sorted(set.intersection(*keys) if everywhere else set.union(*keys))
     cells = [[one[place] for one in series if place in one] for place in places]
@@ -62,7 +67,7 @@ class Numbers:
         return csv_text(self.heads, self.rows, self.digits, self.decimals)
 
 
-def band_numbers(heads: Sequence[str], bands: Mapping[Sequence[str], Band], **digits: int) -> Numbers:
+def band_numbers(heads: Sequence[str], bands: Mapping[Names, Band], **digits: int) -> Numbers:
     """A row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
     rows: list[list[Any]] = []
     for names, one in bands.items():

@@ -17,7 +17,7 @@ def result_of(content: dict[str, Any]) -> RunResult:
     """Returns the result of which ``content`` is the plain data: of a family whose plug-in is not loaded, what all
     results have. Raises :class:`UserError` naming the wrong key."""
     family = FAMILIES.get(str(content.get("kind")))
-    cls = load(family.result) if family else RunResult
+    cls: type[RunResult] = load(family.result) if family else RunResult
     if content.get("status") == "diverged":
         cls = DivergedResult
     if family is None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings import Settings
@@ -24,12 +24,13 @@ from knot_runner.pipelines.runs.single_run import finished_result, run_locked
 from knot_runner.records import lock_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import DiskError, UserError
 from knot_runner.util.files import BusyError, disk_errors, locked, writable, write_atomic
 from knot_runner.util.processes import Surroundings, begin_child, ended_by_signals, redirect_output
 
 
-def in_own_process(pipe: Connection, config: dict[str, Any], plan_path: str, surroundings: Surroundings) -> None:
+def in_own_process(pipe: Connection, config: Config, plan_path: str, surroundings: Surroundings) -> None:
     """Main function of a job's process; sends whether it resumes from a commit, then its state; exits with 143 on
     SIGTERM."""
     surroundings.adopt()
@@ -60,7 +61,7 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
             job = replace(job, settings=replace(job.settings, hardware=hardware))
             # another command may have finished it since this sweep began; raises UserError if that is of other data
             done = finished_result(run_context(job, lambda *_: None, lambda _: None))
-            state = done["status"] if done else _carried_out(job, plan)
+            state = done.status if done else _carried_out(job, plan)
     except BusyError:
         return "busy"
     except UserError as problem:  # its folder is not writable: record that if possible

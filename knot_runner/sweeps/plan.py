@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.strict import digest
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, write_atomic, write_json
 
@@ -38,13 +39,14 @@ class Plan:
         """``paths.output_dir`` of the jobs."""
         return self.folder.parent.parent
 
-    def config(self, run_id: str) -> dict[str, Any]:
+    def config(self, run_id: str) -> Config:
         """The composed config of a job as plain data. Raises :class:`UserError` naming its file if that is missing."""
         path = self.folder / "jobs" / f"{run_id}.json"
         found = read_json(path)
         if not isinstance(found, dict):
             raise _damaged(path)
-        return _from_json(found)
+        config: Config = _from_json(found)
+        return config
 
     @property
     def stopped(self) -> bool:

@@ -70,8 +70,8 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
     assert same or not torch.equal(drawn_anew, value), "it depends on the order of the examples"
     if teachers and not (isinstance(loss, nn.Module) and list(loss.parameters())):
         once, twice = ([student, *teachers[:1] * count] for count in (1, 2))
-        values = (_asked(_made(term, settings, said), said)[0] for said in (once, twice))
-        assert torch.allclose(*values, rtol=1e-12), "the same teacher twice does not count as one"
+        alone, again = (_asked(_made(term, settings, said), said)[0] for said in (once, twice))
+        assert torch.allclose(alone, again, rtol=1e-12), "the same teacher twice does not count as one"
     if zero_when_equal:
         value, slopes = _asked(_made(term, settings, [student, student]), [student, student])
         assert all(part.abs().max() < 1e-6 for part in (value, *slopes)), "not 0 for a student equal to its teacher"
@@ -96,7 +96,9 @@ def _made(term: Term, settings: Any, networks: list[list[Tensor]]) -> TermLoss:
     return loss.eval() if isinstance(loss, nn.Module) else loss
 
 
-def _asked(loss: TermLoss, networks: list[list[Tensor]], rows=_ALL, labels=_LABELS, seed=0) -> tuple[Tensor, list]:
+def _asked(
+    loss: TermLoss, networks: list[list[Tensor]], rows: Tensor = _ALL, labels: Tensor = _LABELS, seed: int = 0
+) -> tuple[Tensor, list[Tensor]]:
     """Loss of the examples ``rows``, and its gradients by what the student says; 0 by what is not read."""
     leaves = [part.clone().requires_grad_() for part in networks[0]]
     own, *others = ([part[rows] for part in outputs] for outputs in (leaves, *networks[1:]))

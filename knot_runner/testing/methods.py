@@ -146,7 +146,7 @@ def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
     return {"result": result, "rows": rows} | {f.name: f.read_bytes() for f in finished.folder.glob("*.safetensors")}
 
 
-def untimed(finished: FinishedRun) -> list[dict[str, Any]]:
+def untimed(finished: FinishedRun) -> list[Record]:
     """Return the result and the rows of a run without what differs between two runs of the same work."""
     timed = ("seconds", "digest", "device")
     return [without(one, *timed) for one in (content_of(finished.result), *finished.rounds)]

@@ -63,7 +63,7 @@ def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, see
     assert _equal(added, [value]), f"{metric.title}: {added} from the sums of two parts, but {value} of the whole"
 
 
-def _rows(test: TestSet, rows: object) -> TestSet:
+def _rows(test: TestSet, rows: np.ndarray | slice) -> TestSet:
     return of_logits(test.logits[rows], test.labels[rows], test.coordinates, test.temperature)
 
 

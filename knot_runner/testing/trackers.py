@@ -55,7 +55,8 @@ def check_tracker(name: str, folder: Path, options: Mapping[str, Any] | None = N
 def _mirror(run: TrackedRun, fails_at: str = "", crash: bool = False) -> tuple[list[tuple[str, Any]], list[str]]:
     """Mirror a run, or one that ends with an error after its rows; return the tracker's calls and what is reported."""
     entry = TRACKERS[run.spec.name]
-    calls, notes = [], []
+    calls: list[tuple[str, Any]] = []
+    notes: list[str] = []
 
     def noted(call: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def pass_on(first: Any, *rest: Any) -> Any:

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+#: Settings of a run, or a group of them, as plain values: what a YAML holds, composed or not.
+Config = dict[str, Any]
 #: A composed config is some kilobytes; a file this long is not one.
 LONGEST_CONFIG = 300_000
 #: No setting is nested this deep; libyaml's own composer runs out of stack far below.
@@ -36,7 +38,7 @@ def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
 def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Path]:
     """Each choice of ``group`` -> its file, sorted; a choice in a folder is ``FOLDER/NAME``. If both ``conf/`` and
     ``config_dir`` have the same name, Hydra takes ours."""
-    found = {}
+    found: dict[str, Path] = {}
     for folder in [Path(folder) / group for folder in (config_dir, config_folder()) if folder]:
         found |= {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
     return {name: found[name] for name in sorted(found)}
@@ -49,7 +51,7 @@ def headline(path: Path) -> str:
     return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> Config:
     """The settings in ``path``, as YAML's plain values; treat them as read-only, sections are shared between files.
 
     Each top-level section is parsed by itself and kept, so that 1,000 configs of a grid cost little more than one.
@@ -63,7 +65,7 @@ def read_config(path: Path) -> dict[str, Any]:
     first, *sections = _SECTION.split(path.read_text(encoding="utf-8"))
     if any(line.strip() and not line.startswith("#") for line in first.split("\n")):
         raise ValueError("does not begin with a key")
-    config: dict[str, Any] = {}
+    config: Config = {}
     for text in sections:
         found = _section(text)
         if found.keys() & config.keys():
@@ -73,7 +75,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _section(text: str) -> dict[str, Any]:
+def _section(text: str) -> Config:
     try:
         _refuse_bombs(text)
         loader = _Loader(text)

@@ -102,7 +102,8 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 def _distance(a: str, b: str) -> int:
     """Edit distance: the least number of letters inserted, deleted, replaced or swapped with the next."""
-    before, row = [], list(range(len(b) + 1))
+    before: list[int] = []
+    row = list(range(len(b) + 1))
     for i, letter in enumerate(a):
         earlier, before, row = before, row, [i + 1]
         for j, other in enumerate(b):

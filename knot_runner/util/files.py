@@ -19,6 +19,10 @@ from knot_runner.util.errors import DiskError, ReadOnlyError, UserError
 from knot_runner.util.memory import size_text
 from knot_runner.util.messages import LOGGER
 
+#: A row of ``rounds.jsonl``.
+LogRow = dict[str, Any]
+#: Part of a record, as plain data: what is known of a run, a model, a partition.
+Facts = dict[str, Any]
 #: Errors of a folder that must not be written to, of a disk that is full, and of one that fails.
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

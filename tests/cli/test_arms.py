@@ -59,7 +59,7 @@ def test_arms_become_jobs_with_their_overrides(preset: list[str]) -> None:
     assert len(jobs) == 12 and {arm: job.label for arm, job in by_arm.items()} == {arm: f"arm={arm}" for arm in by_arm}
     assert by_arm["plain"].method.personalization.prox == 0.0 and by_arm["near"].method.personalization.prox == 0.1
     assert by_arm["two"].method.models != [] and by_arm["two"].settings.held_out.transfer == 0.2
-    assert by_arm["sinkhorn"].method.server_distillation.loss["name"] == "sinkhorn"
+    assert by_arm["sinkhorn"].method.server_distillation.loss.name == "sinkhorn"
 
 
 def test_arm_run_id_matches_typed_overrides(preset: list[str]) -> None:

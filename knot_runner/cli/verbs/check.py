@@ -74,8 +74,10 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-#: States of jobs that a sweep leaves unchanged.
-DONE = ("done", "diverged", "other data", "damaged")
+#: States of jobs that a sweep leaves unchanged, as the summary says them.
+DONE = {
+    "done": "done", "diverged": "diverged", "other data": "of other data", "damaged": "damaged"
+}  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------------------------- lists
@@ -114,11 +116,11 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 def _summary(states: list[JobState]) -> str:
     """A line such as ``33 jobs, 12 done, 21 to do``, with how many of these have been started."""
     count = Counter(state.standing for state in states)
-    left = len(states) - sum(count[name] for name in DONE)
-    parts = [f"{counted(len(states), 'job')}, {count['done']} done"]
-    parts += [f"{count['diverged']} diverged"] * (count["diverged"] > 0)
-    parts += [f"{count['other data']} of other data"] * (count["other data"] > 0)
-    parts += [f"{count['damaged']} damaged"] * (count["damaged"] > 0) + [f"{left} to do"]
+    parts = [counted(len(states), "job")]
+    for name, text in DONE.items():
+        if count[name] or name == "done":
+            parts.append(f"{count[name]} {text}")
+    parts.append(f"{sum(state.standing not in DONE for state in states)} to do")
     begun = [f"{count[name]} {name}" for name in ("running", "failed", "stopped") if count[name]]
     return ", ".join(parts) + (f" ({', '.join(begun)})" if begun else "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -82,13 +83,13 @@ def _print_one(one: DataSet, root: Path | None) -> None:
     ]
     lines += [("file", f"{file.path}: {_file_line(file, root)}") for file in one.files]
     lines += [("instead", f"{', '.join(paths)}: {_all_there(paths, root)}") for paths in one.instead]
-    lines += (
-        [("get", shlex.join(["knot-runner", "data", one.name, "--fetch", f"paths.data_dir={root or 'DIR'}"]))]
-        if one.sources
-        else []
-    )
-    lines += [("get", one.how)] if one.how else []
-    lines += [("read by", one.use)] if one.use else []
+    if one.sources:
+        command = ["knot-runner", "data", one.name, "--fetch", f"paths.data_dir={root or 'DIR'}"]
+        lines.append(("get", shlex.join(command)))
+    if one.how:
+        lines.append(("get", one.how))
+    if one.use:
+        lines.append(("read by", one.use))
     for title, text in lines:
         print_line(console, f"  {title:<9} {text}")
     console.print()
@@ -138,7 +139,7 @@ def _fetched(chosen: list[DataSet], root: Path | None) -> int:
     return 1 if failed else 0
 
 
-def _fetched_one(one: DataSet, file: DataFile, root: Path, watch: object) -> bool:
+def _fetched_one(one: DataSet, file: DataFile, root: Path, watch: Callable[[str, int, int, str], None]) -> bool:
     """Download one file and print the outcome; returns whether the file is present afterwards."""
     checked = "checksum" if file.sha256 else "size"
     try:

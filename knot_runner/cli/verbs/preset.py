@@ -10,9 +10,9 @@ import argparse
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from knot_runner.util.config_yaml import choices, unquoted
+from knot_runner.util.config_yaml import Config, choices, unquoted
 from knot_runner.util.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Preset:
     command: str
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> Config:
         """The preset's ``report:`` section, which defines its output."""
         return self.jobs[0].settings.report or {}
 
@@ -74,7 +74,7 @@ def table_command(options: argparse.Namespace) -> int:
     preset = typed_preset(options, "table")
     from knot_runner.cli.show import show_table
 
-    show_table(preset.name, preset.jobs, preset.command)
+    show_table(preset)
     return 0
 
 
@@ -116,5 +116,5 @@ def plot_command(options: argparse.Namespace) -> int:
         preset = typed_preset(options, "plot")
         from knot_runner.cli.show import show_figure
 
-        show_figure(preset.name, preset.jobs, preset.command)
+        show_figure(preset)
     return 0

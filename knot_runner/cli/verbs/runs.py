@@ -7,19 +7,13 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 from knot_runner.cli.parsers import names_and_keys
 from knot_runner.config.strict import digest
-from knot_runner.records import (
-    BOUND_FILE,
-    find_run,
-    read_record,
-    recorded_config,
-    require_result,
-    write_sealed,
-)
+from knot_runner.records import BOUND_FILE, find_run, read_record, recorded_config, require_result, write_sealed
+from knot_runner.results.base import RunResult
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 from knot_runner.util.messages import LOGGER
 
 ENDINGS = (".tar.gz", ".tgz")
@@ -62,7 +56,7 @@ def _show_bound(run: str, keys: dict[str, str]) -> None:
     print(folder / BOUND_FILE)
 
 
-def _measured(folder: Path, result: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
+def _measured(folder: Path, result: RunResult, keys: dict[str, str]) -> Facts:
     from knot_runner.composing.job import job_of
     from knot_runner.pipelines.bound.measure import bound_of_run
     from knot_runner.pipelines.context import run_context

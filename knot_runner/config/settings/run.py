@@ -112,7 +112,8 @@ def build_run(config: dict[str, Any]) -> Settings:
     for key in config["method"]:
         if key not in own_keys and (problem := other_owners(key, config["method"]["algorithm"])):
             raise UserError(problem, f"method.{key}")
-    parts["method"] = method = build(kind, config["method"], "method")
+    method: Any = build(kind, config["method"], "method")
+    parts["method"] = method
     settings = build(Settings, groups | parts, "")
     _drop_other_sources(settings.task)
     if settings.transfer is not None:
@@ -152,7 +153,7 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
     on_images = task_kind == "images"
     model = NETWORK_SETTINGS[config["model"]["kind"]] if on_images else ModelSettings
     training = FederatedTraining if "rounds" in config["training"] else TrainingSettings
-    parts = {
+    parts: dict[str, Any] = {
         "task": build(ImageTaskSettings if on_images else TaskSettings, config["task"], "task"),
         "model": build(model, config["model"], "model"),
         "training": build(training, config["training"], "training"),

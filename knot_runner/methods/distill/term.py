@@ -94,7 +94,7 @@ def _problem(loss: object, options: Any, inputs: TermInputs) -> str:
 
 
 #: Name of a term, as in ``method.terms`` -> what it is.
-TERMS: Table[Term] = Table("TERMS", {}, _accepted, TERM_SETTINGS)
+TERMS: Table[Term] = Table("TERMS", {}, _accepted, lambda term: term.options, TERM_SETTINGS)
 
 
 def mean_over_teachers(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from knot_runner.config.settings import FinetuneSettings
+from knot_runner.config.settings.methods.personalization import TuningSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.own_models import kept_models
@@ -28,21 +28,19 @@ PARAMETERS_AT_ONCE = 2**22
 FEWEST = 8
 
 
-def init(hp: FinetuneSettings, federation: PersonalFederation) -> FederatedState:
+def init(hp: TuningSettings, federation: PersonalFederation) -> FederatedState:
     """Returns an empty state: no client is training."""
     return {}
 
 
-def plan(
-    hp: FinetuneSettings, state: FederatedState, federation: PersonalFederation, round: int
-) -> list[LocalTraining]:
+def plan(hp: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int) -> list[LocalTraining]:
     """Requests the next part of the training clients' epochs; once they have finished, the next few clients start."""
     step = round % hp.checkpoints
     return [finetune_request(hp, federation, state, client, step) for client in under_way(hp, federation, round)]
 
 
 def fold(
-    hp: FinetuneSettings, state: FederatedState, federation: PersonalFederation, round: int,
+    hp: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     """Returns the current models of the training clients."""
@@ -51,7 +49,7 @@ def fold(
 
 
 def finetune_request(
-    hp: FinetuneSettings, federation: PersonalFederation, state: FederatedState, client: int, step: int
+    hp: TuningSettings, federation: PersonalFederation, state: FederatedState, client: int, step: int
 ) -> LocalTraining:
     """One client's epochs from save ``step`` to the next.
 
@@ -72,14 +70,14 @@ def current(state: FederatedState, client: int) -> ClientModel:
     return ClientModel(state[f"theta/{client}/weights"], state[f"theta/{client}/buffers"])
 
 
-def under_way(hp: FinetuneSettings, federation: PersonalFederation, round: int) -> list[int]:
+def under_way(hp: TuningSettings, federation: PersonalFederation, round: int) -> list[int]:
     """Returns the clients that train in ``round``; [] when all have finished."""
     size = _at_once(federation)
     first = round // hp.checkpoints * size
     return list(federation.everyone[first : first + size])
 
 
-def finetune_rounds(hp: FinetuneSettings, federation: PersonalFederation) -> int:
+def finetune_rounds(hp: TuningSettings, federation: PersonalFederation) -> int:
     """All of them."""
     return math.ceil(len(federation.clients) / _at_once(federation)) * hp.checkpoints
 
@@ -88,13 +86,13 @@ def _at_once(federation: PersonalFederation) -> int:
     return max(FEWEST, PARAMETERS_AT_ONCE // federation.layout.size)
 
 
-def finetune_points(hp: FinetuneSettings) -> list[Point]:
+def finetune_points(hp: TuningSettings) -> list[Point]:
     """theta_0, and the model after each part of the epochs."""
     return [Point(step, step * hp.part, alpha=float(step > 0)) for step in range(hp.checkpoints + 1)]
 
 
 def finetune_models(
-    hp: FinetuneSettings, federation: PersonalFederation, state: FederatedState, round: int
+    hp: TuningSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
     """See :class:`Personalization`."""
     step, clients = round % hp.checkpoints, under_way(hp, federation, round)

@@ -4,7 +4,6 @@ the store by replanning the run."""
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,11 +34,14 @@ from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties.setup import make_federation
 from knot_runner.pipelines.parties.trained_model import TrainedModel, finished_rounds, trained_models
+from knot_runner.pipelines.rounds.loop import State
+from knot_runner.results.base import RunResult
 from knot_runner.transport import Solver, transport_loss
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 
 
-def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
+def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     """:func:`~knot_runner.pipelines.bound.measure.measure_bound` of the finished run of ``context`` with ``result``.
 
     Trains nothing. Raises :class:`UserError` for a run that is not a KNOT distillation or diverged, or naming what is
@@ -67,9 +69,7 @@ LEAST_TEXTS = 2
 EPSILON_TEXTS = 2000
 
 
-def measure_bound(
-    context: RunContext, federation: PartyFederation, state: dict[str, Any], executor: Executor
-) -> dict[str, Any]:
+def measure_bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> Facts:
     """Returns the bound's record: its terms for each form and function class, the losses, and notes on how to read
     them.
 
@@ -79,7 +79,7 @@ def measure_bound(
     hp, store = context.hp, executor.place.store
     student, before, _ = trained_models(federation, state)
     request = plan_distillation(hp, state, federation)[0]
-    if request.valid is None:
+    if before is None or not isinstance(request, Train) or request.valid is None:
         raise UserError("the run held out no examples, on which the bound is measured", hint="Set method.bound=true")
     first, seen = first_rows(example_keys(store, request.train.examples), set())
     fresh, _ = first_rows(example_keys(store, request.valid.examples), seen)
@@ -180,13 +180,13 @@ class _Problem:
     diameter: float
     constant: float
 
-    def row(self, form: str, of: str, terms: BoundTerms) -> dict[str, Any]:
+    def row(self, form: str, of: str, terms: BoundTerms) -> Facts:
         """One row of the record."""
         why = bound.vacuous(terms.total, self.diameter, self.constant)
         return {"form": form, "class": of, **asdict(terms), "sum": terms.total, "vacuous": why}
 
 
-def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem: _Problem) -> list[dict[str, Any]]:
+def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem: _Problem) -> list[Facts]:
     """Returns every form of the bound for one function class.
 
     The first term is the student's loss, an upper bound on the least loss in its class: on the training texts in
@@ -201,7 +201,7 @@ def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem
     return rows
 
 
-def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[dict[str, Any]]:
+def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[Facts]:
     """Returns the bounds on held-out losses, which need no function class."""
     functions = {"hoeffding": bound.hoeffding, "bernstein": bound.bernstein}
     return [problem.row(name, "held-out", f(valid, problem.diameter, checkpoints)) for name, f in functions.items()]
@@ -212,7 +212,7 @@ def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[di
 
 def _complexities(
     student: TrainedModel, request: Train, train: StudentPart, hp: KnotSettings, executor: Executor
-) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+) -> tuple[dict[str, Facts], dict[str, str]]:
     """Returns function class -> its complexity and the quantities behind it; for an undeclared class, the reason.
 
     Logits, and with them the functions of the class, are divided by the student's temperature.

@@ -4,7 +4,6 @@ models and predictions that a run writes beside its metrics."""
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,10 +18,10 @@ from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.loop import TrainingResult
 from knot_runner.pipelines.runs.kept_models import KeptModels, joined_parts, write_models
 from knot_runner.records import MODEL_FILE
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import Facts, LogRow, write_atomic
 
 
-def architecture_facts(setup: Setup, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
     """Returns, for each of several architectures, its clients, its parameter count and the last round's accuracy of its
     clients' models on their own test examples (weighted by examples, and unweighted over clients; None without test
     examples)."""

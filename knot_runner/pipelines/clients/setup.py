@@ -7,12 +7,19 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from knot_runner.config.settings import Centralized, architecture_settings, server_distillation
+from knot_runner.config.settings import (
+    Centralized,
+    FederatedTraining,
+    ImageTaskSettings,
+    architecture_settings,
+    server_distillation,
+)
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.images.load import label_space
@@ -24,10 +31,11 @@ from knot_runner.engine.flops import ExampleFlops, example_flops
 from knot_runner.methods.federation import Federation, with_server
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.runs.first_model import first_model
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
@@ -99,7 +107,8 @@ def make_setup(context: RunContext) -> Setup:
         task, partition = alter_clients(task, partition, settings.held_out.alter, settings.seed)
         data, test = resident(task, task.train), resident(task, task.test)
     labels = label_space(task.classes, task.coordinates) if settings.on_images else task.whole.labels
-    server, distillation = {}, server_distillation(context.hp)
+    server: dict[str, Tensor] = {}
+    distillation = server_distillation(context.hp)
     if distillation is not None:
         from knot_runner.pipelines.clients.transfer_set import server_examples
 
@@ -113,13 +122,13 @@ def make_setup(context: RunContext) -> Setup:
 
         networks, private = [one.network for one in architectures], settings.privacy is not None
         check_server_terms(context.hp.algorithm, distillation, networks, len(server["transfer"]), private)
-    training = settings.training
+    training = as_kind(settings.training, FederatedTraining)
     if isinstance(settings.partition, Centralized):
         training = dataclasses.replace(training, clients_per_round=1, local_epochs=1)
         partition.notes.append(
             "one client has everything, so a round is one epoch (training.clients_per_round and .epochs do not apply)"
         )
-    unseen = ()
+    unseen: tuple[int, ...] = ()
     if settings.held_out is not None and settings.held_out.unseen is not None:
         from knot_runner.data.images.held_out import unseen_clients
 
@@ -132,7 +141,7 @@ def make_setup(context: RunContext) -> Setup:
         labels=labels,
         training=training,
         seed=settings.seed,
-        augment=settings.task.augment if settings.on_images else "none",
+        augment=settings.task.augment if isinstance(settings.task, ImageTaskSettings) else "none",
         architectures=tuple(architectures),
         members=tuple(sorted(set(range(len(partition.names))) - set(unseen))) if unseen else None,
         unseen=unseen,
@@ -200,7 +209,7 @@ def resident(task: ImageTask, images: Images) -> ImageData:
     return ImageData(torch.from_numpy(images.pixels), torch.from_numpy(images.labels), mean, std)
 
 
-def client_counts(setup: Setup) -> dict[str, Any]:
+def client_counts(setup: Setup) -> Facts:
     """Examples per client and class, for the record."""
     labels, classes = setup.task.train.labels, len(setup.task.classes)
     return {
@@ -215,7 +224,7 @@ def client_counts(setup: Setup) -> dict[str, Any]:
 def check_sizes(federation: Federation) -> list[str]:
     """Notes on clients smaller than a batch. Raises :class:`UserError` for settings that clients have too few examples
     for."""
-    training, clients = federation.training, federation.clients
+    training, clients = as_kind(federation.training, FederatedTraining), federation.clients
     if federation.participants > len(federation):
         problem = f"{federation.participants} is more than the number of clients"
         raise UserError(problem, "training.clients_per_round", hint=f"Use at most {len(federation)}")

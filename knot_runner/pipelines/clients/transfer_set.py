@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings, Labels, server_distillation
-from knot_runner.config.settings.tasks.images import UNLABELED
+from knot_runner.config.settings import FederatedSettings, Labels, ModelSettings, TaskSettings, server_distillation
+from knot_runner.config.settings.tasks.images import UNLABELED, ImageTaskSettings
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.unlabeled import with_transfer
 from knot_runner.data.pools import TextPool, pool_texts
+from knot_runner.data.tasks import Examples
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.methods.losses import check_loss_and_weighting
 from knot_runner.methods.party import label_points
@@ -21,7 +22,7 @@ from knot_runner.methods.weighting import needs_bias
 from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded, vocabulary_size
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.features.texts import feature_notes
 from knot_runner.pipelines.federations.images import random_images
 from knot_runner.pipelines.federations.texts import (
@@ -38,10 +39,11 @@ def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
     """``task`` with the data set of images that ``transfer`` names as its transfer set; as it is where the run distills
     nothing, which is said. Raises :class:`UserError`."""
     settings, hp = context.settings, context.hp
+    transfer = as_kind(settings.transfer, ImageTaskSettings)
     if isinstance(hp, FederatedSettings) and server_distillation(hp) is None:
-        note = f"transfer={settings.transfer.name}: method={hp.name} distills nothing and does not read it"
+        note = f"transfer={transfer.name}: method={hp.name} distills nothing and does not read it"
         return dataclasses.replace(task, notes=[*task.notes, note])
-    return with_transfer(task, context.services.unlabeled(settings.transfer, context.data_root))
+    return with_transfer(task, context.services.unlabeled(transfer, context.data_root))
 
 
 def server_examples(
@@ -83,9 +85,11 @@ def _more_examples(
     return own, _resident(data, random_images(public, spec.bias, context.settings.seed))
 
 
-def _resident(data: ImageData, images: Images) -> ImageData:
+def _resident(data: ClientData, images: Images) -> ImageData:
     """``images`` as engines hold them, normalized as ``data`` is."""
-    return dataclasses.replace(data, pixels=torch.from_numpy(images.pixels), labels=torch.from_numpy(images.labels))
+    return dataclasses.replace(
+        as_kind(data, ImageData), pixels=torch.from_numpy(images.pixels), labels=torch.from_numpy(images.labels)
+    )
 
 
 def _joined(parts: list[ClientData], transfer: Tensor) -> ClientData:
@@ -96,14 +100,15 @@ def _joined(parts: list[ClientData], transfer: Tensor) -> ClientData:
     if isinstance(first, ImageData):
         pixels = first.pixels if len(parts) == 1 else torch.cat([part.pixels for part in parts])
         return dataclasses.replace(first, pixels=pixels, labels=labels)
-    starts = torch.cumsum(torch.tensor([0, *(len(part.texts.ids) for part in parts)]), 0)
-    offsets = [part.texts.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
-    texts = Encoded(
-        torch.cat([part.texts.ids for part in parts]),
-        torch.cat([first.texts.offsets[:1], *offsets]),
-        torch.cat([part.texts.second for part in parts]),
+    texts = [as_kind(part, TextData).texts for part in parts]
+    starts = torch.cumsum(torch.tensor([0, *(len(part.ids) for part in texts)]), 0)
+    offsets = [part.offsets[1:] + start for part, start in zip(texts, starts, strict=False)]
+    joined = Encoded(
+        torch.cat([part.ids for part in texts]),
+        torch.cat([texts[0].offsets[:1], *offsets]),
+        torch.cat([part.second for part in texts]),
     )
-    return TextData(texts, labels)
+    return TextData(joined, labels)
 
 
 #: share of texts above which it is said that they fill ``task.max_length``: longer ones are cut there
@@ -113,30 +118,33 @@ MANY_CUT = 0.05
 def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
     """Returns the labeled texts of a task in one pool, its network, and the encoded training and test texts."""
     settings, root = context.settings, context.data_root
+    model, length = as_kind(settings.model, ModelSettings), as_kind(settings.task, TaskSettings).max_length
     task = context.services.texts(settings.task, root)
-    tokenizer = load_tokenizer(settings.model, task, root)
+    tokenizer = load_tokenizer(model, task, root)
     pool = pool_texts(task, getattr(settings.partition, "by", "user"))
     clustering = context.hp.clustering
     compared_by = None if clustering is None or clustering.graph == "none" else clustering.otdd.features
-    notes = [*pool.notes, *weights_notes(settings.model, task, root), *feature_notes(compared_by, pool)]
-    files = [*pool.files, *model_files(settings.model, root)]
+    notes = [*pool.notes, *weights_notes(model, task, root), *feature_notes(compared_by, pool)]
+    files = [*pool.files, *model_files(model, root)]
     pool = dataclasses.replace(pool, notes=notes, files=files)
-    data = [encoded_pool(part.examples, tokenizer, settings, context.store) for part in (pool.train, pool.test)]
-    notes += _cut_note(data[0], settings.task.max_length)
-    return pool, Network(party_model(settings.model, ""), vocabulary_size(tokenizer), len(pool.classes)), *data
+    data = [encoded_pool(part.examples, tokenizer, length, context.store) for part in (pool.train, pool.test)]
+    notes += _cut_note(data[0], length)
+    return pool, Network(party_model(model, ""), vocabulary_size(tokenizer), len(pool.classes)), data[0], data[1]
 
 
 def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[TextData | None, TextData | None]:
     """Returns the task's own transfer set, if it has one, and random texts for probability biases, if ``biased``; both
     unlabeled."""
-    settings = context.settings
-    tokenizer = load_tokenizer(settings.model, pool.whole, context.data_root)
+    settings, store = context.settings, context.store
+    length = as_kind(settings.task, TaskSettings).max_length
+    tokenizer = load_tokenizer(as_kind(settings.model, ModelSettings), pool.whole, context.data_root)
     own = next((data for data in pool.whole.datasets.values() if data.role == "transfer"), None)
     transfer = None
     if own is not None:
-        transfer = encoded_pool(own.splits["train"].unlabeled(), tokenizer, settings, context.store)
-    random = random_pool(tokenizer, settings, context.hp.server_distillation.bias, context.store) if biased else None
-    return transfer, random
+        transfer = encoded_pool(as_kind(own.splits["train"], Examples).unlabeled(), tokenizer, length, store)
+    if not biased:
+        return transfer, None
+    return transfer, random_pool(context.hp.server_distillation.bias, tokenizer, length, settings.seed, store)
 
 
 def _cut_note(train: TextData, longest: int) -> list[str]:

@@ -22,7 +22,7 @@ from knot_runner.engine.hardware import machine
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.store import Artifact
 from knot_runner.models.encoder import Autoencoder, build_encoder
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, elapsed
 from knot_runner.pipelines.features.texts import TextSpace, feature_notes, text_space
 from knot_runner.pipelines.federations.texts import model_files
 from knot_runner.pipelines.runs.commits import join_machines
@@ -167,7 +167,7 @@ def _trained(
         if found is None:
             began = time.monotonic()
             losses = _train(context, spec, model, torch.from_numpy(plain.normalized(images, np.float32)))
-            info = {"images": len(images), "losses": losses, "seconds": round(time.monotonic() - began, 2)}
+            info = {"images": len(images), "losses": losses, "seconds": elapsed(began)}
             found = store.put(ENCODER_STAGE, key, model.state_dict(), info | {"machines": [machine()]})
     join_machines([found.info], context.note)
     return found

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from knot_runner.config.settings import TextFeatures
+from knot_runner.config.settings import ModelSettings, TaskSettings, TextFeatures
 from knot_runner.data.pools import PooledTexts, TextPool
 from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.data.tasks import Examples
@@ -17,7 +17,7 @@ from knot_runner.engine.seeds import keyed
 from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import batches, cut_to, encode, vocabulary_size
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.federations.texts import load_tokenizer
 from knot_runner.pipelines.runs.first_model import initial_network
 from knot_runner.util.errors import UserError
@@ -43,13 +43,13 @@ class TextSpace:
     scale: float
 
     @property
-    def shape(self) -> tuple[int]:
+    def shape(self) -> tuple[int, ...]:
         """(d,)."""
         return self.center.shape
 
     def points(self, texts: PooledTexts) -> np.ndarray:
         """``texts`` as points [N, d] float64; an encoder computes in float32."""
-        return (self.features(texts.examples) - self.center) / self.scale
+        return np.asarray((self.features(texts.examples) - self.center) / self.scale)
 
 
 def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
@@ -95,7 +95,7 @@ def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
     if spec.fitted_on == "clients":
         return pool.train.examples, "all clients"
     data = next(data for data in pool.whole.datasets.values() if data.role == spec.fitted_on)
-    return data.splits["train"], data.name
+    return as_kind(data.splits["train"], Examples), data.name
 
 
 # ------------------------------------------------------------------------------------------------------------- TF-IDF
@@ -142,14 +142,15 @@ def _cls(context: RunContext, pool: TextPool) -> Features:
     """Returns the last hidden state at [CLS] of the run's model as clients start from it, without dropout, in float32
     on the CPU."""
     settings, root = context.settings, context.data_root
-    tokenizer = load_tokenizer(settings.model, pool.whole, root)
-    network = Network(party_model(settings.model, ""), vocabulary_size(tokenizer), len(pool.classes))
-    encoder = initial_network(network, settings.seed, root).bert.eval()
-    tokenizer = cut_to(tokenizer, settings.task.max_length)
+    model = as_kind(settings.model, ModelSettings)
+    tokenizer = load_tokenizer(model, pool.whole, root)
+    network = Network(party_model(model, ""), vocabulary_size(tokenizer), len(pool.classes))
+    encoder = as_kind(initial_network(network, settings.seed, root).bert, torch.nn.Module).eval()
+    tokenizer = cut_to(tokenizer, as_kind(settings.task, TaskSettings).max_length)
 
     def features(texts: Examples) -> np.ndarray:
         encoded = encode(tokenizer, texts.texts, texts.pairs)
-        found = np.empty((len(encoded), settings.model.hidden))
+        found = np.empty((len(encoded), model.hidden))
         for rows in batches(encoded.lengths, TEXTS_AT_ONCE, None):
             read = encoded.batch(rows)
             with torch.no_grad():

@@ -19,6 +19,7 @@ from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
+from knot_runner.pipelines.context import as_kind
 from knot_runner.pipelines.federations.parties import party_federation, used_examples
 from knot_runner.pipelines.runs.first_model import check_network
 
@@ -28,30 +29,32 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
 
     ``bias``: also make the random images for probability biases. Raises :class:`UserError`.
     """
+    spec = as_kind(settings.task, ImageTaskSettings)
     roles = {data.role: data for data in task.datasets.values()}
     transfer = roles.get("transfer", roles["global"])
     examples = {
-        (data.name, split): save_images(used_examples(data, split, settings), settings.task, store)
+        (data.name, split): save_images(as_kind(used_examples(data, split, settings), Images), spec, store)
         for data in task.datasets.values()
         for split in data.splits
     }
-    network = Network(settings.model, tuple(settings.task.shape), len(task.labels.names))
-    random = random_images(transfer.splits["train"], bias, settings.seed) if bias else None
+    network = Network(settings.model, tuple(spec.shape), len(task.labels.names))
+    random = random_images(as_kind(transfer.splits["train"], Images), bias, settings.seed) if bias else None
     federation = party_federation(
         settings,
         task,
         examples,
         dict.fromkeys(task.datasets, network),
         notes=[],
-        random=save_images(random, settings.task, store) if random else None,
-        augment=settings.task.augment,
-        mean=settings.task.mean,
-        std=settings.task.std,
+        random=save_images(random, spec, store) if random else None,
+        augment=spec.augment,
+        mean=spec.mean,
+        std=spec.std,
     )
     view = getattr(settings.method, "view", "none")
     if view != "none":
-        used = {split: used_examples(roles["global"], split, settings) for split in roles["global"].splits}
-        student = _with_view(federation.server, used, settings.task, view, store)
+        splits = roles["global"].splits
+        used = {split: as_kind(used_examples(roles["global"], split, settings), Images) for split in splits}
+        student = _with_view(federation.server, used, spec, view, store)
         federation = dataclasses.replace(federation, server=student, transfer=student)
     check_network(federation.server.network, settings.seed)
     return federation

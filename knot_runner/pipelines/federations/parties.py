@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.config.settings import Role, Settings, StageSettings
+from knot_runner.config.settings import Role, Settings, StageSettings, TrainingSettings
 from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
+from knot_runner.pipelines.context import as_kind
 
 
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
     """Returns role of a data set -> the stage that trains on it."""
-    training = settings.training
+    training = as_kind(settings.training, TrainingSettings)
     return {"local": training.local, "global": training.pretrain, "transfer": training.distill}
 
 
@@ -60,7 +61,7 @@ def party_federation(
         server=server,
         transfer=next(iter(by_role["transfer"]), server),
         labels=task.labels,
-        training=settings.training,
+        training=as_kind(settings.training, TrainingSettings),
         seed=settings.seed,
         notes=notes,
         **more,

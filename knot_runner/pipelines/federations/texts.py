@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from knot_runner.config.settings import BiasSettings, ModelSettings, Settings
+from knot_runner.config.settings import BiasSettings, ModelSettings, Settings, TaskSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.tasks import Examples, PartyTask
@@ -31,6 +31,7 @@ from knot_runner.models.tokens import (
     read_tokenizer,
     vocabulary_size,
 )
+from knot_runner.pipelines.context import as_kind
 from knot_runner.pipelines.federations.parties import party_federation, stages_of, used_examples
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
@@ -50,20 +51,21 @@ def text_federation(
 
     ``bias``: also make the random texts for probability biases. Raises :class:`UserError`.
     """
-    tokenizer = load_tokenizer(settings.model, task, data_root)
+    model, words = as_kind(settings.model, ModelSettings), as_kind(settings.task, TaskSettings)
+    tokenizer = load_tokenizer(model, task, data_root)
     # test texts, random texts and probes always have task.max_length
-    lengths = {role: stage.max_length or settings.task.max_length for role, stage in stages_of(settings).items()}
+    lengths = {role: stage.max_length or words.max_length for role, stage in stages_of(settings).items()}
     tokens = {}
     for dataset in task.datasets.values():
         for split in dataset.splits:
-            examples = used_examples(dataset, split, settings)
+            examples = as_kind(used_examples(dataset, split, settings), Examples)
             if len(examples.texts) < MIN_ROWS and split != "test":
                 raise UserError(f"{split} has {len(examples.texts)} usable texts", f"task.datasets.{dataset.name}")
-            length = settings.task.max_length if split == "test" else lengths[dataset.role]
+            length = words.max_length if split == "test" else lengths[dataset.role]
             tokens[dataset.name, split] = _encoded(examples, tokenizer, length, store)
-    networks = _networks(settings.model, task, vocabulary_size(tokenizer))
-    random = _random_texts(settings, bias, tokenizer, store) if bias else None
-    weights, notes = weights_identity(settings.model, data_root), _check_weights(networks.values(), data_root)
+    networks = _networks(model, task, vocabulary_size(tokenizer))
+    random = _random_texts(bias, tokenizer, words.max_length, settings.seed, store) if bias else None
+    weights, notes = weights_identity(model, data_root), _check_weights(networks.values(), data_root)
     return party_federation(settings, task, tokens, networks, notes, weights=weights, random=random)
 
 
@@ -78,7 +80,7 @@ def load_tokenizer(model: ModelSettings, task: PartyTask, data_root: Path | None
 
 def _train_texts(task: PartyTask) -> list[str]:
     """Returns all train texts, counted once where parties share them (a student and its teachers)."""
-    trains = [dataset.splits["train"] for dataset in task.datasets.values()]
+    trains = [as_kind(dataset.splits["train"], Examples) for dataset in task.datasets.values()]
     if all(train.texts is trains[0].texts for train in trains) and task.read:
         trains = trains[:1]
     return [text for train in trains for text in [*train.texts, *(train.pairs or [])]]
@@ -111,12 +113,13 @@ def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[
     described: dict[str, None] = {}
     seen: list[Network] = []
     for network in networks:
-        if network.spec.weights == "scratch" or network in seen:
+        spec = as_kind(network.spec, ModelSettings)
+        if spec.weights == "scratch" or network in seen:
             continue
         seen.append(network)
-        encoder = read_encoder(network.spec, data_root)
+        encoder = read_encoder(spec, data_root)
         with torch.device("meta"):
-            model = TextClassifier(network.spec, network.inputs, network.classes)
+            model = TextClassifier(spec, as_kind(network.inputs, int), network.classes)
         check_fits(encoder, model.bert.state_dict())
         described[describe_weights(encoder)] = None
     return list(described)
@@ -133,10 +136,10 @@ def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
     if model.weights not in ("scratch", "hub"):
         place = local_path(model.weights, data_root)
         paths += [place / "config.json", *weight_files(place)]
-    folder = DataFolder(data_root or Path(), {})
+    data = DataFolder(data_root or Path(), {})
     for path in paths:
-        folder.check(path)
-    return folder.files
+        data.check(path)
+    return data.files
 
 
 def save_texts(examples: Examples, tokenizer: Tokenizer, key: str, store: Store) -> Ref:
@@ -149,14 +152,14 @@ def save_texts(examples: Examples, tokenizer: Tokenizer, key: str, store: Store)
     return ("tokens", key)
 
 
-def encoded_pool(examples: Examples, tokenizer: Tokenizer, settings: Settings, store: Store) -> TextData:
+def encoded_pool(examples: Examples, tokenizer: Tokenizer, max_length: int, store: Store) -> TextData:
     """Return the encoded texts of all clients; cached in the store."""
-    return _stored(_encoded(examples, tokenizer, settings.task.max_length, store), store)
+    return _stored(_encoded(examples, tokenizer, max_length, store), store)
 
 
-def random_pool(tokenizer: Tokenizer, settings: Settings, bias: BiasSettings, store: Store) -> TextData:
+def random_pool(bias: BiasSettings, tokenizer: Tokenizer, max_length: int, seed: int, store: Store) -> TextData:
     """Return encoded, unlabeled random texts; cached in the store."""
-    return _stored(_random_texts(settings, bias, tokenizer, store), store)
+    return _stored(_random_texts(bias, tokenizer, max_length, seed, store), store)
 
 
 def _stored(ref: Ref, store: Store) -> TextData:
@@ -170,15 +173,14 @@ def _encoded(examples: Examples, tokenizer: Tokenizer, max_length: int, store: S
     return save_texts(examples, cut_to(tokenizer, max_length), key, store)
 
 
-def _random_texts(settings: Settings, bias: BiasSettings, tokenizer: Tokenizer, store: Store) -> Ref:
+def _random_texts(bias: BiasSettings, tokenizer: Tokenizer, max_length: int, seed: int, store: Store) -> Ref:
     """Stores ``bias.texts`` texts of ``bias.tokens`` word pieces drawn uniformly, with replacement, from the whole
     vocabulary, special and ## pieces included, joined by blanks (knot.md 1.4, App. D.1)."""
-    max_length, words = settings.task.max_length, digest(tokenizer.to_str())
-    drawn = {"random": [bias.texts, bias.tokens], "words": words, "max_length": max_length, "seed": settings.seed}
-    key = digest(drawn)
+    words = digest(tokenizer.to_str())
+    key = digest({"random": [bias.texts, bias.tokens], "words": words, "max_length": max_length, "seed": seed})
     if store.find("tokens", key) is not None:
         return ("tokens", key)
-    draw = np.random.default_rng(keyed(settings.seed, "random texts"))
+    draw = np.random.default_rng(keyed(seed, "random texts"))
     drawn = draw.integers(vocabulary_size(tokenizer), size=(bias.texts, bias.tokens))
     texts = [" ".join(tokenizer.id_to_token(i) or "" for i in row) for row in drawn.tolist()]
     examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from knot_runner import metrics
+from knot_runner.config.settings import ModelSettings, TaskSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.engine.execute import Executor
@@ -21,10 +21,11 @@ from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.party import PartyFederation
 from knot_runner.models.tokens import Encoded, cut_to
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.federations.texts import load_tokenizer, save_texts
 from knot_runner.pipelines.parties.trained_model import TrainedModel, parties_after, probabilities_of, trained_models
-from knot_runner.util.files import write_atomic, write_json
+from knot_runner.pipelines.rounds.loop import State
+from knot_runner.util.files import Facts, write_atomic, write_json
 
 VECTORS_PER_LABEL = 400
 #: (probabilities float32 [N, C], labels int64 [N]) of a test set
@@ -32,8 +33,8 @@ Predictions = tuple[np.ndarray, np.ndarray]
 
 
 def evaluate(
-    context: RunContext, task: PartyTask, federation: PartyFederation, state: dict[str, Any], executor: Executor
-) -> dict[str, Any]:
+    context: RunContext, task: PartyTask, federation: PartyFederation, state: State, executor: Executor
+) -> Facts:
     """Writes ``predictions``, ``vectors`` and ``probe`` into the run's folder and returns the metrics.
 
     Keys: ``metrics`` (after the method; of teachers alone, each on its own test set), ``before`` (the pretrained global
@@ -144,20 +145,22 @@ def select_stored(tensors: dict[str, Tensor], rows: np.ndarray) -> dict[str, Ten
 
 
 def write_probe(
-    context: RunContext, task: PartyTask, federation: PartyFederation, state: dict[str, Any], executor: Executor
+    context: RunContext, task: PartyTask, federation: PartyFederation, state: State, executor: Executor
 ) -> None:
     """Writes the predictions of the student, of the global model before distillation (if any) and of every teacher for
     paired sentences that differ in one word (App. D.2)."""
-    settings = context.settings
+    settings, words_task = context.settings, as_kind(context.settings.task, TaskSettings)
     rows = []
-    for probe, spec in settings.task.probe.items():
+    for probe, spec in words_task.probe.items():
         for template, words in itertools.product(spec["templates"], spec["words"]):
             rows.append((probe, template, list(words)))
     if not rows:
         return
     texts = [template.replace("{}", word) for _, template, words in rows for word in words]
-    tokenizer = cut_to(load_tokenizer(settings.model, task, context.data_root), settings.task.max_length)
-    key = digest({"probe": texts, "words": digest(tokenizer.to_str()), "max_length": settings.task.max_length})
+    tokenizer = cut_to(
+        load_tokenizer(as_kind(settings.model, ModelSettings), task, context.data_root), words_task.max_length
+    )
+    key = digest({"probe": texts, "words": digest(tokenizer.to_str()), "max_length": words_task.max_length})
     examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
     tokens = save_texts(examples, tokenizer, key, executor.place.store)
     student, before, teachers = trained_models(federation, state)

@@ -8,7 +8,6 @@ batches for automatic weights, and evaluation on validation and test parts are l
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from knot_runner.config.settings.methods.distill import (
     AverageSchedule,
@@ -27,6 +26,7 @@ from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties.trained_model import finished_rounds
 from knot_runner.results.base import summed_costs, total_costs
+from knot_runner.util.files import Facts
 
 #: Of a number of the models, which stages train in float32.
 NUMBER_BYTES = 4
@@ -35,7 +35,7 @@ SENT, NO_LOCALS = "every local model once, to the server", "nothing, since there
 AT_CLIENTS = ("local", "records")
 
 
-def distillation_costs(context: RunContext, federation: PartyFederation, store: Store) -> dict[str, Any]:
+def distillation_costs(context: RunContext, federation: PartyFederation, store: Store) -> Facts:
     """:class:`~knot_runner.results.base.CostFacts` of a run whose stages are all in ``store``, as plain data."""
     counter, rows, stages = StageCounter(store), [], {}
     for round in finished_rounds(context, federation, store):

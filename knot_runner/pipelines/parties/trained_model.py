@@ -17,6 +17,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.rounds.loop import State
 from knot_runner.util.errors import UserError
 
 
@@ -34,7 +35,7 @@ class TrainedModel:
 
 
 def trained_models(
-    federation: PartyFederation, state: dict[str, Any]
+    federation: PartyFederation, state: State
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
     """Returns the student, the global model before distillation (if any), and every other model by party."""
     networks = {party.name: party.network for party in federation.teachers}
@@ -49,7 +50,7 @@ def trained_models(
     return student, before, teachers
 
 
-def parties_after(federation: PartyFederation, state: dict[str, Any]) -> dict[str, TrainedModel]:
+def parties_after(federation: PartyFederation, state: State) -> dict[str, TrainedModel]:
     """Returns every party's own model after mutual learning, including the current global one; {} without mutual
     learning."""
     parties = [party for party in federation.teachers if f"after/{party.name}" in state]
@@ -74,7 +75,7 @@ class FinishedRound:
 
     requests: list[StageRequest]
     artifacts: list[Artifact]
-    state: dict[str, Any]
+    state: State
 
 
 def finished_rounds(context: RunContext, federation: PartyFederation, store: Store) -> Iterator[FinishedRound]:
@@ -89,7 +90,7 @@ def finished_rounds(context: RunContext, federation: PartyFederation, store: Sto
             if found is None:
                 raise UserError(
                     f"the run's {request_title(request)} is gone. Rerun with another paths.output_dir=DIR",
-                    f"{store.folder(*key_of(request))}",
+                    store.folder(*key_of(request)),
                 )
             artifacts.append(found)
         state, _ = method.fold(hp, state, federation, round, requests, artifacts)

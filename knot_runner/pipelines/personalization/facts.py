@@ -4,13 +4,13 @@ accuracy, higher is better in both (personalization.md 5)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.personalization.contract import Point
 from knot_runner.pipelines.personalization.client_matrix import ClientMatrix, matrix_measures
+from knot_runner.util.files import Facts
 
 #: (OOD accuracy, ID accuracy)
 Pair = tuple[float, float]
@@ -38,7 +38,7 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
 def point_facts(
     federation: Federation, points: Sequence[Point], steps: Sequence[float], start: ClientMatrix, correct: Tensor,
     loss: Tensor, valid: Tensor,
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[Facts]:  # fmt: skip
     """Returns for every point its position, its metrics, and its validation accuracy, unweighted over clients.
     ``steps``: optimizer steps, mean over clients; ``start``: the record of theta_0; ``correct``, ``loss`` [points, K,
     K]; ``valid`` [points, K]."""
@@ -56,7 +56,7 @@ def point_facts(
     return found
 
 
-def trade_offs(points: Sequence[dict[str, Any]], start: dict[str, float], chance: float) -> dict[str, Any]:
+def trade_offs(points: Sequence[Facts], start: dict[str, float], chance: float) -> Facts:
     """Returns facts of the curve of ``points`` with theta_0 (``start``): the best ID accuracy whose OOD accuracy is at
     most 1, 2 or 5 points below that of theta_0; the gain over theta_0 at 1 point; and the area above the ID accuracy of
     theta_0 and the OOD accuracy of guessing (``chance``), where all variants of one federated run have the same

@@ -34,7 +34,7 @@ from knot_runner.methods.personalization.contract import (
     personal_training,
 )
 from knot_runner.pipelines.clients.setup import Setup
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, total_seconds
 from knot_runner.pipelines.personalization.client_matrix import (
     ClientMatrix,
     TestRows,
@@ -46,10 +46,10 @@ from knot_runner.pipelines.personalization.facts import point_facts, trade_offs
 from knot_runner.pipelines.rounds.client_rounds import check_outcomes
 from knot_runner.pipelines.rounds.loop import RoundLoop, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.scores import TestPredictions
-from knot_runner.pipelines.runs.commits import Commits, LogRow
+from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import DivergedError
-from knot_runner.util.files import removal, write_atomic
+from knot_runner.util.files import Facts, LogRow, removal, write_atomic
 
 #: Below the run's folder: commits of what follows the rounds.
 PERSONAL_COMMITS = "personalization"
@@ -85,7 +85,7 @@ def personalize(context: RunContext, setup: Setup, engine: Engine, before: Train
     flops = [row["client_flops"] for row in rows]
     if None not in flops:
         personal = dataclasses.replace(personal, flops=sum(flops))
-    seconds = before.seconds | {"personalization": round(sum(row["seconds"] for row in rows), 2)}
+    seconds = before.seconds | {"personalization": total_seconds(rows)}
     facts = before.facts | {"personalization": facts}
     return dataclasses.replace(before, facts=facts, seconds=seconds, personal=personal)
 
@@ -221,7 +221,7 @@ class _Work:
             found.append(sum(local.steps(own, size) for size in sizes) / len(sizes))
         return found
 
-    def result(self, state: FederatedState) -> tuple[PersonalModels, dict[str, Any]]:
+    def result(self, state: FederatedState) -> tuple[PersonalModels, Facts]:
         """Summarizes the record and writes it into the run's folder; returns the deployed models and the facts."""
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
         facts = point_facts(self.federation, self.points, self.steps, self.start, correct, loss, valid)

@@ -15,10 +15,11 @@ from knot_runner.methods.contract import Method, RoundWork
 from knot_runner.methods.federated.server_distillation import SERVER
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.metrics import ACCURACY
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.rounds.loop import RoundLoop, scalars
-from knot_runner.pipelines.runs.commits import Commits, LogRow
+from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.util.errors import DivergedError, UserError
+from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients.setup import Setup
@@ -36,7 +37,7 @@ def client_rounds(
 
     ``measure``: makes a round's log row, with metrics every ``training.evaluate_every`` rounds and in the last.
     """
-    training, federation = context.settings.training, setup.federation
+    training, federation = as_kind(context.settings.training, FederatedTraining), setup.federation
     private = federation.privacy
     shown = ""  # the last accuracy
     after: dict[str, Any] = {}  # the exchange after the current round's fold
@@ -103,7 +104,7 @@ def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
     """Returns whether the last round reached the target accuracy of a run that stops at it."""
     if not training.stop_at_target or not rows or ACCURACY not in rows[-1]:
         return False
-    return rows[-1][ACCURACY] >= training.target
+    return bool(rows[-1][ACCURACY] >= training.target)
 
 
 def check_outcomes(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from knot_runner.methods.contract import Method
-from knot_runner.pipelines.runs.commits import Commits, LogRow
+from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.util.files import Facts, LogRow
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.personalization.personalized import PersonalModels
@@ -58,7 +59,7 @@ class TrainingResult:
     method: Method
     state: State
     rows: list[LogRow]
-    facts: dict[str, Any]
+    facts: Facts
     seconds: dict[str, float]
     personal: PersonalModels | None = None
 
@@ -106,7 +107,7 @@ def scalars(row: LogRow) -> LogRow:
     return {key: value for key, value in row.items() if isinstance(value, int | float)}
 
 
-def _joined(values: dict[str, Any], tensors: dict[str, Tensor]) -> State:
+def _joined(values: State, tensors: dict[str, Tensor]) -> State:
     return {**values.get("state", {}), **tensors}
 
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from typing import Any
 
 from knot_runner.config.settings import Settings
-from knot_runner.config.settings.methods.federated import server_distillation
+from knot_runner.config.settings.methods.federated import FederatedTraining, server_distillation
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.methods.federated.accountant import accountant_name, epsilon_after, neighbors, noise_for
 from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.methods.federation import Federation
-from knot_runner.pipelines.runs.commits import LogRow
+from knot_runner.pipelines.context import as_kind
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts, LogRow
 from knot_runner.util.messages import counted
 
 
 def with_privacy(federation: Federation, settings: Settings) -> Federation:
     """Returns ``federation`` with the sampling and clipping of ``settings.privacy``. Raises :class:`UserError`."""
-    spec = settings.privacy
+    spec = as_kind(settings.privacy, UserPrivacySettings)
     if settings.method.batchnorm == "averaged" and len(federation.model.buffers):
         raise UserError(
             f"model={settings.model.name} has running statistics, which averaged sends without "
@@ -30,7 +30,8 @@ def with_privacy(federation: Federation, settings: Settings) -> Federation:
         raise UserError("1 / K^1.1 of one client is 1, which hides nothing; more clients would fit", "privacy.delta")
     known = _mechanism(federation, settings)
     if spec.epsilon is not None:
-        found = noise_for(known, federation.training.rounds, spec.epsilon, _delta(spec, known.clients))
+        rounds = as_kind(federation.training, FederatedTraining).rounds
+        found = noise_for(known, rounds, spec.epsilon, _delta(spec, known.clients))
         known = dataclasses.replace(known, noise_multiplier=found)
     if known.noise_multiplier:
         accountant_name()  # a missing accountant is reported before training
@@ -40,7 +41,7 @@ def with_privacy(federation: Federation, settings: Settings) -> Federation:
 def _mechanism(federation: Federation, settings: Settings) -> UserPrivacy:
     """Returns the mechanism of ``settings.privacy``, without noise while that is to be found. Raises
     :class:`UserError` where clients are not drawn as the accountant takes it."""
-    spec, method = settings.privacy, settings.method
+    spec, method = as_kind(settings.privacy, UserPrivacySettings), settings.method
     clients, participants = len(federation), federation.participants
     if spec.sampling == "fixed" and participants < clients and method.remembers():
         raise UserError(
@@ -55,7 +56,7 @@ def _mechanism(federation: Federation, settings: Settings) -> UserPrivacy:
         spec.sampling,
         participants,
         clients,
-        control_scale=spec.control_steps * federation.training.lr,
+        control_scale=spec.control_steps * as_kind(federation.training, FederatedTraining).lr,
         label_scale=spec.label_scale * (spec.clip_norm or 1.0),
         clip_logits=spec.clip_logits,
         messages=2 if method.averages and server_distillation(method) is not None else 1,
@@ -64,10 +65,10 @@ def _mechanism(federation: Federation, settings: Settings) -> UserPrivacy:
 
 def privacy_notes(settings: Settings, federation: Federation) -> list[str]:
     """Returns notes to the user before a private run."""
-    privacy, spec = federation.privacy, settings.privacy
+    privacy, spec = as_kind(federation.privacy, UserPrivacy), as_kind(settings.privacy, UserPrivacySettings)
     if not privacy.noise_multiplier:
         return ["privacy.noise_multiplier: 0 adds no noise, so epsilon is infinite (null in the records)"]
-    rounds = federation.training.rounds
+    rounds = as_kind(federation.training, FederatedTraining).rounds
     delta = _delta(spec, privacy.clients)
     released = "the global models" if settings.method.averages else "the clients' mean logits"
     notes = [
@@ -94,12 +95,12 @@ def epsilon_row(settings: Settings, federation: Federation, round: int) -> LogRo
     return {} if spent is None else {"epsilon": spent}
 
 
-def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows: list[LogRow]) -> dict[str, Any]:
+def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows: list[LogRow]) -> Facts:
     """Returns ``privacy`` of a result after ``rounds`` with these ``rows``."""
-    privacy, spec = federation.privacy, settings.privacy
+    privacy, spec = as_kind(federation.privacy, UserPrivacy), as_kind(settings.privacy, UserPrivacySettings)
     norms = [norm for row in rows for norm in row.get("update_norms", [])]
     clipped = [row["clipped"] * len(row["update_norms"]) for row in rows if "clipped" in row]
-    facts = {
+    facts: Facts = {
         "epsilon": _spent(settings, federation, rounds),
         "delta": _delta(spec, privacy.clients),
         "unit": "client",
@@ -108,7 +109,7 @@ def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows:
         "rate": privacy.rate,
         "noise_multiplier": privacy.noise_multiplier,
         "clip_norm": privacy.clip_norm,
-        "rounds": min(rounds, federation.training.rounds),
+        "rounds": min(rounds, as_kind(federation.training, FederatedTraining).rounds),
         "accountant": accountant_name() if privacy.noise_multiplier else None,
         "clipped": sum(clipped) / len(norms) if norms else None,
         "median_norm": statistics.median(norms) if norms else None,
@@ -119,8 +120,9 @@ def privacy_facts(settings: Settings, federation: Federation, rounds: int, rows:
 
 
 def _spent(settings: Settings, federation: Federation, rounds: int) -> float | None:
-    privacy = federation.privacy
-    return epsilon_after(privacy, _delta(settings.privacy, privacy.clients))(min(rounds, federation.training.rounds))
+    privacy, spec = as_kind(federation.privacy, UserPrivacy), as_kind(settings.privacy, UserPrivacySettings)
+    most = as_kind(federation.training, FederatedTraining).rounds
+    return epsilon_after(privacy, _delta(spec, privacy.clients))(min(rounds, most))
 
 
 def _delta(spec: UserPrivacySettings, clients: int) -> float:

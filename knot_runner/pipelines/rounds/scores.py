@@ -17,6 +17,7 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.chilling import scheduled
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import DivergedError, UserError
+from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients.setup import Setup
@@ -37,7 +38,7 @@ class TestPredictions:
 #: Values of clients' own models that are held at a time, by at least so many models: each worker has some.
 VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**24, 8
 #: Facts of a round in which nobody trained: no mean over participants.
-NO_WORK: dict[str, Any] = {
+NO_WORK: LogRow = {
     "participants": [], "before": [], "after": [], "train_loss": None, "train_temperature": None, "steps": 0
 }  # fmt: skip
 
@@ -97,12 +98,12 @@ def one_model(method: Method, hp: Any) -> bool:
 
 def score(
     predictions: TestPredictions, federation: Federation, temperature: float, coordinates: list[list[float]] | None
-) -> dict[str, Any]:
+) -> LogRow:
     """Returns every metric of the table that is defined (semantic distance where classes have coordinates, the loss of
     logits / T at ``temperature``, recorded as ``test_temperature``), and the clients' accuracies: over all test images
     (weighted), over clients (unweighted), and of each."""
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
-    row: dict[str, Any] = {
+    row: LogRow = {
         **metrics.measured(metrics.of_logits(logits, labels, coordinates, temperature)),
         "test_temperature": temperature,
     }
@@ -166,7 +167,7 @@ def evaluation_temperature(hp: Any, round: int) -> float:
     return 1.0 if hp.lr_control else scheduled(hp.temperature, hp.schedule, round)
 
 
-def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[str, Any]:
+def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
     """Returns facts of the participants' training: accuracy on own test images before and after, steps, and the mean
     loss and temperature that they trained at.
 

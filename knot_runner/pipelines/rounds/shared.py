@@ -15,11 +15,11 @@ from knot_runner.config.strict import digest, without
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.context import RunContext, total_seconds
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds, scalars
-from knot_runner.pipelines.runs.commits import LogRow, join_machines
+from knot_runner.pipelines.runs.commits import join_machines
 from knot_runner.records import ROUNDS_FILE
-from knot_runner.util.files import write_atomic
+from knot_runner.util.files import LogRow, write_atomic
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients.setup import Setup
@@ -42,7 +42,7 @@ def run_shared_rounds(
         if found is None:
             state, rows = run_rounds(loop, start)
             log = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-            info = {"seconds": round(sum(row["seconds"] for row in rows), 2), "machines": loop.commits.machines}
+            info = {"seconds": total_seconds(rows), "machines": loop.commits.machines}
             store.put(ROUNDS_STAGE, key, state, info, {ROUNDS_FILE: log})
             return state, rows
     context.note("the rounds have been trained before, and are shared")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from knot_runner import metrics
-from knot_runner.pipelines.runs.commits import LogRow
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts, LogRow
 from knot_runner.util.messages import counted
 
 
-def summarize(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
+def summarize(rows: list[LogRow], target: float | None) -> Facts:
     """Returns the result's metrics: those of the last evaluated round, the best accuracy, the first round at
     ``target``."""
     measured = [row for row in rows if "accuracy" in row]
@@ -32,7 +30,7 @@ def summarize(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
     }
 
 
-def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _distilled(rows: list[LogRow]) -> Facts:
     """Returns a summary of the server's distillations."""
     distilled = [row for row in rows if "distill_loss" in row]
     if not distilled:
@@ -45,7 +43,7 @@ def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"distilled": found}
 
 
-def _fleet(rows: list[LogRow], target: float | None) -> dict[str, Any]:
+def _fleet(rows: list[LogRow], target: float | None) -> Facts:
     """Returns the clock at the end and at the first round at ``target``, and what became of clients; {} without a
     fleet."""
     if not rows or "clock" not in rows[-1]:

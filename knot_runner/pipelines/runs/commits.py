@@ -13,9 +13,8 @@ from knot_runner.engine.commit import Checkpoint, Commit
 from knot_runner.engine.hardware import all_machines
 from knot_runner.provenance import code_changes, made_by
 from knot_runner.results.base import SEVERAL_MACHINES
+from knot_runner.util.files import LogRow
 
-#: One row of a round's log.
-LogRow = dict[str, Any]
 #: A commit may take this share of the time since the last one; a kill costs the steps in between, never a number.
 COMMIT_SHARE = 0.1
 #: ... but never more than so many seconds of work.
@@ -60,7 +59,7 @@ class Commits:
         #: those that have computed the steps so far, and this one
         self.machines: list[str] = []
 
-    def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[dict[str, Any]]]:
+    def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[LogRow]]:
         """Returns the last commit (step -1: none) and the log up to it. Commits on other data, and those that are not
         ``usable``, are dropped with a warning."""
         commit = self._checkpoint.load()
@@ -82,7 +81,7 @@ class Commits:
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
     def save(
-        self, step: int, state: dict[str, Tensor], rows: list[dict[str, Any]], values: dict[str, Any] | None = None
+        self, step: int, state: dict[str, Tensor], rows: list[LogRow], values: dict[str, Any] | None = None
     ) -> dict[str, Tensor]:
         """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step. Returns what
         :meth:`Checkpoint.save` does."""

@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -23,6 +22,7 @@ from knot_runner.engine.store import Artifact, Store
 from knot_runner.engine.tensor_file import mapped_arrays
 from knot_runner.pipelines.context import RunContext
 from knot_runner.provenance.fingerprints import Now, Opened
+from knot_runner.util.files import Facts
 
 STAGE = "images_read"
 #: Images that took so many seconds to read are kept.
@@ -72,7 +72,7 @@ def _keep(store: Store, key: str, task: ImageTask) -> Artifact:
         for name in _ARRAYS
     }
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array is not None}
-    facts: dict[str, Any] = {name: getattr(task, name) for name in _FACTS}
+    facts: Facts = {name: getattr(task, name) for name in _FACTS}
     opened = [dataclasses.asdict(file) for file in task.files]
     return store.put(STAGE, key, tensors, {"task": facts, "opened": opened, "content": task.digest})
 

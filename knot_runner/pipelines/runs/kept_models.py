@@ -32,7 +32,7 @@ from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import cut_to, encode
 from knot_runner.records import MODEL_FILE, read_record, require_result
 from knot_runner.util.errors import UserError, nearest
-from knot_runner.util.files import write_atomic, write_json
+from knot_runner.util.files import Facts, write_atomic, write_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -68,7 +68,7 @@ def write_models(
         images: ``mean`` and ``std`` of each channel, and the ``view`` that the model reads; nothing for texts.
     """
     settings, folder = context.settings, context.folder
-    inputs: dict[str, Any] = {"kind": "images", **images}
+    inputs: Facts = {"kind": "images", **images}
     if tokenizer is not None:
         write_atomic(folder / TOKENIZER_FILE, cut_to(tokenizer, settings.task.max_length).to_str())
         inputs = {"kind": "texts", "context": settings.task.context, "context_mark": CONTEXT_MARK}
@@ -104,7 +104,7 @@ class LoadedModel:
 
     module: nn.Module
     classes: list[str]
-    inputs: dict[str, Any]
+    inputs: Facts
     tokenizer: Tokenizer | None
 
     def probabilities(self, examples: Any, pairs: list[str] | None = None) -> np.ndarray:

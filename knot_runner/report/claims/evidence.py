@@ -15,10 +15,11 @@ from knot_runner.report.claims.items import Problems, Want, replicates
 from knot_runner.report.claims.measures import MISSING, RESULT, TargetRounds, measure_of, read_measure, rounds_of
 from knot_runner.report.claims.pairs import Unit, units, unlike_line
 from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds, unlike_reason
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import Run, finished
 from knot_runner.report.run_rows import variants
 from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect
 from knot_runner.report.statistics.error_control import Look, last_look, looks
+from knot_runner.util.config_yaml import Config
 
 Basis = Literal["seeds and test items", "seeds", "seeds, not the test items that they share", "test items"]
 
@@ -55,7 +56,7 @@ class Effect:
     lost: bool = False
 
 
-def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, Any], command: str) -> list[Evidence]:
+def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config, command: str) -> list[Evidence]:
     """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``. Raises :class:`UserError` for
     claims that their runs cannot decide."""
     rounds = rounds_of(runs, options, command) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
@@ -63,7 +64,7 @@ def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, A
     found = [[_effect(claim, unit, rounds) for unit in own] for claim, own in zip(claims, planned, strict=True)]
     measured = [(claim, effect) for claim, own in zip(claims, found, strict=True) for effect in own if not effect.why]
     wanted = {want for claim, effect in measured for want in _wants(claim, effect.unit)}
-    bank, problems = replicates(sorted(wanted, key=repr), {run.job.run_id: run for run in runs}, command)
+    bank, problems = replicates(sorted(wanted, key=repr), {run.job.run_id: run for run in finished(runs)}, command)
     seeds, reason = planned_seeds(options), unlike_reason(options)
     return [_evidence(claim, own, bank, problems, seeds, reason) for claim, own in zip(claims, found, strict=True)]
 
@@ -170,7 +171,7 @@ def _over_seeds(
 
 def _again(claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> np.ndarray:
     """One seed's mean effect on each of B resamples of the items [B]."""
-    total = 0.0
+    total: np.ndarray | float = 0.0
     for effect in effects:
         for part, want in zip(effect.unit.parts, _wants(claim, effect.unit), strict=True):
             values = bank[want]

@@ -26,7 +26,7 @@ from knot_runner.report.claims.pairs import ModelSide
 from knot_runner.report.run_folders import (
     PREDICTIONS,
     RECOMPUTED_TOLERANCE,
-    Run,
+    MeasuredRun,
     kept_file,
     predictions,
     rounds,
@@ -57,7 +57,7 @@ Problems = dict[str | Want, str]
 
 
 def replicates(
-    wanted: Iterable[Want], runs: Mapping[str, Run], command: str
+    wanted: Iterable[Want], runs: Mapping[str, MeasuredRun], command: str
 ) -> tuple[dict[Want, np.ndarray], Problems]:
     """Return (``wanted`` -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy; problems of the others:
     damaged records, whose runs are left out, and measures that cannot be resampled). ``runs``: finished runs by run
@@ -98,7 +98,7 @@ def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
     if metric.over == "pooled":
         parts = [functools.reduce(operator.add, parts)]
     try:
-        return np.mean([metric.of_sums(part) for part in parts], axis=0)
+        return np.asarray(np.mean([metric.of_sums(part) for part in parts], axis=0))
     except Exception as problem:
         raise _failed(metric, problem) from problem
 
@@ -109,13 +109,13 @@ def _failed(metric: Metric, problem: Exception) -> _CannotResample:
     return _CannotResample(f"{metric.title} fails on resampled test examples ({why})")
 
 
-def _of_examples(want: Want, run: Run, command: str) -> np.ndarray:
+def _of_examples(want: Want, run: MeasuredRun, command: str) -> np.ndarray:
     """The metric's function on each resample."""
     prefix, block = ("before/", "before") if want.side == "before" else ("", "metrics")
     kept = predictions(run, command)
     stored = {key: pair for key, pair in kept.items() if key.startswith("before/") == bool(prefix)}
     parts = list(stored.values()) if want.on == "ALL" else [stored[prefix + want.on]]
-    coordinates = run.result.labels.coordinates
+    coordinates = lookup(run.result, "labels.coordinates")
     whole = _value(want, parts, coordinates)
     recorded = getattr(run.result, block)[want.measure][want.on]
     if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
@@ -161,7 +161,7 @@ WantedSums = tuple[str, ModelSide, str]
 
 
 def _sums(
-    wanted: Sequence[Want], runs: Mapping[str, Run], command: str, problems: Problems
+    wanted: Sequence[Want], runs: Mapping[str, MeasuredRun], command: str, problems: Problems
 ) -> dict[WantedSums, dict[str, ClassSums]]:
     """Model and metric -> data set -> sums; adds damaged records to ``problems``."""
     metrics_of: dict[PredictionModel, set[str]] = defaultdict(set)
@@ -175,7 +175,7 @@ def _sums(
         except UserError as problem:
             problems[run_id] = str(problem)
             continue
-        points = runs[run_id].result.labels.coordinates
+        points = lookup(runs[run_id].result, "labels.coordinates")
         for key, (probabilities, labels) in stored.items():
             side: ModelSide = "before" if key.startswith("before/") else "after"
             test = TestSet(probabilities, probabilities.astype(np.float64), labels, points)
@@ -183,8 +183,8 @@ def _sums(
                 columns = _columns(METRICS[name], test)
                 tests[key.removeprefix("before/"), _digest(labels)].append(((run_id, side, name), columns))
     found: dict[WantedSums, dict[str, ClassSums]] = defaultdict(dict)
-    for (name, digest), columns in tests.items():
-        for model, sums in _of_test(columns, int.from_bytes(digest[:8], "big")):
+    for (name, digest), models in tests.items():
+        for model, sums in _of_test(models, int.from_bytes(digest[:8], "big")):
             found[model][name] = sums
     return found
 
@@ -221,19 +221,19 @@ def _of_test(models: list[tuple[WantedSums, np.ndarray]], seed: int) -> Iterator
             yield model, ClassSums(*own.reshape(-1, *shape).swapaxes(0, 1))
 
 
-def _over_clients(want: Want, run: Run, command: str) -> np.ndarray:
+def _over_clients(want: Want, run: MeasuredRun, command: str) -> np.ndarray:
     """Accuracy over the clients' own test images [B], averaged as ``want.over`` says."""
     accuracies = rounds(run, command)[-1]["clients"]
-    sizes, groups = _test_sizes(run, len(accuracies), command), _groups(run, want.over, len(accuracies))
+    sizes, groups = _test_sizes(run, command), _groups(run, want.over, len(accuracies))
     there = np.array([value is not None and size > 0 for value, size in zip(accuracies, sizes, strict=True)])
     share = np.array([value or 0.0 for value in accuracies])
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(want.run_id.encode()).digest()[:8], "big"))
     hits = rng.binomial(sizes, share, (RESAMPLES, len(sizes))) * there
     named = [np.flatnonzero((groups == group) & there) for group in np.unique(groups[there])]
-    return np.mean([hits[:, own].sum(1) / sizes[own].sum() for own in named], axis=0)
+    return np.asarray(np.mean([hits[:, own].sum(1) / sizes[own].sum() for own in named], axis=0))
 
 
-def _groups(run: Run, over: str | None, clients: int) -> np.ndarray:
+def _groups(run: MeasuredRun, over: str | None, clients: int) -> np.ndarray:
     """Group of each client [clients]: accuracy is averaged by images within a group, and equally over groups."""
     if over == "unweighted":
         return np.arange(clients)
@@ -241,6 +241,5 @@ def _groups(run: Run, over: str | None, clients: int) -> np.ndarray:
     return np.array(clusters) if over == "clusters" and clusters else np.zeros(clients, dtype=int)
 
 
-def _test_sizes(run: Run, clients: int, command: str) -> np.ndarray:
-    sizes = json.loads(kept_file(run, PARTITION, command))["test"]
-    return np.array(sizes)
+def _test_sizes(run: MeasuredRun, command: str) -> np.ndarray:
+    return np.array(json.loads(kept_file(run, PARTITION, command))["test"])

@@ -12,9 +12,10 @@ from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.metrics import METRICS, computed_metrics, top_of
 from knot_runner.report.claims.pairs import ModelSide, settings_of
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import Run, finished, is_finished
 from knot_runner.report.run_rows import lookup
 from knot_runner.report.tables.chilling import MEGABYTE, WARM, LearningCurve, check_target, with_learning_curves
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 
@@ -63,9 +64,9 @@ def _agreement(run: Run) -> float | str | None:
 
 def _gap(run: Run) -> float | str | None:
     """Relative error of a federated distance against the exact one."""
-    if run.result.kind != "distance":
+    if getattr(run.result, "kind", "") != "distance":
         return None
-    value, exact = run.result.value, run.result.exact
+    value, exact = (getattr(run.result, key, 0.0) for key in ("value", "exact"))
     return abs(value / exact - 1) if exact else "the exact distance is 0"
 
 
@@ -121,10 +122,10 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
         if run.job.run_id in rounds.problems:
             return Reading(None, rounds.problems[run.job.run_id], lost=True)
         on_clock = claim.measure != "time" or run.status == "diverged" or lookup(run.result, "fleet")
-        if run.result.kind != "federated" or not on_clock:
+        if lookup(run.result, "kind") != "federated" or not on_clock:
             raise _unmeasured(claim)
         return rounds.read(run, claim.measure)
-    if run.status != "done":
+    if not is_finished(run):
         return Reading(None, MISSING if run.status == "missing" else run.problem, lost=run.status != "diverged")
     if claim.measure.startswith(RESULT):
         return _number(claim, lookup(run.result, claim.measure.removeprefix(RESULT)))
@@ -211,10 +212,10 @@ def _megabytes(own: LearningCurve | None, first: int | None) -> Reading:
     return Reading(own.megabytes(own.rounds) + min(own.sent) / MEGABYTE, bound=True)
 
 
-def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> TargetRounds:
+def rounds_of(runs: Iterable[Run], options: Config, command: str) -> TargetRounds:
     """Target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
     target = check_target(options.get("target", "best_of_T4"))
-    federated = [run for run in runs if run.status == "done" and run.result.kind == "federated"]
+    federated = [run for run in finished(runs) if run.result.kind == "federated"]
     read, curves = with_learning_curves(federated, command)
     warm, problems = {}, {}
     for run in read:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from knot_runner.config.settings.run import ARM
 from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import has_settings, lookup
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 
 ModelSide = Literal["after", "before"]
@@ -66,7 +67,7 @@ def units(claim: Claim, runs: Sequence[Run]) -> list[Unit]:
     return found
 
 
-def chosen(runs: Iterable[Run], *wanted: Mapping[str, Any]) -> list[Run]:
+def chosen(runs: Iterable[Run], *wanted: Config) -> list[Run]:
     """The ``runs`` that have all settings of ``wanted``."""
     return [run for run in runs if all(has_settings(run.job.config, settings) for settings in wanted)]
 
@@ -90,8 +91,9 @@ def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[U
     cells = dict.fromkeys((cell, seed) for (cell, _), seed in places)
     found = []
     for cell, seed in cells:
-        members = [places.get(((cell, level), seed)) for level in levels.tolist()]
-        if all(members):
+        keys = [((cell, level), seed) for level in levels.tolist()]
+        if all(key in places for key in keys):
+            members = [places[key] for key in keys]
             parts = tuple(EffectPart(float(w), run) for w, run in zip(weights, members, strict=True))
             found.append(Unit(cell, seed, parts))
     return found
@@ -134,7 +136,7 @@ def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
     return lambda run: settings_of(run, lambda key: key in free or (key.startswith(groups) and key not in swept))
 
 
-def _keys_of_arms(config: Mapping[str, Any]) -> frozenset[str]:
+def _keys_of_arms(config: Config) -> frozenset[str]:
     """The settings and groups that the arms of the preset set."""
     arms = lookup(config, "sweep.arms") or {}
     return frozenset(key.lstrip("+~").rpartition("@")[2] for own in arms.values() for key in own)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from knot_runner.config.strict import build, require
 from knot_runner.report.run_folders import Job
 from knot_runner.report.run_rows import leaves, lookup
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 #: Value of ``against`` for the same run's model before distillation.
@@ -36,9 +36,9 @@ class Claim:
     source: str
     measure: str
     expect: str | dict[str, float]
-    of: dict[str, Any] = field(default_factory=dict)
-    against: dict[str, Any] | str | None = None
-    where: dict[str, Any] = field(default_factory=dict)
+    of: Config = field(default_factory=dict)
+    against: Config | str | None = None
+    where: Config = field(default_factory=dict)
     dataset: str = "ALL"
     over: str | None = None
     trend: str | None = None
@@ -82,7 +82,7 @@ class Claim:
         return frozenset({*self.of, *other} | ({self.trend} if self.trend else set()))
 
 
-def read_claims(options: Mapping[str, Any]) -> tuple[Claim, ...]:
+def read_claims(options: Config) -> tuple[Claim, ...]:
     """The preset's ``report.claims``. Raises :class:`UserError` naming the key."""
     listed = options.get("claims") or []
     if not isinstance(listed, list):
@@ -90,7 +90,7 @@ def read_claims(options: Mapping[str, Any]) -> tuple[Claim, ...]:
     return tuple(build(Claim, one, f"report.claims[{i}]") for i, one in enumerate(listed))
 
 
-def unlike_reason(options: Mapping[str, Any]) -> str | None:
+def unlike_reason(options: Config) -> str | None:
     """The preset's ``report.unlike``: why its runs hold out different shares of the training examples. Raises
     :class:`UserError`."""
     reason = options.get("unlike")
@@ -99,7 +99,7 @@ def unlike_reason(options: Mapping[str, Any]) -> str | None:
     return reason
 
 
-def planned_seeds(options: Mapping[str, Any]) -> int:
+def planned_seeds(options: Config) -> int:
     """The preset's ``report.seeds``: how many seeds its claims are planned on. Raises :class:`UserError`."""
     seeds = options.get("seeds", SEEDS)
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MAX_PLANNED:
@@ -118,6 +118,6 @@ def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
                 raise UserError(f"there is no setting {key}{nearest(key, known)}", f"report.claims[{i}]")
 
 
-def config_leaves(config: Mapping[str, Any]) -> dict[str, Any]:
+def config_leaves(config: Config) -> Config:
     """Dotted key -> value of every setting of a composed config."""
     return {".".join(path): value for path, value in leaves(config) if value != {}}

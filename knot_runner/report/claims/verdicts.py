@@ -11,7 +11,7 @@ no seed with a slow opponent outweighs the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from knot_runner.report.run_folders import Job, load_runs
 from knot_runner.report.statistics.effects import EffectEstimate, interval, p_value
 from knot_runner.report.statistics.error_control import ALPHA, holm, seeds_suggested
 from knot_runner.report.statistics.intervals import clipped_interval
+from knot_runner.util.config_yaml import Config
 
 Decision = Literal["holds", "does not hold", "undecided", "refused", "no runs"]
 
@@ -64,7 +65,7 @@ class Verdict:
     note: str = ""
 
 
-def judge(jobs: Sequence[Job], spec: Mapping[str, Any], command: str = "") -> list[Verdict]:
+def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]:
     """The verdict on each claim of a preset; ``spec``: its ``report``; ``command``: the command that runs it.
 
     Raises :class:`UserError` for invalid claims: unknown keys, settings and measures, or runs that cannot be
@@ -164,7 +165,7 @@ def _claimed(claim: Claim) -> str:
     return f"{'>' if side > 0 else '<'} {value + 0.0:g}"
 
 
-def _scaled(claim: Claim, estimate: EffectEstimate) -> dict[str, float | None]:
+def _scaled(claim: Claim, estimate: EffectEstimate) -> dict[str, Any]:
     """Effect and interval in displayed units."""
     measure, level = measure_of(claim), not (claim.against or claim.trend)
     band = interval(estimate) or (None, None)

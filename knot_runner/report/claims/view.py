@@ -111,9 +111,9 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
             places[verdict.note].append(i)
     lines = [f"{_claims(own)}: {note}." for note, own in places.items()]
     unasked = sum(not verdict.runs for verdict in verdicts)
-    return lines + (
-        [f"{unasked} of the preset's claims are on runs that this command does not ask for."] * bool(unasked)
-    )
+    if unasked:
+        lines.append(f"{unasked} of the preset's claims are on runs that this command does not ask for.")
+    return lines
 
 
 def _claims(places: Sequence[int]) -> str:

@@ -49,7 +49,8 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
     elif sense not in ("min", "max"):
         raise UserError("min:KEY or max:KEY would be right", f"--best={text}")
     key = resolve_measure(name, measures, "--best")
-    better = {"min": "lower", "max": "higher"}.get(sense) or direction(key)
+    senses: dict[str, Direction] = {"min": "lower", "max": "higher"}
+    better = senses.get(sense) or direction(key)
     if better is None:
         raise UserError(f"which is better? --best=max:{name} or --best=min:{name}", f"--best={text}")
     return Rule(key, better, over)
@@ -135,7 +136,7 @@ def selection_line(rule: Rule, choices: Choices, keys: Sequence[str]) -> list[st
     """A line on how the selection was made and how it biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
     fewest, most = choices.counts["settings"].min(), choices.counts["settings"].max()
-    number = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    number = str(fewest) if fewest == most else f"{fewest} to {most}"
     lines = [
         f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the "
         f"{'highest' if rule.better == 'higher' else 'lowest'} mean of {measure_title(rule.measure)} over the seeds "

@@ -131,7 +131,8 @@ def _shown(sheet: Sheet) -> list[_Shown]:
 
 def _joined(sheet: Sheet, lead: list[_Shown]) -> list[_Shown]:
     """The lead columns with all keys except task, method and run id merged into one column of ``key=value``."""
-    own, rest = [], []
+    own: list[_Shown] = []
+    rest: list[_Shown] = []
     for column, one in zip(sheet.columns, lead, strict=False):
         (own if column.kind != "key" or column.name in (*KEPT, "run_id") else rest).append(one)
     heads = [one.head.replace("\n", ".") for one in rest]
@@ -201,7 +202,7 @@ def sheet_csv(sheet: Sheet) -> str:
     """CSV with one line per row, unrounded; absent cells are empty, and no text is a formula in a spreadsheet."""
     exact = exact_frame(sheet).rename(columns=escape_csv)
     escaped = exact.apply(lambda cells: cells.map(escape_csv, "ignore") if cells.dtype == object else cells)
-    return escaped.to_csv(index=False, lineterminator="\n")
+    return str(escaped.to_csv(index=False, lineterminator="\n"))
 
 
 FORMS: dict[str, Callable[[Sheet], str]] = {"csv": sheet_csv, "md": sheet_markdown, "tex": sheet_latex}

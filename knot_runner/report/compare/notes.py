@@ -137,7 +137,7 @@ def left_out(runs: RunSet) -> list[str]:
     for unused, what in LEFT_OUT_STATES.items():
         why = [_short(record, runs.out) for record in records[state == unused]]
         if why:
-            lines.append(f"Left out: {len(why)} {what}{name_few(': ', why)}.")
+            lines.append(f"Left out: {len(why)} {what}{name_few(why)}.")
     return lines
 
 

@@ -77,10 +77,12 @@ def typed(text: str) -> str:
 
 def as_number(text: str | None) -> float | int | None:
     """The number whose :func:`written` form is ``text``; None for other text, such as ``007``, and absent values."""
+    if not isinstance(text, str):  # also NaN of pandas
+        return None
     for kind in (int, float):
         try:
             value = kind(text)
-        except (ValueError, TypeError):
+        except ValueError:
             continue
         return value if abs(value) < MAX_PLAIN and written(value) == text else None  # not nan
     return None
@@ -194,8 +196,8 @@ class Filter:
     def holds(self, values: pd.Series) -> list[bool]:
         """Whether each run, given its ``values``, passes; a run without the setting passes ``!=`` only."""
         if self.sign in ("=", "!="):
-            return (values.isin(self.wanted) == (self.sign == "=")).tolist()
-        bound, compared = as_number(self.wanted[0]), _COMPARED[self.sign]
+            return [(value in self.wanted) == (self.sign == "=") for value in values]
+        bound, compared = float(self.wanted[0]), _COMPARED[self.sign]
         return [own is not None and compared(own, bound) for own in map(as_number, values)]
 
 

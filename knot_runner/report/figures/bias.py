@@ -12,9 +12,10 @@ import numpy as np
 from knot_runner.report import paper_tables, run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import StagesRun
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Numbers
+from knot_runner.results.base import ClassNames
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +26,7 @@ PROBE_NOTE = "Pairs of sentences alike but for one word; a model that ignores th
 
 
 @style.figure_of
-def bias_figure(runs: list[Run], command: str) -> style.Drawing:
+def bias_figure(runs: list[StagesRun], command: str) -> style.Drawing:
     """Bars of B_k, the share of random texts that teacher k gives each label (App. D.1).
 
     Means over seeds, each seed a dot; beside them the constants in the authors' code, where the teacher has its name
@@ -35,10 +36,10 @@ def bias_figure(runs: list[Run], command: str) -> style.Drawing:
     first, labels = runs[0], runs[0].result.labels
     shares: dict[str, list[list[float]]] = defaultdict(list)
     for run in {run.job.seed: run for run in runs}.values():  # methods of one seed share their teachers
-        for name, row in run.result.bias.items():
+        for name, row in (run.result.bias or {}).items():
             shares[name].append(row)
     real = first.result.source != "embedded"
-    known = paper_tables.read_printed("knot/bias")["shares"].get(first.job.task, {}) if real else {}
+    known = paper_tables.read_printed("knot/bias").shares.get(first.job.task, {}) if real else {}
     made, grid = style.panels(len(shares), 3.4 if len(shares) > 1 else 5.0, 2.6, sharey=True)
     lines = []
     for axes, (name, rows) in zip(grid, shares.items(), strict=True):
@@ -51,27 +52,29 @@ def bias_figure(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, "Share of random texts given each label, per teacher", [note], lines)
 
 
-def with_bias(runs: list[Run]) -> list[Run]:
+def with_bias(runs: list[StagesRun]) -> list[StagesRun]:
     """Those of ``runs`` that measured B_k. Raises :class:`UserError` when there is none."""
     return runs_with(runs, "bias", "a bias; method=teachers and the methods weighted by E measure it")
 
 
-def _bars(axes: style.Axes, rows: np.ndarray, labels: dict[str, Any], published: list[float] | None) -> None:
+def _bars(axes: style.Axes, rows: np.ndarray, labels: ClassNames, published: list[float] | None) -> None:
     """``rows`` [seeds, C]."""
     places = -np.arange(len(labels.names))  # the first label on top
-    axes.barh(places, rows.mean(0), height=0.72, color=style.label_colors(labels.coordinates), alpha=0.9)
+    axes.barh(places, rows.mean(0), height=0.72, color=style.label_colors(labels), alpha=0.9)
     for row in rows if len(rows) > 1 else ():
         axes.plot(row, places, ls="", marker="o", ms=3, color="black", alpha=0.6)
     if published:
-        hollow = {"marker": "D", "ms": 7, "mfc": "none", "mec": "black", "mew": 1.4}
-        axes.plot(published, places, ls="", clip_on=False, label="authors' code", **hollow)
+        axes.plot(
+            published, places, ls="", clip_on=False, label="authors' code", marker="D", ms=7, mfc="none", mec="black",
+            mew=1.4,
+        )  # fmt: skip
     axes.axvline(1 / len(places), color=style.GRAY, ls="--", lw=1, label="uniform")
     axes.set(xlim=(0, 1.02), xlabel="share of random texts")
     axes.set_yticks(places, [style.label_text(text) for text in labels.names])
 
 
 @style.figure_of(reads=(run_folders.PROBE,))
-def probe_figure(runs: list[Run], command: str) -> style.Drawing:
+def probe_figure(runs: list[StagesRun], command: str) -> style.Drawing:
     """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
 
     The numbers go into a CSV beside the PNG and come back as lines.
@@ -84,8 +87,8 @@ def probe_figure(runs: list[Run], command: str) -> style.Drawing:
     for axes, (measure, text) in zip(grid, MOVE_AXES.items(), strict=True):
         for i, (name, chosen) in enumerate(probes):
             places = chosen["model"].map(heights) + 0.14 * ((len(probes) - 1) / 2 - i)
-            look = {"marker": "os^vDP"[i % 6], "color": style.nth_color(i), "label": plain(name)}
-            axes.plot(chosen[measure], places, ls="", ms=8, **look)
+            marker, color = "os^vDP"[i % 6], style.nth_color(i)
+            axes.plot(chosen[measure], places, ls="", ms=8, marker=marker, color=color, label=plain(name))
         axes.set_yticks(list(heights.values()), [plain(model) for model in models])
         axes.grid(axis="y", color=style.GRID_GRAY)
         axes.set_axisbelow(True)
@@ -101,7 +104,7 @@ def probe_figure(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
 
 
-def probe_moves(runs: Sequence[Run], command: str = "") -> pd.DataFrame:
+def probe_moves(runs: Sequence[StagesRun], command: str = "") -> pd.DataFrame:
     """How far each ``model``'s predictions move in each ``probe``, over all its ``pairs`` of sentences: students by
     method, then the model before distillation, then teachers.
 
@@ -112,7 +115,7 @@ def probe_moves(runs: Sequence[Run], command: str = "") -> pd.DataFrame:
     import pandas as pd
 
     pairs: list[tuple[Any, ...]] = []
-    counted: dict[tuple[str, int], Run] = {}
+    counted: dict[tuple[str, int], StagesRun] = {}
     for name, run in ((name, run) for name, members in style.by_name(runs).items() for run in members):
         points = np.asarray(run.result.labels.coordinates, dtype=float)
         for entry in run_folders.probes(run, command):

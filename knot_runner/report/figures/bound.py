@@ -20,6 +20,7 @@ from knot_runner.report.series import band, band_numbers
 from knot_runner.report.statistics.association import log_log_slopes
 from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
 
 #: Seed -> number of texts N -> value.
 GapSeries = dict[int, dict[int, float]]
@@ -44,7 +45,7 @@ def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     bands = {name: band(list(one.values())) for name, one in found.items()}
     made, (axes,) = style.panels(1, 8.6, 5.0)
     for i, (name, one) in enumerate(bands.items()):
-        look = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
+        look: dict[str, Any] = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
         bars = one.high - one.mean if name in GAPS else None
         axes.errorbar(one.places, one.mean, yerr=bars, color=style.nth_color(i), capsize=3, label=plain(name), **look)
     diameter = float(_record(runs[0], command)["diameter"])  # above C_M a bound says nothing
@@ -52,7 +53,7 @@ def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
     style.log_scale(axes, "xy", powers_from=100.0)
     sizes = bands["gap"].places
-    axes.set_xticks(sizes, [f"{texts}" for texts in sizes])
+    axes.set_xticks(sizes, list(map(str, sizes)))
     style.side_legend(made, [axes], loc="outside right center")
     lines = [slope_line(name, found[name]) for name in GAPS]
     numbers = band_numbers(("series", "texts"), {(name,): one for name, one in bands.items()})
@@ -102,7 +103,8 @@ def slope_line(name: str, gap: GapSeries) -> str:
     return f"slope of log {name} on log N: {slope}" + (left_out if found.n < len(gap) else "")
 
 
-def _record(run: Run, command: str) -> dict[str, Any]:
+def _record(run: Run, command: str) -> Facts:
     if lookup(run.result, "bound") is None:
         raise UserError(f"{run.job.task} {run.job.method}: has no bound on record; method.bound=true makes one")
-    return json.loads(run_folders.kept_file(run, BOUND_FILE, command))
+    record: Facts = json.loads(run_folders.kept_file(run, BOUND_FILE, command))
+    return record

@@ -12,10 +12,10 @@ from knot_runner.records import CLIENTS_FILE
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Numbers
-from knot_runner.results.federated import Barrier, PersonalMeasures
+from knot_runner.results.federated import Barrier, FederatedResult, PersonalizationFacts, PersonalMeasures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ ID_OOD_NOTE = (
 
 
 @style.figure_of
-def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
+def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
     """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
     back as lines of text; every point of every seed goes into a CSV."""
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
@@ -40,9 +40,9 @@ def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
         end = 100 * curve[-1]
         lines.append(f"{name}: ends at ID {end[1]:.2f}%, OOD {end[0]:.2f}%, from ID {100 * curve[0, 1]:.2f}%")
         for run in members:
-            for point in run.result.personalization.points:
+            for point in _personalization(run).points:
                 numbers.append((name, run.job.seed, point.step, point.alpha, *_pair(point)))
-    start = 100 * np.mean([_pair(run.result.personalization.start) for run in having], axis=0)
+    start = 100 * np.mean([_pair(_personalization(run).start) for run in having], axis=0)
     axes.plot(*start, marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
@@ -53,14 +53,21 @@ def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, title, notes, lines, Numbers(heads, numbers))
 
 
-def _curve(members: Sequence[Run]) -> np.ndarray:
+def _curve(members: Sequence[DoneRun[FederatedResult]]) -> np.ndarray:
     """[points + 1, 2] (OOD, ID), the last round's first, then by weight and time; the mean over seeds."""
     curves = []
     for run in members:
-        facts = run.result.personalization
+        facts = _personalization(run)
         points = sorted(facts.points, key=lambda point: (point.step, point.alpha))
         curves.append([_pair(facts.start), *(_pair(point) for point in points)])
-    return np.mean(curves, axis=0)
+    return np.asarray(np.mean(curves, axis=0))
+
+
+def _personalization(run: DoneRun[FederatedResult]) -> PersonalizationFacts:
+    """The facts on clients' own models, which every drawn run has."""
+    facts = run.result.personalization
+    assert facts is not None
+    return facts
 
 
 def _pair(point: PersonalMeasures) -> tuple[float, float]:
@@ -75,12 +82,12 @@ LANDSCAPE_NOTE = (
 
 
 @style.figure_of(reads=(CLIENTS_FILE,))
-def landscape_figure(runs: list[Run], command: str) -> style.Drawing:
+def landscape_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
     on the others', all clients alike. The first run that has landscapes is drawn."""
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     arrays = run_folders.arrays(run, CLIENTS_FILE, command)
-    facts = run.result.personalization.landscape
+    facts = _personalization(run).landscape or []
     made, grid = style.panels(2 * len(facts), 5.4, 4.3, across=2)
     lines = []
     for row, one in enumerate(facts):
@@ -119,7 +126,7 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 
 
 @style.figure_of(reads=(CLIENTS_FILE,))
-def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
+def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
     """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
 
     Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix."""
@@ -144,12 +151,12 @@ def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
 
 
-def _transfer_means(runs: list[Run]) -> str:
+def _transfer_means(runs: list[DoneRun[FederatedResult]]) -> str:
     """Mean over seeds of what the results say."""
     names = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
     parts = []
     for key, name in names.items():
-        values = [getattr(run.result.personalization.transfer, key) for run in runs]
+        values = [getattr(_personalization(run).transfer, key) for run in runs]
         if None not in values:
             parts.append(f"{name} {np.mean(values):.3f}")
     return ", ".join(parts)
@@ -179,7 +186,8 @@ def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client
         axes.axhline(end - 0.5, color="white", lw=1)
     edges = np.array([0, *ends, len(groups)])
     middles, label = (edges[:-1] + edges[1:] - 1) / 2, "clients by planted group"
-    axes.set_xticks(middles, sorted(set(groups)))
-    axes.set_yticks(middles, sorted(set(groups)))
+    names = [str(group) for group in sorted(set(groups))]
+    axes.set_xticks(middles, names)
+    axes.set_yticks(middles, names)
     axes.set(xlabel=label, ylabel=label)
     axes.tick_params(length=0)

@@ -9,7 +9,7 @@ import numpy as np
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import number, plain, spread_text
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import StagesRun
 from knot_runner.report.statistics.intervals import mean_interval
 
 NEIGHBORS = 10
@@ -34,7 +34,7 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 
 
 @style.figure_of(reads=(run_folders.VECTORS,), needs="labels.coordinates")
-def vector_figure(runs: list[Run], command: str) -> style.Drawing:
+def vector_figure(runs: list[StagesRun], command: str) -> style.Drawing:
     """A t-SNE panel per method and setting, colored by label.
 
     Each panel shows the lowest seed there; its number, which comes back as a line, is the mean over the seeds. t-SNE is
@@ -42,7 +42,7 @@ def vector_figure(runs: list[Run], command: str) -> style.Drawing:
     """
     groups = style.by_name(runs)
     labels = runs[0].result.labels
-    colors = style.label_colors(labels.coordinates)
+    colors = style.label_colors(labels)
     made, grid = style.panels(len(groups), *((3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)))
     lines = []
     for axes, (name, members) in zip(grid, groups.items(), strict=True):
@@ -67,6 +67,6 @@ def _scatter_labels(axes: style.Axes, points: np.ndarray, labels: np.ndarray, co
     points, labels = points[order], labels[order]
     perplexity = min(30.0, (len(points) - 1) / 3)
     flat = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points.astype(np.float64))
-    axes.scatter(*flat.T, s=9, c=[colors[label] for label in labels], alpha=0.8, linewidths=0)
+    axes.scatter(flat[:, 0], flat[:, 1], s=9, c=[colors[label] for label in labels], alpha=0.8, linewidths=0)
     axes.set(xticks=[], yticks=[], box_aspect=1)
     axes.spines[:].set(visible=True, color=style.GRAY)

@@ -11,11 +11,14 @@ from knot_runner.metrics import ACCURACY
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain, short_line
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import lookup, others
 from knot_runner.report.series import Numbers, band, band_numbers
+from knot_runner.results.federated import FederatedResult
+from knot_runner.results.training import CoresetResult, KnnResult
 from knot_runner.util.errors import UserError
 
+CoresetRun = DoneRun[CoresetResult]
 OWN_CORESET = "coreset.safetensors"
 #: Settings that a row of images names by itself.
 _NAMED = ("method.distance", "method.fedwad.support")
@@ -35,7 +38,7 @@ NEIGHBOR_NOTE = (
 
 
 @style.figure_of(one_task=False, reads=(OWN_CORESET,))
-def coreset_images(runs: list[Run], command: str) -> style.Drawing:
+def coreset_images(runs: list[CoresetRun], command: str) -> style.Drawing:
     """One row of images per run, a pair of panels per task and partition (Fig. 4, 10, 11): the coresets, and the
     distance by epoch. The course goes into a CSV beside the PNG; what is left of the distance comes back as lines.
 
@@ -63,9 +66,9 @@ def coreset_images(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, "Wasserstein coresets", [DESCENT_NOTE], lines, numbers)
 
 
-def _by_case(runs: list[Run]) -> dict[str, dict[str, Run]]:
+def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
     """Panel (task and settings that differ) -> row (distance, points, seed) -> run."""
-    made: dict[str, dict[str, Run]] = defaultdict(dict)
+    made: dict[str, dict[str, CoresetRun]] = defaultdict(dict)
     for run, other in zip(runs, others([run.job for run in runs], _NAMED), strict=True):
         if run.result.kind != "coreset":
             raise UserError(f"{run.job.task} {run.job.method}: is not a coreset, so it has no images to show")
@@ -79,7 +82,7 @@ def _by_case(runs: list[Run]) -> dict[str, dict[str, Run]]:
     return made
 
 
-def _strip(run: Run, command: str) -> np.ndarray:
+def _strip(run: CoresetRun, command: str) -> np.ndarray:
     """One run's coreset as a row of images [H, K * (W + gap), C], sorted by label."""
     kept = run_folders.arrays(run, OWN_CORESET, command)
     (channels, height, width), count = run.result.shape, run.result.points
@@ -101,7 +104,7 @@ def _draw_images(axes: style.Axes, strips: dict[str, np.ndarray]) -> None:
 
 
 @style.figure_of
-def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
+def coreset_accuracy(runs: list[DoneRun[KnnResult | FederatedResult]], command: str) -> style.Drawing:
     """Accuracy on the test examples against the number of clients, a line per size of coreset and per other method
     (Fig. 5, 12). Bands are 95% t intervals over seeds; the numbers are in a CSV beside the PNG."""
     series: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))

@@ -16,10 +16,11 @@ from knot_runner.report.figures import style
 from knot_runner.report.figures.client_models import draw_map, mark_clients
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import lookup, others
 from knot_runner.report.series import Band, Numbers, band, band_numbers
 from knot_runner.report.statistics.association import Agreement, agreement_of
+from knot_runner.results.training import MatrixResult
 from knot_runner.util.errors import UserError
 
 #: Data sets whose names and distances are written into the map; of more, only planted groups are named.
@@ -40,12 +41,13 @@ _COURSE_NOTE = (
     "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artifact share its seconds."
 )
 EXACT, SECONDS = "exact", "seconds"
+MatrixRun = DoneRun[MatrixResult]
 #: Seed -> place on the axis -> value.
 SeriesBySeed = dict[int, dict[float, float]]
 
 
 @style.figure_of(one_task=False)
-def matrix_figure(runs: list[Run], command: str) -> style.Drawing:
+def matrix_figure(runs: list[MatrixRun], command: str) -> style.Drawing:
     """A heat map per setting: of data sets, the mean over seeds; of clients, sorted by planted group, the first seed.
 
     Returns, for each setting, the range of its distances, and where exact distances of the same samples are there: the
@@ -69,7 +71,7 @@ def matrix_figure(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
 
 
-def _lines(title: str, runs: list[Run], all_runs: list[Run]) -> list[str]:
+def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list[str]:
     """Range of the distances; and how they compare with the exact ones of the same samples, the mean over seeds."""
     parts = []
     kinds = [kinds_of_pairs(matrix_of(run), run.result.groups) for run in runs]
@@ -88,12 +90,12 @@ def _lines(title: str, runs: list[Run], all_runs: list[Run]) -> list[str]:
     return lines
 
 
-def _fixed(run: Run) -> bool:
+def _fixed(run: MatrixRun) -> bool:
     """Whether the data sets are the same for every seed, unlike clients."""
     return lookup(run.job.config, "task.kind") != "images" and run.job.config.get("partition") is None
 
 
-def _draw_map(axes: style.Axes, runs: list[Run]) -> None:
+def _draw_map(axes: style.Axes, runs: list[MatrixRun]) -> None:
     shown = runs if _fixed(runs[0]) else runs[:1]
     matrix, result = np.mean([matrix_of(run) for run in shown], axis=0), shown[0].result
     groups = result.groups
@@ -116,7 +118,7 @@ def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
 
 
 @style.figure_of
-def distance_course(runs: list[Run], command: str) -> style.Drawing:
+def distance_course(runs: list[MatrixRun], command: str) -> style.Drawing:
     """Squared distances (left) and seconds per pair (right) along the first setting that varies:
     samples, iterations or support.
 
@@ -153,7 +155,7 @@ def distance_course(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
 
 
-def _courses(runs: list[Run], varied: list[str]) -> dict[tuple[str, str], Band]:
+def _courses(runs: list[MatrixRun], varied: list[str]) -> dict[tuple[str, str], Band]:
     """(pair, solver) -> squared distances, then ("seconds", solver) -> seconds per pair. Exact distances have neither K
     nor S, so they are constant along these axes."""
     distances: dict[tuple[str, str], SeriesBySeed] = defaultdict(lambda: defaultdict(dict))
@@ -164,31 +166,31 @@ def _courses(runs: list[Run], varied: list[str]) -> dict[tuple[str, str], Band]:
         way = EXACT if run.result.solver == "exact" else ", ".join(["FedWaD", *others])
         pairs = [(f"{one} - {other}", value) for one, other, value in pairs_of(run)]
         if len(pairs) > MAX_PAIRS:
-            pairs = [(f"mean of {len(pairs)} pairs", np.mean([value for _, value in pairs]))]
+            pairs = [(f"mean of {len(pairs)} pairs", float(np.mean([value for _, value in pairs])))]
         for pair, value in pairs:
             distances[pair, way][run.job.seed][place] = value
-        seconds[SECONDS, way][run.job.seed][place] = run.result.seconds.distances / run.result.pairs
-    return {names: band(list(found.values()), everywhere=False) for names, found in (distances | seconds).items()}
+        seconds[SECONDS, way][run.job.seed][place] = (run.result.seconds.distances or 0.0) / run.result.pairs
+    return {names: band(found.values(), everywhere=False) for names, found in (distances | seconds).items()}
 
 
-def by_setting(runs: Sequence[Run]) -> dict[str, dict[int, Run]]:
+def by_setting(runs: Sequence[MatrixRun]) -> dict[str, dict[int, MatrixRun]]:
     """Title -> seed -> run, in their order. An exact distance has neither S, K nor t, so it counts once."""
     several = len({run.job.task for run in runs}) > 1
-    found: dict[str, dict[int, Run]] = {}
+    found: dict[str, dict[int, MatrixRun]] = {}
     for run, other in zip(runs, others([run.job for run in runs], MATRIX_KEYS), strict=True):
         title = ", ".join(filter(None, (run.job.task if several else "", other, name_of(run))))
         found.setdefault(title, {}).setdefault(run.job.seed, run)
     return found
 
 
-def only_matrices(runs: Sequence[Run]) -> None:
+def only_matrices(runs: Sequence[MatrixRun]) -> None:
     """Raises :class:`UserError` naming a run that measured no distances between data sets."""
     for run in runs:
         if run.result.kind != "matrix":
             raise UserError(f"{run.job.task} {run.job.method}: measured no distances between data sets")
 
 
-def name_of(run: Run) -> str:
+def name_of(run: MatrixRun) -> str:
     """``exact``, or ``FedWaD, S=10, K=20, t=0.5``."""
     if run.result.solver == "exact":
         return "exact"
@@ -196,7 +198,7 @@ def name_of(run: Run) -> str:
     return ", ".join(["FedWaD", *(f"{short}={fedwad.get(key)}" for key, short in FEDWAD.items())])
 
 
-def agreements(runs: Sequence[Run], all_runs: Sequence[Run]) -> list[Agreement]:
+def agreements(runs: Sequence[MatrixRun], all_runs: Sequence[MatrixRun]) -> list[Agreement]:
     """Agreement of each non-exact run in ``runs`` with the exact one on the same samples in ``all_runs``; none for
     samples without an exact run or without an order of distances."""
     exact = {_samples_of(run): _distances(run) for run in all_runs if run.result.solver == "exact"}
@@ -210,7 +212,7 @@ def agreements(runs: Sequence[Run], all_runs: Sequence[Run]) -> list[Agreement]:
     return found
 
 
-def _samples_of(run: Run) -> str:
+def _samples_of(run: MatrixRun) -> str:
     """Key shared by runs that measured the same distances between the same samples."""
     otdd = lookup(run.job.config, "method.otdd") or {}
     kept = {key: value for key, value in otdd.items() if key not in ("solver", "fedwad", "precision")}
@@ -218,18 +220,18 @@ def _samples_of(run: Run) -> str:
     return json.dumps([run.job.seed, run.result.names, kept, data], sort_keys=True)
 
 
-def matrix_of(run: Run) -> np.ndarray:
+def matrix_of(run: MatrixRun) -> np.ndarray:
     """Squared distances [N, N]."""
     return np.array(run.result.matrix, dtype=float)
 
 
-def _distances(run: Run) -> np.ndarray:
+def _distances(run: MatrixRun) -> np.ndarray:
     """Squared distance of each pair of data sets, [N (N - 1) / 2]."""
     matrix = matrix_of(run)
     return matrix[np.triu_indices(len(matrix), 1)]
 
 
-def pairs_of(run: Run) -> list[tuple[str, str, float]]:
+def pairs_of(run: MatrixRun) -> list[tuple[str, str, float]]:
     """(name, name, squared distance) of each pair of data sets."""
     pairs = itertools.combinations(run.result.names, 2)
     return [(*pair, value) for pair, value in zip(pairs, _distances(run), strict=True)]

@@ -13,9 +13,10 @@ import numpy as np
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain, short_line
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import others
 from knot_runner.report.series import Band, band, band_numbers
+from knot_runner.results.training import DistanceResult
 from knot_runner.util.errors import UserError
 
 #: The paper's names: exact interpolating measures; all samples in one place.
@@ -41,18 +42,21 @@ RUNTIME_NOTE = (
     "distance of the distributions in closed form, so it is the samples' as well as the method's. n: size of the first "
     "sample; at 1:3 the second is a third of it."
 )
+DistanceRun = DoneRun[DistanceResult]
 #: (case,) method, quantity -> its mean over seeds, and band, by iteration or by the size of the first sample.
 Curves = dict[tuple[str, ...], Band]
 
 
-def methods_of(runs: Iterable[Run], shown_settings: Collection[str] = OF_METHOD) -> dict[str, list[Run]]:
+def methods_of(
+    runs: Iterable[DistanceRun], shown_settings: Collection[str] = OF_METHOD
+) -> dict[str, list[DistanceRun]]:
     """``FedWaD-e``, ``FedWaD-a, S=10`` -> its runs by seed; exact mode first, then by the size of the support.
 
     Swept settings that are not in ``shown_settings`` are part of the name. A run requested twice is included once.
     """
     once = list({run.job.run_id: run for run in runs}.values())
     once.sort(key=lambda run: (run.result.mode != "exact", run.result.support[0], run.job.seed))
-    found: dict[str, list[Run]] = defaultdict(list)
+    found: dict[str, list[DistanceRun]] = defaultdict(list)
     for run, other in zip(once, others([run.job for run in once], shown_settings), strict=True):
         name = EXACT_MODE if run.result.mode == "exact" else f"FedWaD-a, S={run.result.support[0]}"
         found[plain(", ".join(filter(None, (name, short_line(other)))))].append(run)
@@ -69,7 +73,7 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 @style.figure_of(reads=(MEASURE_NAMES,), needs="dimension")
-def moving_measure(runs: list[Run], command: str) -> style.Drawing:
+def moving_measure(runs: list[DistanceRun], command: str) -> style.Drawing:
     """A panel per method: the measure's points, colored by iteration, in their first two dimensions. Then a panel
     per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
     and of the sum A of distances (Fig. 3).
@@ -90,7 +94,7 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
         axes.margins(0.15)  # room for the samples' names
     bar = made.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
-    curves = {}
+    curves: Curves = {}
     for (name, members), key in itertools.product(methods.items(), COURSES):
         curves[name, key] = band([excess(run, key) for run in members])
     for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
@@ -106,7 +110,7 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, title, [note], [_last_excess(name, curves) for name in methods], numbers)
 
 
-def excess(run: Run, key: str) -> dict[int, float]:
+def excess(run: DistanceRun, key: str) -> dict[int, float]:
     """Iteration (from 1) -> |quantity / exact distance - 1|; nothing where the run has no such quantity, or the exact
     distance is 0."""
     values, exact = getattr(run.result, key) or [], run.result.exact
@@ -123,19 +127,25 @@ def _last_excess(name: str, curves: Curves) -> str:
     return f"{name}, relative excess after the last iteration: {', '.join(results)}"
 
 
-def _scatter(axes: style.Axes, run: Run, command: str) -> Any:
+def _scatter(axes: style.Axes, run: DistanceRun, command: str) -> Any:
     """Draw both samples and the measure after each kept iteration; returns the artist with the color scale."""
     stored = run_folders.arrays(run, MEASURE_NAMES, command)
     kept = {key: _flat(points) for key, points in stored.items() if "weights" not in key}
     steps = sorted(int(key.removeprefix("xi/")) for key in kept if key.startswith("xi/"))
-    look = {"textcoords": "offset points", "ha": "center", "va": "center", "fontweight": "bold", "zorder": 3}
     for key, edge, side in (("mu", np.min, -1), ("nu", np.max, 1)):
-        axes.scatter(*kept[key].T, s=9, marker="x", color=style.GRAY, linewidths=0.5, zorder=2)
-        axes.annotate(key, (kept[key][:, 0].mean(), edge(kept[key][:, 1])), (0, 7 * side), **look)
+        x, y = kept[key].T
+        axes.scatter(x, y, s=9, marker="x", color=style.GRAY, linewidths=0.5, zorder=2)
+        axes.annotate(
+            key, (x.mean(), edge(y)), (0, 7 * side), textcoords="offset points", ha="center", va="center",
+            fontweight="bold", zorder=3,
+        )  # fmt: skip
     moving = [kept[f"xi/{step}"] for step in steps]
-    look = {"c": np.repeat(steps, [len(points) for points in moving]), "vmin": 0, "vmax": max(steps[-1], 1)}
+    iterations = np.repeat(steps, [len(points) for points in moving])
+    x, y = np.concatenate(moving).T
     axes.set_aspect("equal")
-    return axes.scatter(*np.concatenate(moving).T, s=12, cmap="viridis_r", linewidths=0, zorder=1, **look)
+    return axes.scatter(
+        x, y, s=12, c=iterations, vmin=0, vmax=max(steps[-1], 1), cmap="viridis_r", linewidths=0, zorder=1
+    )
 
 
 def _flat(points: np.ndarray) -> np.ndarray:
@@ -144,7 +154,7 @@ def _flat(points: np.ndarray) -> np.ndarray:
 
 
 @style.figure_of(needs="dimension")
-def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
+def distance_runtime(runs: list[DistanceRun], command: str) -> style.Drawing:
     """Seconds, and error relative to the closed form, by the first sample's size: two panels per dimension and ratio
     of the samples (Fig. 2, 8, 9).
 
@@ -153,7 +163,7 @@ def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     """
     if any(run.result.closed_form == 0 for run in runs):
         raise UserError("0 leaves no relative error; above 0 would be right", "task.offset")
-    cases: dict[str, list[Run]] = defaultdict(list)
+    cases: dict[str, list[DistanceRun]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio)):
         cases[f"d={run.result.dimension}, ratio 1:{run.result.ratio}"].append(run)
     curves = {(case, *of): one for case, members in cases.items() for of, one in _curves_of(members).items()}
@@ -171,7 +181,7 @@ def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, title, [note], _at_largest(curves), numbers)
 
 
-def _curves_of(runs: list[Run]) -> Curves:
+def _curves_of(runs: list[DistanceRun]) -> Curves:
     """The exact distance is measured by every run: its time is the mean over those of a seed."""
     methods = methods_of(runs, (*OF_METHOD, *OF_SAMPLES))
     curves = _by_size(CENTRAL, [run for members in methods.values() for run in members], "exact", "exact")
@@ -180,7 +190,7 @@ def _curves_of(runs: list[Run]) -> Curves:
     return curves
 
 
-def _by_size(name: str, runs: list[Run], seconds: str, value: str) -> Curves:
+def _by_size(name: str, runs: list[DistanceRun], seconds: str, value: str) -> Curves:
     """Curves of time and error by size. ``seconds``: key of the record's times; ``value``: key of the distance whose
     error is drawn."""
     cells: dict[int, dict[int, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
@@ -188,7 +198,7 @@ def _by_size(name: str, runs: list[Run], seconds: str, value: str) -> Curves:
         error = abs(getattr(run.result, value) / run.result.closed_form - 1)
         cells[run.job.seed][run.result.samples[0]].append((getattr(run.result.seconds, seconds), error))
     means = [{size: np.mean(found, axis=0).tolist() for size, found in sizes.items()} for sizes in cells.values()]
-    curves = {}
+    curves: Curves = {}
     for i, what in enumerate(QUANTITIES):
         curves[name, what] = band([{size: mean[i] for size, mean in one.items()} for one in means])
     return curves

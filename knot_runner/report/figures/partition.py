@@ -25,7 +25,7 @@ def draw_partition(
     Color is the share of the client's examples; bars are the client's examples. Classes without examples are in the
     CSV only, and the figure says so. Returns lines: clients, sizes, largest class share and classes per client.
     """
-    drawn = np.flatnonzero(counts.any(0))
+    drawn = np.flatnonzero(counts.any(0)).tolist()
     missing = len(classes) - len(drawn)
     absent = f"{missing} of {len(classes)} classes have no training examples and are not drawn."
     missing_note = [absent] if missing else []

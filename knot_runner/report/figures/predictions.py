@@ -11,7 +11,7 @@ from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.figures.bias import with_bias
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import StagesRun
 
 #: Of a box plot: median, mean and whiskers.
 BOX_LOOK = {
@@ -28,7 +28,7 @@ GREEN, STEP = "#007A3D", 0.1
 
 
 @style.figure_of(reads=(run_folders.PREDICTIONS,), needs="labels.coordinates")
-def expected_label(runs: list[Run], command: str) -> style.Drawing:
+def expected_label(runs: list[StagesRun], command: str) -> style.Drawing:
     """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2).
 
     Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
@@ -60,7 +60,7 @@ def expected_label(runs: list[Run], command: str) -> style.Drawing:
     return style.Drawing(made, f"{kind} by true label", [note], lines)
 
 
-def _pooled(runs: list[Run], points: np.ndarray, command: str) -> tuple[np.ndarray, np.ndarray]:
+def _pooled(runs: list[StagesRun], points: np.ndarray, command: str) -> tuple[np.ndarray, np.ndarray]:
     """Of each prediction [N] the value drawn, and the true label."""
     values, truths = [], []
     for run in runs:
@@ -73,7 +73,7 @@ def _pooled(runs: list[Run], points: np.ndarray, command: str) -> tuple[np.ndarr
     return np.concatenate(values), np.concatenate(truths)
 
 
-def _boxes(axes: style.Axes, pooled: tuple[np.ndarray, np.ndarray], i: int, count: int) -> dict[str, list]:
+def _boxes(axes: style.Axes, pooled: tuple[np.ndarray, np.ndarray], i: int, count: int) -> dict[str, Any]:
     """Boxes of the ``i``-th of ``count`` methods, each beside its label's place."""
     values, truths = pooled
     there, width = np.unique(truths), 0.8 / count
@@ -100,18 +100,18 @@ def face(share: np.ndarray) -> list[int]:
 
 def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
     """The point of the face ``chosen`` that is nearest to B, [3]: circles of equal confidence are centered there."""
-    return share[chosen] + (1 - share[chosen].sum()) / 3
+    return np.asarray(share[chosen] + (1 - share[chosen].sum()) / 3)
 
 
 @style.figure_of
-def confidence(runs: list[Run], command: str) -> style.Drawing:
+def confidence(runs: list[StagesRun], command: str) -> style.Drawing:
     """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
 
     With more than three labels each triangle is the face of the simplex over three of them, with exact distances to
     the whole B. Returns B and the corners' values.
     """
     run = with_bias(runs)[0]
-    names, shares = run.result.labels.names, {k: np.array(v) for k, v in run.result.bias.items()}
+    names, shares = run.result.labels.names, {k: np.array(v) for k, v in (run.result.bias or {}).items()}
     top = max(_at_corners(share).max() for share in shares.values())
     made, grid = style.panels(len(shares), 3.6, 3.5)
     lines = []
@@ -129,14 +129,14 @@ def confidence(runs: list[Run], command: str) -> style.Drawing:
 
 def _at_corners(share: np.ndarray) -> np.ndarray:
     """Confidence [C] of predictions that are sure of a label."""
-    return np.linalg.norm(np.eye(len(share)) - share, axis=1)
+    return np.asarray(np.linalg.norm(np.eye(len(share)) - share, axis=1))
 
 
 def _triangle(axes: style.Axes, share: np.ndarray, chosen: list[int], names: list[str], top: float) -> Any:
     from matplotlib import colormaps
     from matplotlib.tri import Triangulation, UniformTriRefiner
 
-    mesh = UniformTriRefiner(Triangulation(*CORNERS.T, [[0, 1, 2]])).refine_triangulation(subdiv=6)
+    mesh = UniformTriRefiner(Triangulation(CORNERS[:, 0], CORNERS[:, 1], [[0, 1, 2]])).refine_triangulation(subdiv=6)
     high = mesh.y / CORNERS[2, 1]
     shares = np.stack([1 - mesh.x - high / 2, mesh.x - high / 2, high], axis=1)
     rest = np.delete(share, chosen)
@@ -152,8 +152,8 @@ def _triangle(axes: style.Axes, share: np.ndarray, chosen: list[int], names: lis
     axes.plot(*start, marker="X", ms=11, color=style.PALETTE[2], mec="white", zorder=5)
     below = [text.replace(" ", "\n") for text in names[:2]]  # in one line the two would meet
     for corner, text, side in zip(CORNERS, below, ("left", "right"), strict=False):
-        axes.text(*corner + (0, -0.06), text, ha=side, va="top")
-    axes.text(*CORNERS[2] + (0, 0.04), names[2], ha="center", va="bottom")
+        axes.text(corner[0], corner[1] - 0.06, text, ha=side, va="top")
+    axes.text(CORNERS[2, 0], CORNERS[2, 1] + 0.04, names[2], ha="center", va="bottom")
     axes.set_aspect("equal")
     axes.set(xlim=(-0.06, 1.06), ylim=(-0.2, 1.05))
     axes.axis("off")

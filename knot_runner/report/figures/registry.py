@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from knot_runner.config.plugins import Table, checked, unlike
 from knot_runner.report.figures.bias import bias_figure, probe_figure
@@ -16,6 +15,7 @@ from knot_runner.report.figures.federated_distance import distance_runtime, movi
 from knot_runner.report.figures.predictions import confidence, expected_label
 from knot_runner.report.figures.rounds import accuracy_by_round, aggregation, curves
 from knot_runner.report.figures.temperature_probe import boundary_figure, gradient_figure, softmax_figure
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 #: Name -> function(jobs, path, notes=(), command="") -> lines, as ``style.figure_of`` makes it. A plug-in adds
@@ -47,7 +47,7 @@ FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
 }, lambda where, figure: checked(where, figure, lambda lines, *_: unlike(lines, list, "a list of lines")))  # fmt: skip
 
 
-def figure_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
+def figure_names(spec: Config) -> tuple[str, ...]:
     """Names of the figures for a preset whose ``report:`` is ``spec``.
 
     Raises :class:`UserError` for an unknown name in ``figures:``.

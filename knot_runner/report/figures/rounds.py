@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -19,10 +18,12 @@ from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job, Run
 from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, lookup, measured_line
 from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
+from knot_runner.util.config_yaml import Config
+from knot_runner.util.files import LogRow
 
 #: A value per round of one run, where there is one; by how many rounds were trained.
 Series = dict[int, float]
-RoundRows = list[dict[str, Any]]
+RoundRows = list[LogRow]
 #: (panel, row of it, quantity) -> its mean over seeds and its band. A panel is a case and what else sets runs apart.
 Bands = dict[tuple[str, RowSetting, str], Band]
 #: Fig. 6 is smoothed over this share of the rounds; per round it is mostly noise.
@@ -132,7 +133,7 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
 
 def participants_change(rows: RoundRows) -> Series:
     """Rounds trained -> mean over participants of accuracy(aggregated) - accuracy(own, just trained), in points."""
-    made = {}
+    made: Series = {}
     for row in rows:
         if "clients" in row:
             own = zip(row["participants"], row["after"], strict=True)
@@ -143,7 +144,7 @@ def participants_change(rows: RoundRows) -> Series:
 def others_change(rows: RoundRows) -> Series:
     """Rounds trained -> mean over the other clients of accuracy(aggregated) - accuracy(previous model), in points; from
     the second on, and only where the round before was measured."""
-    made = {}
+    made: Series = {}
     for last, row in zip(rows, rows[1:], strict=False):
         if "clients" in row and "clients" in last:
             absent = set(range(len(row["clients"]))) - set(row["participants"])
@@ -151,7 +152,7 @@ def others_change(rows: RoundRows) -> Series:
     return made
 
 
-def _mean_change(row: dict[str, Any], pairs: Iterable[tuple[float | None, float | None]]) -> Series:
+def _mean_change(row: LogRow, pairs: Iterable[tuple[float | None, float | None]]) -> Series:
     changes = [100 * (new - old) for new, old in pairs if new is not None and old is not None]
     return {row["round"]: float(np.mean(changes))} if changes else {}
 
@@ -162,7 +163,7 @@ def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
 
 def _bands(
     runs: list[Run],
-    read: dict[str, Callable[[RoundRows], Series]],
+    read: Mapping[str, Callable[[RoundRows], Series]],
     command: str,
     tops: dict[str, float],
     window: int = 1,
@@ -182,13 +183,13 @@ def _bands(
 def figure_cases(jobs: Iterable[Job]) -> Cases:
     """Cases of FLex&Chill's Table 1 by their names, others by task and model; told apart by partition where a case has
     several."""
-    known = {name: facts["settings"] for name, facts in paper_tables.read_printed("chill/table1")["cases"].items()}
-    kinds: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    known = {name: facts.settings for name, facts in paper_tables.read_printed("chill/table1").cases.items()}
+    kinds: dict[str, dict[str, Config]] = defaultdict(dict)
     for job in jobs:
         facts = {"task.name": job.task, "model.name": lookup(job.config, "model.name")}
         name, kind = case_of(job, known), lookup(job.config, "partition.kind")
         kinds[name][kind] = {**known.get(name, facts), "partition.kind": kind}
-    cases = {}
+    cases: dict[str, Config] = {}
     for name, found in kinds.items():
         cases |= {name if len(found) == 1 else f"{name}, {kind}": settings for kind, settings in found.items()}
     return cases

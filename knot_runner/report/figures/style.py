@@ -16,10 +16,11 @@ import numpy as np
 from knot_runner.report.figures.output import current_output, write_figure
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import plain, short_line, spelled_labels
-from knot_runner.report.run_folders import Job, Run, readable
+from knot_runner.report.run_folders import Job, Run, RunT, finished, readable
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Band, Numbers
-from knot_runner.report.tables.footnotes import embedded, finished, not_counted, training_sizes
+from knot_runner.report.tables.footnotes import embedded, not_counted, training_sizes
+from knot_runner.results.base import ClassNames
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
@@ -34,7 +35,7 @@ GRAY, GRID_GRAY = "#555555", "#EEEEEE"
 BAND_MEANING = "95% t intervals"
 DPI = 200
 #: Fonts and lines. Text stays text (PDF: TrueType, SVG: <text>), and identifiers within an SVG are the same each time.
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 11, "axes.titlesize": "medium", "xtick.labelsize": "small", "ytick.labelsize": "small",
     "legend.fontsize": "small", "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False,
     "axes.edgecolor": GRAY, "text.parse_math": False,
@@ -59,10 +60,7 @@ class Drawing:
 
 
 def figure_of(
-    function: Callable[[list[Run], str], Drawing] | None = None,
-    one_task: bool = True,
-    reads: Sequence[str] = (),
-    needs: str = "",
+    function: Callable[..., Drawing] | None = None, one_task: bool = True, reads: Sequence[str] = (), needs: str = ""
 ) -> Callable[..., Any]:
     """Make ``function(runs, command)``, which draws finished runs, a figure: ``(jobs, path, notes=(), command="")``
     writes its files and returns its lines.
@@ -120,6 +118,7 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     It needs no screen and is none of matplotlib's current figures."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     columns = 2 if count == 4 else min(count, across)
     total = current_output().width
@@ -129,8 +128,8 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
         height = max(height * total / columns / width, LOWEST_PANEL)
         width = total / columns
     rows = -(-count // columns)
-    made = Figure(figsize=(width * columns, height * rows), dpi=DPI, layout="constrained")
-    made.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    made = Figure(figsize=(width * columns, height * rows), dpi=DPI, layout=layout)
     FigureCanvasAgg(made)
     grid = list(made.subplots(rows, columns, squeeze=False, **options).flat)
     for spare in grid[count:]:
@@ -146,9 +145,9 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
         write_atomic(path.with_suffix(".csv"), drawing.numbers.csv())
 
 
-def by_name(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
     """Name (method and distinguishing settings) -> its runs, which differ only in the seed."""
-    groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[RunT]] = defaultdict(list)
     for run in runs:
         groups[run.job.method, run.job.label].append(run)
     labels = spelled_labels(label for _, label in groups)
@@ -183,9 +182,9 @@ def label_text(name: str, gap: str = " ") -> str:
     return plain(name).replace("_", gap)
 
 
-def label_colors(coordinates: Sequence[Sequence[float]]) -> list[Any]:
+def label_colors(labels: ClassNames) -> list[Any]:
     """One color per label: along a scale where labels lie on a line (sentiment), else as unlike as can be."""
-    points = np.asarray(coordinates, dtype=float)
+    points = np.asarray(labels.coordinates, dtype=float)
     if points.shape[1] != 1:
         return [nth_color(i) for i in range(len(points))]
     from matplotlib import colormaps
@@ -250,7 +249,7 @@ def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: 
         axis.set_minor_formatter(NullFormatter())
 
 
-def plain_tick(value: float, _: int) -> str:
+def plain_tick(value: float, _: float) -> str:
     """A tick as a plain number; matplotlib's powers of ten need its math text, which is off."""
     return f"{value:g}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from knot_runner.report.figures import style
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.records.probe import ProbeRecord
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import MeasuredRun, Run
 from knot_runner.report.series import Numbers
 from knot_runner.util.errors import UserError
 
@@ -57,8 +58,8 @@ def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
         axes.set(xscale="log", xlim=bins[[0, -1]], xlabel="gradient norm at the input layer", ylabel="share of images")
         axes.xaxis.set_major_formatter(style.plain_tick)
         for temperature, norms in zip(probe.temperatures, probe.norm[:, chosen], strict=True) if count else ():
-            look = {"histtype": "step", "lw": 1.6, "color": colors[temperature]}
-            axes.hist(norms.clip(bins[0], bins[-1]), bins, weights=np.full(count, 1 / count), **look)
+            weights, color = np.full(count, 1 / count), colors[temperature]
+            axes.hist(norms.clip(bins[0], bins[-1]), list(bins), weights=weights, histtype="step", lw=1.6, color=color)
             quantiles = _quantiles(norms)
             rows.append([name, f"{temperature:g}", text, count, *quantiles])
             lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: median {quantiles[2]:.4g} of {count:,}")
@@ -115,8 +116,8 @@ def _draw_moves(axes: style.Axes, probe: ProbeRecord, colors: dict[float, Any]) 
         style.draw_boxes(axes, [moves], colors[temperature], 0.8, positions=[place], **look)
         if len(probe.before):
             out = 1 - len(moves) / len(probe.before)
-            beside = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": "small"}
-            axes.text(1.01, place, f"{out:.0%} left out", **beside)
+            beside = axes.get_yaxis_transform()
+            axes.text(1.01, place, f"{out:.0%} left out", transform=beside, va="center", fontsize="small")
     axes.axvline(0, color=style.GRAY, ls="--", lw=1, zorder=0)
     axes.set_yticks(range(len(order)), [f"T={temperature:g}" for temperature in order])
     axes.set_ylim(-0.6, len(order) - 0.4)
@@ -126,13 +127,13 @@ def _draw_moves(axes: style.Axes, probe: ProbeRecord, colors: dict[float, Any]) 
 
 
 @style.figure_of(reads=(probe_view.ARRAYS,))
-def softmax_figure(runs: list[Run], command: str) -> style.Drawing:
+def softmax_figure(runs: list[MeasuredRun], command: str) -> style.Drawing:
     """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3).
 
     A panel per setting; the probabilities go into a CSV beside the PNG.
     """
     probes, colors = _probes(runs, command)
-    known = runs[0].result.labels.names
+    known = runs[0].result.labels.names if runs[0].result.labels else []
     made, grid = style.panels(len(probes), 9.6, 3.4, across=1)
     rows, lines = [], []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
@@ -157,10 +158,10 @@ def softmax_figure(runs: list[Run], command: str) -> style.Drawing:
 
 
 def _quantiles(values: np.ndarray) -> list[float]:
-    return np.percentile(values, (5, 25, 50, 75, 95)).tolist()
+    return [float(value) for value in np.percentile(values, (5, 25, 50, 75, 95))]
 
 
-def _probes(runs: list[Run], command: str) -> tuple[dict[str, ProbeRecord], dict[float, Any]]:
+def _probes(runs: Sequence[Run], command: str) -> tuple[dict[str, ProbeRecord], dict[float, Any]]:
     """Records by setting, and the colors of their temperatures."""
     probes = {name: probe_view.pool_probes(members, command) for name, members in style.by_name(runs).items()}
     return probes, style.temperature_colors(t for probe in probes.values() for t in probe.temperatures.tolist())

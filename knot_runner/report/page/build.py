@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from knot_runner.config.strict import without
@@ -22,6 +22,7 @@ from knot_runner.report.render.table_model import ResultTable, block_title, disp
 from knot_runner.report.render.text import caption, duration, half_text, paper_text, plain, value_text
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
 from knot_runner.report.tables.build import preset_table
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 from knot_runner.util.processes import temporary_folder
@@ -46,7 +47,7 @@ class PageRequest:
 
     name: str
     about: str
-    spec: Mapping[str, Any]
+    spec: Config
     command: str
     report: str
 
@@ -159,7 +160,7 @@ def describe_figure(kind: str) -> str:
     return " ".join(inspect.cleandoc(FIGURES[kind].__doc__ or kind).split("\n\n")[0].split())
 
 
-def _judged(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> tuple[tuple[Verdict, ...], str]:
+def _judged(jobs: Sequence[Job], spec: Config, command: str) -> tuple[tuple[Verdict, ...], str]:
     """Return (verdicts, why claims cannot be judged): a damaged record must not prevent the page."""
     try:
         return tuple(judge(jobs, spec, command)) if spec.get("claims") else (), ""
@@ -167,9 +168,9 @@ def _judged(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> tuple
         return (), str(problem)
 
 
-def values_by_setting(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:
     """Dotted key -> distinct values over the composed ``configs`` of jobs, in order of first occurrence."""
-    flat = [flatten_settings(without(config, *NOT_SHOWN)) for config in configs]
+    flat = [flatten_settings(without(dict(config), *NOT_SHOWN)) for config in configs]
     keys = dict.fromkeys(key for one in flat for key in one)
     return {key: tuple(dict.fromkeys(one.get(key, NOT_SET) for one in flat)) for key in keys}
 

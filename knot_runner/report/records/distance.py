@@ -34,8 +34,8 @@ def distance_summary(name: str, result: DistanceResult) -> Group:
         f"{first} and {second} samples in {result.dimension} dimensions; {result.mode} measures of "
         f"{result.support[-1]} points"
     ]
-    if spent := result.spent:
-        lines.append(f"each client has spent epsilon {spent.epsilon:g}, delta {spent.delta:g} in all")
+    if privacy := result.spent:
+        lines.append(f"each client has spent epsilon {privacy.epsilon:g}, delta {privacy.delta:g} in all")
     return run_view(name, result, ("2-Wasserstein distance", "value", "off the exact one", "time"), rows, lines)
 
 
@@ -46,7 +46,7 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
     """All distances of a few data sets; else their range, also within and between planted groups."""
     matrix = np.array(result.matrix)
     pairs, sizes = len(matrix) * (len(matrix) - 1) // 2, result.sizes
-    samples = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+    samples = str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
     line = (
         f"{MATRIX_SOLVERS[result.solver]}; {pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
         f"{result.seconds.distances:.3g} s"

@@ -42,7 +42,7 @@ class ProbeRecord:
 def read_probe(run: Run, command: str = "") -> ProbeRecord:
     """The arrays of one run. Raises :class:`UserError` naming the file when it is absent or damaged."""
     arrays = run_folders.arrays(run, ARRAYS, command)
-    made = ProbeRecord(
+    return ProbeRecord(
         arrays["temperatures"],
         arrays["gradients.norm"],
         arrays["gradients.right"].astype(bool),
@@ -54,7 +54,6 @@ def read_probe(run: Run, command: str = "") -> ProbeRecord:
         int(arrays["softmax.label"][0]),
         int(arrays["softmax.row"][0]),
     )
-    return made
 
 
 def pool_probes(runs: Sequence[Run], command: str = "") -> ProbeRecord:

@@ -24,7 +24,8 @@ def summary_table(result: RunResult) -> Group:
     name = f"{result.task} · {display(result.method)} · seed {result.seed}"
     if result.status == "diverged":
         return Group(text_line(f"{name}: diverged, so there are no numbers", "bold"), *dim_lines([], result))
-    return load(FAMILIES[result.kind].summary)(name, result)
+    summary: Group = load(FAMILIES[result.kind].summary)(name, result)
+    return summary
 
 
 # ------------------------------------------------------------------------------------------------------- distillation
@@ -95,7 +96,7 @@ def federated_summary(name: str, result: FederatedResult) -> Group:
         f"in {result.seconds.rounds:,.0f} s",
         *cost_lines(result),
     ]
-    return run_view(name, result, (EVALUATED.get(result.evaluated, "after the last round"), ""), rows, lines)
+    return run_view(name, result, (EVALUATED.get(str(result.evaluated), "after the last round"), ""), rows, lines)
 
 
 def cluster_lines(result: FederatedResult) -> list[str]:
@@ -137,7 +138,7 @@ def _reached(result: FederatedResult) -> list[str]:
         return ["rounds to target: not recorded. Set training.target=0.8 to count the rounds to 80% accuracy"]
     first, trained = result.rounds_to_target, counted(result.rounds, "round")
     end = f"reached after {counted(first, 'round')}" if first is not None else f"not reached in {trained}"
-    which = MODELS.get(result.evaluated)
+    which = MODELS.get(str(result.evaluated))
     return [f"target {number(result.target, 3)}{f' (accuracy of {which})' if which else ''} {end}"]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Group
 
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
+from knot_runner.util.files import Facts
 
 #: Form of a bound -> its heading and description.
 FORM_NAMES = {
@@ -31,7 +30,7 @@ NUMBER_HEADS = ("first", "second", "third", "sum")
 VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "a constant is as good"}
 
 
-def bound_table(title: str, record: dict[str, Any]) -> Group:
+def bound_table(title: str, record: Facts) -> Group:
     """The table of ``record``, the content of ``bound.json``, below ``title``, the run, with footnotes."""
     columns = [TerminalColumn(head, no_wrap=True) for head in ("bound", "class")]
     columns += [TerminalColumn(head, right=True, no_wrap=True) for head in NUMBER_HEADS]
@@ -44,7 +43,7 @@ def bound_table(title: str, record: dict[str, Any]) -> Group:
     return Group(text_line(title, "bold"), grid, *(text_line(text, DIM) for text in bound_lines(record)))
 
 
-def bound_lines(record: dict[str, Any]) -> list[str]:
+def bound_lines(record: Facts) -> list[str]:
     """Footnotes to a bound's table."""
     loss, texts, dropped = record["loss"], record["texts"], record["dropped"]
     return [

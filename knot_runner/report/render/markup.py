@@ -131,10 +131,10 @@ def _grids(table: ResultTable) -> list[TextGrid]:
     """The table's blocks as printed."""
     grids = []
     for groups in table.blocks():
+        rows: list[list[CellText]] = []
         columns = [(group, i) for group in groups for i in range(len(group.columns))]
         names = [group.heading(i) + " (global)" * (group.columns[i] in group.of_global) for group, i in columns]
         right = [False] * len(table.heads) + [True] * len(columns)
-        rows = []
         for row in table.rows:
             cells = [(row.cells[group.key][i], group) for group, i in columns]
             rows.append([*row.heads, *((value_text(*one), half_text(*one), paper_text(*one)) for one in cells)])

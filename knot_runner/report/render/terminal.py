@@ -75,14 +75,19 @@ def results_grid(
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
     """A table of numbers of one run, titled with its name, with lines below the heads and between parts."""
-    look = {"box": box.SIMPLE_HEAD, "padding": (0, 1), "pad_edge": False, "collapse_padding": True}
-    return _filled(Table(title=text_line(title, "bold"), title_justify="left", **look), columns, rows)
+    made = Table(
+        title=text_line(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False,
+        collapse_padding=True,
+    )  # fmt: skip
+    return _filled(made, columns, rows)
 
 
 def _filled(made: Table, columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow]) -> Table:
     for column in columns:
-        look = {"no_wrap": column.no_wrap, "overflow": column.overflow, "style": column.style, "ratio": column.ratio}
-        made.add_column(_cell_text(column.head), justify="right" if column.right else "left", **look)
+        made.add_column(
+            _cell_text(column.head), justify="right" if column.right else "left", style=column.style,
+            overflow=column.overflow, no_wrap=column.no_wrap, ratio=column.ratio,
+        )  # fmt: skip
     for row in rows:
         if row is None:
             made.add_section()
@@ -120,7 +125,8 @@ class TerminalTable:
                 yield grid
             elif self.table.kind == "clustered":  # its groups below each other
                 for i, group in enumerate(groups):
-                    yield from [Text("")] * (i > 0)
+                    if i > 0:
+                        yield Text("")
                     yield _grid(self.table, (group,), stacked=False)
             else:
                 yield _grid(self.table, groups, stacked=True)

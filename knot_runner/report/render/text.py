@@ -126,7 +126,7 @@ def paper_text(cell: TableCell, group: ColumnGroup) -> str:
 
 def caption(table: ResultTable) -> str:
     """How to read a cell of ``table``, in one line."""
-    cells = []
+    cells: list[TableCell] = []
     for row in table.rows:
         for own in row.cells.values():
             cells += own

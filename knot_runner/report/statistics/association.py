@@ -34,4 +34,4 @@ def agreement_of(ours: np.ndarray, exact: np.ndarray) -> Agreement | None:
 
 def log_log_slopes(places: Sequence[float], rows: np.ndarray) -> list[float]:
     """Least-squares slope of log(row) on log(``places``) [N] for each of ``rows`` [R, N], all positive."""
-    return np.polyfit(np.log(places), np.log(rows).T, 1)[0].tolist()
+    return list(map(float, np.polyfit(np.log(places), np.log(rows).T, 1)[0]))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.metrics import METRICS, computed_metrics
-from knot_runner.report import paper_tables
+from knot_runner.report.paper_tables import PrintedTable, read_printed
 from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.run_folders import Job, command_for, load_runs, nothing_there
 from knot_runner.report.tables.chilling import CHILLING_COLUMNS
@@ -18,6 +17,7 @@ from knot_runner.report.tables.gains import PERSONAL_METRICS, gains_table, perso
 from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.methods import grid_table, local_models, methods_table
 from knot_runner.report.tables.temperatures import temperatures_table, trace
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 
@@ -27,10 +27,10 @@ def _accepted(where: str, kind: TableKind) -> TableKind:
 
 
 def _problem(parts: object, request: TableRequest) -> str:
-    problem = unlike(parts, tuple, "(rows, heads, column groups, footnotes)")
-    if problem or len(parts) == 4:
-        return problem
-    return f"a tuple of {len(parts)} instead of (rows, heads, column groups, footnotes)"
+    wanted = "(rows, heads, column groups, footnotes)"
+    if not isinstance(parts, tuple):
+        return unlike(parts, tuple, wanted)
+    return "" if len(parts) == 4 else f"a tuple of {len(parts)} instead of {wanted}"
 
 
 #: Every kind of table by name: ``report.kind`` of a preset. A plug-in adds its own.
@@ -46,7 +46,7 @@ TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
 }, _accepted)  # fmt: skip
 
 
-def preset_table(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> ResultTable:
+def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable:
     """The table of a preset whose ``report:`` is ``spec``. Raises as :func:`build_table`."""
     notes = list(spec.get("notes", []))
     kind = spec.get("kind", "methods")
@@ -61,7 +61,7 @@ def build_table(
     kind: str = "methods",
     notes: Sequence[str] = (),
     command: str = "",
-    options: Mapping[str, Any] | None = None,
+    options: Config | None = None,
 ) -> ResultTable:
     """The table of ``jobs``.
 
@@ -84,7 +84,7 @@ def build_table(
     rows, heads, groups, lines = made_by.make(TableRequest(runs, printed, metrics, options or {}, command))
     if rest := command_for(runs, command):
         lines = [*lines, f"The rest is made by: {rest}"]
-    title = printed["caption"] if printed else f"{', '.join(dict.fromkeys(run.job.task for run in runs))}: {kind}"
+    title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.job.task for run in runs))}: {kind}"
     return ResultTable(kind, title, heads, groups, tuple(rows), (*lines, *notes))
 
 
@@ -95,14 +95,14 @@ def table_kind(name: str) -> TableKind:
     return TABLE_KINDS[name]
 
 
-def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, Any] | None:
+def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> PrintedTable | None:
     """The paper's table to show beside ours, checked to fit its ``kind`` and ``metrics``."""
     known = made_by.metrics() if made_by.metrics else metrics
     for metric in metrics:
         if metric not in known:
             raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}", "report.metrics")
-    table = paper_tables.read_printed(paper) if paper else None
-    if table and table["kind"] != made_by.printed:
+    table = read_printed(paper) if paper else None
+    if table and table.kind != made_by.printed:
         raise UserError(f"{paper} cannot stand beside a table of kind {kind}")
     if made_by.needs and table is None:
         raise UserError(f"a table of kind {kind} needs the printed table beside it ({made_by.needs})")

@@ -16,6 +16,7 @@ from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import RowSetting
 from knot_runner.results.base import bytes_of
 from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts, LogRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,23 +31,24 @@ class LearningCurve:
     """Learning curve of a finished run. ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run;
     ``sent``: bytes per round in both directions."""
 
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[LogRow, ...]
     rounds: int
     sent: tuple[int, ...]
 
     @property
     def best(self) -> float:
         """Highest accuracy of any round."""
-        return max(row[ACCURACY] for row in self.rows)
+        return max(float(row[ACCURACY]) for row in self.rows)
 
     def reaches(self, target: float) -> int | None:
         """Rounds trained until accuracy is ``target`` or more; None if it never is."""
-        return reached_at([(row["round"], row[ACCURACY]) for row in self.rows], target)
+        first = reached_at([(row["round"], row[ACCURACY]) for row in self.rows], target)
+        return None if first is None else int(first)
 
     @property
     def clock(self) -> float:
         """Virtual seconds of a whole fleet run."""
-        return self.rows[-1]["clock"]
+        return float(self.rows[-1]["clock"])
 
     def reaches_at(self, target: float) -> float | None:
         """Virtual seconds until accuracy is ``target`` or more; None if it never is."""
@@ -107,7 +109,7 @@ def chilling_frame(
     )
 
 
-def _measured(curve: LearningCurve | None, goal: float) -> dict[str, Any]:
+def _measured(curve: LearningCurve | None, goal: float) -> Facts:
     """The numbers of a run; None if it is not finished or does not reach the ``goal``."""
     if curve is None:
         return dict.fromkeys(["rounds", *SHOWN_MEASURES]) | {"ran": 0}

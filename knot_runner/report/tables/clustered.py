@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.run_rows import preset_cases
 from knot_runner.report.tables import clustered_grid as grid
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 #: Name of the row of gains over all algorithms.
 UPLIFT = "mean uplift"
 CLUSTERED_HEADS = ("data set", "algorithm", "clients")
-Printed = dict[str, Any] | None
+Printed = PrintedTable | None
 
 
 def clustered(request: TableRequest) -> Parts:
@@ -31,7 +32,7 @@ def clustered(request: TableRequest) -> Parts:
     Raises :class:`UserError` for runs that do not belong in this table.
     """
     table, metrics = request.printed, request.metrics
-    frame = grid.clustered_frame(request.runs, preset_cases({}, table), table["algorithms"] if table else {})
+    frame = grid.clustered_frame(request.runs, preset_cases({}, table), table.algorithms if table else {})
     columns = _columns(grid.grid_columns(frame), metrics, grid.examples_called(frame))
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
     rows: list[TableRow] = []
@@ -64,7 +65,7 @@ def _columns(
     columns = []
     for structure in dict.fromkeys(place.structure for place in of):
         own = [place for place in of if place.structure == structure]
-        supports = sorted({place.support for place in own if place.support is not None}) or [None]
+        supports: list[int | None] = [*sorted({place.support for place in own if place.support is not None})] or [None]
         for metric in metrics:
             for support in supports:
                 shown = {support, None} if support == supports[0] else {support}
@@ -119,7 +120,7 @@ def _uplift(
 def _needed(members: pd.DataFrame, table: Printed) -> list[grid.GridRow]:
     """The paper's rows of a data set; if it has none, those of our ``members``."""
     data, other = members["data"].iloc[0], members["other"].iloc[0]
-    printed = table["values"].get(data, {}) if table else {}
+    printed = table.values.get(data, {}) if table else {}
     paper = [grid.GridRow(data, algorithm, clients, other) for algorithm, rows in printed.items() for clients in rows]
     return paper or list(members["line"].unique())
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from knot_runner.report.run_folders import Job, Run
+from knot_runner.report.paper_tables import PrintedTable
+from knot_runner.report.run_folders import Job, MeasuredRun, Run, is_finished
 from knot_runner.report.run_rows import Cases, case_of, lookup, one_per_seed, others, ranks, run_rows
 from knot_runner.util.errors import UserError
 
@@ -92,7 +93,7 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     places = []
     for run, other in zip(runs, others([run.job for run in runs], GRID_KEYS), strict=True):
         line, place = _line(run.job, cases, algorithms, other), _place(run.job)
-        measured = _measured(run, place) if run.status == "done" else {}
+        measured = _measured(run, place) if is_finished(run) else {}
         places.append({"line": line, **vars(line), "place": place, "key": place.key, **measured})
     columns = dict.fromkeys([*places[0], *ACCURACY_WEIGHTINGS])
     frame = run_rows(runs).join(pd.DataFrame(places, columns=list(columns), dtype=object))
@@ -104,7 +105,7 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     return frame.assign(order=order, cell=cells).sort_values(["order", "cell"], kind="stable", ignore_index=True)
 
 
-def _measured(run: Run, place: GridColumn) -> dict[str, float]:
+def _measured(run: MeasuredRun, place: GridColumn) -> dict[str, float]:
     """A finished run's accuracy over clients in percent, by weighting."""
     means = dict(run.result.metrics.get("client_accuracy", {}))
     if place.graph == "none":  # one cluster, so the mean over clusters is that by images
@@ -132,21 +133,21 @@ def by_column(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
     return there.astype("float64").unstack("key").reindex(columns=frame["key"].unique())
 
 
-def printed_pair(table: dict[str, Any] | None, line: GridRow, place: GridColumn) -> list[float] | None:
+def printed_pair(table: PrintedTable | None, line: GridRow, place: GridColumn) -> list[float] | None:
     """The paper's mean and standard deviation of a cell, in percent; None if not printed."""
     if table is None or line.other:
         return None
-    return _printed(table, table["values"].get(line.data, {}).get(line.algorithm, {}).get(line.clients), place)
+    return _printed(table, table.values.get(line.data, {}).get(line.algorithm, {}).get(line.clients), place)
 
 
-def printed_uplift(table: dict[str, Any] | None, line: GridRow, place: GridColumn) -> list[float] | None:
+def printed_uplift(table: PrintedTable | None, line: GridRow, place: GridColumn) -> list[float] | None:
     """The paper's mean gain of a column over the rows of ``line``'s data set, and its standard deviation, in points."""
-    return None if table is None or line.other else _printed(table, table["uplift"].get(line.data), place)
+    return None if table is None or line.other else _printed(table, table.uplift.get(line.data), place)
 
 
-def _printed(table: dict[str, Any], row: list[list[float]] | None, place: GridColumn) -> list[float] | None:
+def _printed(table: PrintedTable, row: list[list[float]] | None, place: GridColumn) -> list[float] | None:
     wanted = [place.structure, place.graph, place.support]
-    return row[table["columns"].index(wanted)] if row and wanted in table["columns"] else None
+    return row[table.columns.index(wanted)] if row and wanted in table.columns else None
 
 
 def in_words(structure: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from knot_runner.config.settings.partition import unlike_shares
 from knot_runner.config.strict import by_key
 from knot_runner.report import paper_tables
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import UNUSED, Run
+from knot_runner.report.run_folders import UNUSED, MeasuredRun, Run, finished
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,11 +21,6 @@ SHARE_DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
 OF_IMAGES = ("images", "image_sets")
 #: Maximum number of rows or damaged files named in a line; of more only the number is given.
 _MAX_NAMED = 4
-
-
-def finished(runs: Iterable[Run]) -> list[Run]:
-    """The finished ``runs``, which have numbers to show."""
-    return [run for run in runs if run.status == "done"]
 
 
 def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
@@ -77,12 +72,12 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
     return lines
 
 
-def _trained_on(run: Run) -> float:
+def _trained_on(run: MeasuredRun) -> float:
     """Number of training examples of a federated run's clients, or of a distillation's student."""
     datasets = run.result.datasets
     if isinstance(datasets, dict):
-        return next(sizes.train for sizes in datasets.values() if sizes.role == "global")
-    return datasets.train
+        datasets = next(sizes for sizes in datasets.values() if sizes.role == "global")
+    return float(datasets.train)
 
 
 def embedded(runs: Iterable[Run]) -> str:
@@ -99,7 +94,9 @@ def comparable(runs: Iterable[Run]) -> bool:
     return all(run.result.source != "embedded" for run in finished(runs))
 
 
-def missing_columns(columns: tuple[str, ...], measured: list[frozenset], table: dict[str, Any] | None) -> list[str]:
+def missing_columns(
+    columns: tuple[str, ...], measured: list[frozenset[str]], table: paper_tables.PrintedTable | None
+) -> list[str]:
     """Lines on the data sets in ALL, if they differ between runs or from the paper; ``measured``: data sets of each
     run."""
     if not measured:
@@ -112,6 +109,6 @@ def missing_columns(columns: tuple[str, ...], measured: list[frozenset], table: 
     return lines
 
 
-def cited(table: dict[str, Any] | None) -> list[str]:
+def cited(table: paper_tables.PrintedTable | None) -> list[str]:
     """Lines on the source of the printed numbers and their known errors."""
-    return [paper_tables.cite(table) + ".", *table["notes"]] if table else []
+    return [paper_tables.cite(table) + ".", *table.notes] if table else []

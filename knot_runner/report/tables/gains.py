@@ -60,7 +60,7 @@ def _by_seed(rows: pd.DataFrame, metric: str) -> dict[int, float]:
 def _best_teacher(run: Run, metric: str) -> float | None:
     """Best score of the frozen teachers of the run's student, on the student's test set."""
     baselines = getattr(run.result, "baselines", None) if run.status == "done" else None
-    values = [own[metric] for name, own in (baselines or {}).items() if name.startswith("teacher")]
+    values = [float(own[metric]) for name, own in (baselines or {}).items() if name.startswith("teacher")]
     if not values:
         return None
     return max(values) if METRICS[metric].better == "higher" else min(values)
@@ -99,5 +99,6 @@ def _value(run: Run, key: str) -> float | None:
     if not facts:
         return None
     if key == "steps":
-        return max(point.sgd_steps for point in facts.points)
-    return lookup(facts, TRADE_OFFS[key])
+        return max(float(point.sgd_steps) for point in facts.points)
+    value: float | None = lookup(facts, TRADE_OFFS[key])
+    return value

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.table_model import Parts, TableCell
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics.intervals import mean_interval
+from knot_runner.util.config_yaml import Config
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,9 +43,9 @@ class TableRequest:
     makes the runs."""
 
     runs: Sequence[Run]
-    printed: dict[str, Any] | None
+    printed: PrintedTable | None
     metrics: Sequence[str]
-    options: Mapping[str, Any]
+    options: Config
     command: str
 
 

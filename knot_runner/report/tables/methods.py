@@ -14,9 +14,9 @@ from knot_runner.metrics import METRICS, top_of
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import MeasuredRun, Run, finished, finished_as
 from knot_runner.report.run_rows import lookup, measured_line, one_per_seed, ranks, run_rows, variant, variants
-from knot_runner.report.tables.footnotes import absences, cited, comparable, finished, missing_columns, sources
+from knot_runner.report.tables.footnotes import absences, cited, comparable, missing_columns, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.results.training import StagesResult
 from knot_runner.util.errors import UserError
@@ -36,10 +36,7 @@ class MethodsTable:
     lines: list[str]
 
     def parts(
-        self,
-        groups: Sequence[ColumnGroup] = (),
-        cells: Sequence[dict[str, TableCell]] = (),
-        lines: Sequence[str] = (),
+        self, groups: Sequence[ColumnGroup] = (), cells: Sequence[dict[str, TableCell]] = (), lines: Sequence[str] = ()
     ) -> Parts:
         """The finished table plus ``groups`` of one column each, with a dict of ``cells`` per row, and ``lines``."""
         rows = self.rows
@@ -70,7 +67,7 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
     _one_task(runs, table)
     there, like = finished(runs), comparable(runs)
     measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in there]
-    all_alike = like and table is not None and all(names == set(table["columns"]) - {"ALL"} for names in measured)
+    all_alike = like and table is not None and all(names == set(table.columns) - {"ALL"} for names in measured)
     of_global = _global_sets(there)
     groups = tuple(group for metric in request.metrics for group in _groups(metric, columns, of_global, there))
     found = _rows_of_methods(runs)
@@ -99,12 +96,12 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
     return MethodsTable(members, rows, (first, "settings") if labeled else (first,), groups, lines)
 
 
-def _one_task(runs: Sequence[Run], table: dict[str, Any] | None) -> None:
+def _one_task(runs: Sequence[Run], table: paper_tables.PrintedTable | None) -> None:
     tasks = sorted({run.job.task for run in runs})
     if len(tasks) > 1:
         raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
-    if table and table["task"] != tasks[0]:
-        raise UserError(f"Table {table['table']} of the paper is of task {table['task']}; these runs are of {tasks[0]}")
+    if table and table.task != tasks[0]:
+        raise UserError(f"Table {table.table} of the paper is of task {table.task}; these runs are of {tasks[0]}")
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
@@ -115,25 +112,24 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
     return rows.loc[order.sort_values(kind="stable").index]
 
 
-def _columns(table: dict[str, Any] | None, there: Sequence[Run]) -> tuple[str, ...]:
+def _columns(table: paper_tables.PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
     """The paper's data sets, then our others, the global ones last; then ALL."""
     blocks = [block for run in there for block in run.result.metrics.values()]
     ours, of_global = dict.fromkeys(name for block in blocks for name in block), _global_sets(there)
     ordered = sorted(ours, key=lambda name: name in of_global)
-    theirs = table["columns"] if table else []
+    theirs = table.columns if table else []
     return (*(name for name in dict.fromkeys([*theirs, *ordered]) if name != "ALL"), "ALL")
 
 
 def _global_sets(there: Sequence[Run]) -> set[str]:
     """The data sets of the global model; none for images, whose results have counts instead of parties."""
-    roles = {}
-    for run in there:
-        if isinstance(run.result, StagesResult):
-            roles |= {name: sizes.role for name, sizes in run.result.datasets.items()}
-    return {name for name, role in roles.items() if role == "global"}
+    found = [run.result.datasets.items() for run in finished_as(there, StagesResult)]
+    return {name for datasets in found for name, sizes in datasets if sizes.role == "global"}
 
 
-def _groups(metric: str, columns: tuple[str, ...], of_global: set[str], there: Sequence[Run]) -> list[ColumnGroup]:
+def _groups(
+    metric: str, columns: tuple[str, ...], of_global: set[str], there: Sequence[MeasuredRun]
+) -> list[ColumnGroup]:
     """A group per kind of number that a column must not mix; epsilon always names its relation and delta."""
     found = variants(f"metrics.{metric}.ALL", [run for run in there if metric in run.result.metrics])
     marked = tuple(column for column in columns if column in of_global)
@@ -166,7 +162,7 @@ LOCAL_GROUPS = (
 
 def local_models(request: TableRequest) -> Parts:
     """A row per task and data set: number of texts per split, and the score of its local model."""
-    known = request.printed["datasets"]
+    known = request.printed.datasets if request.printed else {}
     found = run_rows(request.runs)
     place = ranks([*known, *found["task"]])
     rows = []

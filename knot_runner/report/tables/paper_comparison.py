@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from knot_runner.report.run_folders import Run
+from knot_runner.report.paper_tables import PrintedTable
+from knot_runner.report.run_folders import Run, finished_as
 from knot_runner.report.run_rows import RowSetting
 from knot_runner.report.tables.chilling import LearningCurve, short_of_goal
-from knot_runner.report.tables.footnotes import absences, finished, sources
+from knot_runner.report.tables.footnotes import absences, sources
+from knot_runner.results.federated import FederatedResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,27 +19,28 @@ if TYPE_CHECKING:
 MIN_SHARE = 0.5
 
 
-def printed_row(table: dict[str, Any] | None, case: str, key: RowSetting) -> list[float] | None:
+def printed_row(table: PrintedTable | None, case: str, key: RowSetting) -> list[float] | None:
     """The printed row; None if the paper has none, as for rate controls."""
     if table is None or key.control or key.other:
         return None
-    return table["values"].get(case, {}).get(key.temperature)
+    row: list[float] | None = table.values.get(case, {}).get(key.temperature)
+    return row
 
 
-def paper_number(table: dict[str, Any] | None, case: str, key: RowSetting, name: str) -> float | None:
+def paper_number(table: PrintedTable | None, case: str, key: RowSetting, name: str) -> float | None:
     """The number printed in column ``name``; None if there is none."""
     row = printed_row(table, case, key)
-    if table is None or row is None or name not in table["columns"]:
+    if table is None or row is None or name not in table.columns:
         return None
-    return row[table["columns"].index(name)]
+    return row[table.columns.index(name)]
 
 
-def same_data(runs: Iterable[Run], table: dict[str, Any] | None, case: str) -> bool:
+def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> bool:
     """Whether our data have the paper's number of classes and at least half as many training images."""
-    facts = table["cases"].get(case) if table else None
+    facts = table.cases.get(case) if table else None
     return facts is None or all(
-        len(run.result.labels.names) == facts["classes"] and run.result.datasets.train >= MIN_SHARE * facts["images"]
-        for run in finished(runs)
+        len(run.result.labels.names) == facts.classes and run.result.datasets.train >= MIN_SHARE * facts.images
+        for run in finished_as(runs, FederatedResult)
     )
 
 
@@ -54,11 +57,12 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
                 reasons.setdefault(reason, []).append(named)
     there = [curves[run.job.run_id] for run in rows.loc[rows["finished"], "run"]]
     lines = [f"{case}: {reason}: {'; '.join(named)}." for reason, named in reasons.items()]
-    sparse = any(len(curve.rows) < curve.rounds for curve in there)
-    return lines + [f"{case}: not every round was measured, so rounds are upper bounds."] * sparse
+    if any(len(curve.rows) < curve.rounds for curve in there):
+        lines.append(f"{case}: not every round was measured, so rounds are upper bounds.")
+    return lines
 
 
-def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: dict[str, Any] | None) -> list[str]:
+def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
     """Lines on missing runs in ``rows`` (:func:`case_rows` of ``runs``) and on data that differ from the paper's."""
     lines = [*absences(rows, rows["case"] + " " + rows["key"].map(lambda key: key.name)), *sources(runs)]
     for case, own in rows.groupby("case", sort=False):
@@ -66,12 +70,12 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: dict[str, Any] |
     return lines
 
 
-def other_data(case: str, members: Iterable[Run], table: dict[str, Any] | None) -> list[str]:
+def other_data(case: str, members: Iterable[Run], table: PrintedTable | None) -> list[str]:
     """A line on data that differ from the paper's; [] if they do not (:func:`same_data`)."""
     if table is None or same_data(members, table, case):
         return []
-    ours, theirs = finished(members)[0].result, table["cases"][case]
+    ours, theirs = finished_as(members, FederatedResult)[0].result, table.cases[case]
     return [
         f"{case}: ours are {ours.datasets.train:,} training images and {len(ours.labels.names)} "
-        f"classes, the paper's {theirs['images']:,} and {theirs['classes']}: orientation, not comparison."
+        f"classes, the paper's {theirs.images:,} and {theirs.classes}: orientation, not comparison."
     ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.run_rows import RowSetting, case_rows, hottest_first, measured_line, preset_cases, row_heads
 from knot_runner.report.tables import chilling
@@ -37,8 +38,7 @@ def temperatures_table(request: TableRequest) -> Parts:
     made = []
     for key in keys:
         own = frame[frame["key"] == key]
-        cells = {g.key: (_cell(own[own["case"] == g.block], key, g, table),) for g in groups}
-        made.append(_row(key, keys, cells))
+        made.append(_row(key, keys, {g.key: (_cell(own[own["case"] == g.block], key, g, table),) for g in groups}))
     columns = [chilling.CHILLING_COLUMNS[name] for name in request.metrics]
     lines = ["; ".join(f"{column.head}: {column.title}" for column in columns) + "."]
     lines += ["Shown: the last round.", *measured_line(runs)]
@@ -64,7 +64,7 @@ def _group(case: str, name: str) -> ColumnGroup:
     return ColumnGroup(f"{case}: {name}", m.title, (case,), m.digits, metric, case, m.head, m.signed, m.paper)
 
 
-def _cell(own: pd.DataFrame, key: RowSetting, group: ColumnGroup, table: dict[str, Any] | None) -> TableCell:
+def _cell(own: pd.DataFrame, key: RowSetting, group: ColumnGroup, table: PrintedTable | None) -> TableCell:
     """The cell of ``own``, the runs of one case and row."""
     case, name = group.block, group.key.removeprefix(f"{group.block}: ")
     paper = printed.paper_number(table, case, key, name)
@@ -90,12 +90,13 @@ def trace(request: TableRequest) -> Parts:
     Raises :class:`UserError` for runs of several cases.
     """
     table = request.printed
+    assert table is not None  # TABLE_KINDS
     runs, curves = chilling.with_learning_curves(request.runs, request.command)
     rows = case_rows(runs, preset_cases({}, table))
     cases = rows["case"].unique()
     if len(cases) > 1:
         raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(cases)}")
-    keys, split = hottest_first(rows["key"]), len(table["accuracy_rounds"])
+    keys, split = hottest_first(rows["key"]), len(table.accuracy_rounds)
     made = []
     for key, own in rows.groupby("key", sort=False):
         cells = _trace_cells(own, curves, table, key)
@@ -104,9 +105,9 @@ def trace(request: TableRequest) -> Parts:
     return made, row_heads(keys), _trace_groups(table), lines
 
 
-def _trace_groups(table: dict[str, Any]) -> tuple[ColumnGroup, ...]:
-    acc = tuple(f"acc r{number}" for number in table["accuracy_rounds"])
-    loss = tuple(f"loss r{number}" for number in table["loss_rounds"])
+def _trace_groups(table: PrintedTable) -> tuple[ColumnGroup, ...]:
+    acc = tuple(f"acc r{number}" for number in table.accuracy_rounds)
+    loss = tuple(f"loss r{number}" for number in table.loss_rounds)
     title = "accuracy (%) after round r, from 1"
     return (
         ColumnGroup("accuracy", title, acc, 2, "accuracy_percent"),
@@ -115,12 +116,12 @@ def _trace_groups(table: dict[str, Any]) -> tuple[ColumnGroup, ...]:
 
 
 def _trace_cells(
-    own: pd.DataFrame, curves: dict[str, chilling.LearningCurve], table: dict[str, Any], key: RowSetting
+    own: pd.DataFrame, curves: dict[str, chilling.LearningCurve], table: PrintedTable, key: RowSetting
 ) -> tuple[TableCell, ...]:
     case = own["case"].iloc[0]
-    wanted = [("accuracy", number, 100.0) for number in table["accuracy_rounds"]]
-    wanted += [("tempered_loss", number, 1.0) for number in table["loss_rounds"]]
-    theirs = printed.printed_row(table, case, key) or [None] * len(wanted)
+    wanted = [("accuracy", number, 100.0) for number in table.accuracy_rounds]
+    wanted += [("tempered_loss", number, 1.0) for number in table.loss_rounds]
+    theirs: Sequence[float | None] = printed.printed_row(table, case, key) or [None] * len(wanted)
     like = comparable(own["run"]) and printed.same_data(own["run"], table, case)
     cells = []
     for (measure, number, scale), paper in zip(wanted, theirs, strict=True):

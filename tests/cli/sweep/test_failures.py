@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import knot_runner as kr
 from knot_runner.sweeps.job import attempt
 from knot_runner.sweeps.state import read_failure
 from tests.cli.sweep.grids import begun, faulty, results, small, sweep
@@ -47,6 +48,15 @@ def test_sweep_survives_failing_jobs_and_resumes_them(tmp_path):
     code, said = sweep(out, *grid, NO_FAULTS="1")
     assert code == 0 and f"{len(CASES) + 2} done, 0 failed (2 were there" in said, said
     assert not failures(out) and len(results(out)) == len(CASES) + 2
+
+
+def test_attempt_leaves_a_run_that_another_command_has_finished(tmp_path):
+    (job,) = composed(tmp_path)
+    plan = planned(tmp_path, [job])
+    kr.run(job)
+    before = (job.folder / "result.json").read_bytes()
+    assert attempt(job, plan) == "done"
+    assert (job.folder / "result.json").read_bytes() == before and read_failure(job.folder) is None
 
 
 @pytest.mark.parametrize(("call", "file", "way"), [("open", "log.txt", "EIO"), ("flock", "", "ENOLCK")])

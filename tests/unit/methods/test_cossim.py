@@ -9,6 +9,7 @@ import torch
 
 from knot_runner.config.settings import CossimSettings
 from knot_runner.methods.personalization import PERSONALIZATIONS, cossim
+from tests.changed_settings import built
 from tests.unit.methods.personal_world import after_rounds, run_kind
 
 KIND = PERSONALIZATIONS["cossim"]
@@ -16,7 +17,7 @@ FORMS = ("weighted", "indicator", "unnormalized")
 
 
 def spec(**changes):
-    return CossimSettings(**{"kind": "cossim", "lr": 0.1, "rounds": 2, **changes})
+    return built(CossimSettings, "base/personalization/cossim.yaml", **{"lr": 0.1, "rounds": 2, **changes})
 
 
 def by_hand(federation):

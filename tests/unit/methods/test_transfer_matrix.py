@@ -18,6 +18,7 @@ from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.personalization import PERSONALIZATIONS, combine, transfer_matrix
 from knot_runner.models.network import build_network
+from tests.changed_settings import built
 from tests.golden.messages import refuses
 from tests.unit.engine.federated.cases import MODELS
 from tests.unit.methods.federated.worlds import with_rows
@@ -29,7 +30,7 @@ RATE = transfer_matrix.GRADIENT_RATE
 
 def spec(**changes):
     plain = {"kind": "transfer_matrix", "lr": 0.1, "epochs": 2, "steps": 4, "checkpoints": 2}
-    return TransferMatrixSettings(**{**plain, **changes})
+    return built(TransferMatrixSettings, "base/personalization/transfer_matrix.yaml", **{**plain, **changes})
 
 
 def autograd_gradient(network, federation, trained, matrix, data):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -23,9 +21,8 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog", "##s"]
 
 
 def random_texts(store, seed):
-    settings = SimpleNamespace(task=SimpleNamespace(max_length=40), seed=seed)
     words = [*WORDS, *(f"word{chr(97 + i)}" for i in range(26))]
-    ref = _random_texts(settings, BiasSettings(300, 30, 1, "uniform"), make_tokenizer(words), store)
+    ref = _random_texts(BiasSettings(300, 30, 1, "uniform"), make_tokenizer(words), 40, seed, store)
     return store.get(*ref).tensors(), words
 
 

@@ -84,8 +84,8 @@ def whole(root):
     table = paper_tables.read_printed("fedwad/table2")
     return [
         write(job(root, graph, seed, clients, support or 10, method=method), cells[column][0] / 100 - 0.01 * seed)
-        for method, algorithm in table["algorithms"].items()
-        for clients, cells in table["values"]["MNIST"][algorithm].items()
-        for column, (_, graph, support) in enumerate(table["columns"])
+        for method, algorithm in table.algorithms.items()
+        for clients, cells in table.values["MNIST"][algorithm].items()
+        for column, (_, graph, support) in enumerate(table.columns)
         for seed in (0, 1)
     ]

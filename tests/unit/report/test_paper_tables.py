@@ -18,25 +18,23 @@ def test_number_that_is_not_printed_is_none(metric, method, dataset):
 
 @pytest.mark.parametrize("name", ["knot/table2", "knot/table3", "knot/table4"])
 def test_printed_sd_of_all_is_the_mean_of_its_columns(name):
-    for row in paper_tables.read_printed(name)["metrics"]["sd"].values():
+    for row in paper_tables.read_printed(name).metrics["sd"].values():
         assert row[-1] == pytest.approx(statistics.mean(row[:-1]), abs=0.0081)
 
 
 def test_printed_accuracy_of_all_is_weighted_by_test_sizes():
-    table, sizes = paper_tables.read_printed("knot/table4"), paper_tables.read_printed("knot/table1")["datasets"]["nli"]
-    weights = [sizes[name]["test"] for name in table["columns"][:-1]]
-    for row in table["metrics"]["accuracy"].values():
+    table, sizes = paper_tables.read_printed("knot/table4"), paper_tables.read_printed("knot/table1").datasets["nli"]
+    weights = [sizes[name]["test"] for name in table.columns[:-1]]
+    for row in table.metrics["accuracy"].values():
         assert row[-1] == pytest.approx(np.average(row[:-1], weights=weights), abs=0.0101)
 
 
 def test_table_of_locals_notes_the_printed_slip():
-    assert any(
-        "19,470" in note and "dropped digit" in note for note in paper_tables.read_printed("knot/table1")["notes"]
-    )
+    assert any("19,470" in note and "dropped digit" in note for note in paper_tables.read_printed("knot/table1").notes)
 
 
 def test_bias_shares_sum_to_one():
-    for task, teachers in paper_tables.read_printed("knot/bias")["shares"].items():
+    for task, teachers in paper_tables.read_printed("knot/bias").shares.items():
         for name, shares in teachers.items():
             assert sum(shares) == pytest.approx(1, abs=0.003), (task, name)
 
@@ -67,8 +65,8 @@ METHODS = {
 @pytest.mark.parametrize(("name", "measure"), METHODS)
 def test_cells_of_knot_tables(name, measure):
     table, (columns, rows, downward) = paper_tables.read_printed(name), METHODS[name, measure]
-    assert table["columns"] == columns.split() and table["global"] == table["columns"][-2]
-    cells = table["metrics"][measure]
+    assert table.columns == columns.split() and table.global_set == table.columns[-2]
+    cells = table.metrics[measure]
     assert tuple(cells) == METHOD_NAMES and sums([cells[method] for method in METHOD_NAMES], 100) == (rows, downward)
 
 
@@ -89,13 +87,13 @@ CHILLED = {
 
 @pytest.mark.parametrize(("name", "case"), CHILLED)
 def test_cells_of_chilling_tables(name, case):
-    values = paper_tables.read_printed(name)["values"][case]
+    values = paper_tables.read_printed(name).values[case]
     assert sums([values[t] for t in TEMPERATURES], 1000) == CHILLED[name, case]
 
 
 def test_cells_of_the_notebook():
     """Accuracy after rounds 1, 10, ..., 50, then the loss after 50; in ten-thousandths."""
-    values = paper_tables.read_printed("chill/mnist_notebook")["values"]["MNIST"]
+    values = paper_tables.read_printed("chill/mnist_notebook").values["MNIST"]
     assert sums([values[t] for t in TEMPERATURES[:5]], 10000) == (
         [2055846, 3173182, 4215307, 4632374, 4950655],
         [915400, 2810300, 3504200, 3836400, 3844600, 4081300, 35164],
@@ -126,7 +124,7 @@ CLUSTERED_CELLS = {
 def test_cells_of_fedwad_tables(name):
     table, (datasets, clients, *expected) = paper_tables.read_printed(name), CLUSTERED_CELLS[name]
     cells = [
-        table["values"][data][algorithm][count]
+        table.values[data][algorithm][count]
         for data in datasets.split()
         for algorithm in ("FedAvg", "FedRep", "FedPer")
         for count in clients
@@ -147,14 +145,14 @@ SIZES = {
 
 @pytest.mark.parametrize("task", SIZES)
 def test_cells_of_the_table_of_data(task):
-    rows = paper_tables.read_printed("knot/table1")["datasets"][task]
+    rows = paper_tables.read_printed("knot/table1").datasets[task]
     found = {
         name: (row["train"], row["valid"], row["test"], round(100 * row["score"]))
         for name, row in rows.items()
         if row["role"] != "transfer"
     }
     assert found == SIZES[task]
-    assert paper_tables.read_printed("knot/table1")["datasets"]["sa"]["Grocery"]["train"] == 104817
+    assert paper_tables.read_printed("knot/table1").datasets["sa"]["Grocery"]["train"] == 104817
 
 
 TABLES = [f"fedwad/table{number}" for number in range(1, 6)]
@@ -163,11 +161,11 @@ TABLES = [f"fedwad/table{number}" for number in range(1, 6)]
 @pytest.mark.parametrize("name", TABLES)
 def test_mean_uplifts_follow_from_the_printed_rows(name):
     table = paper_tables.read_printed(name)
-    for data, uplift in table["uplift"].items():
-        rows = [row for algorithm in table["values"][data].values() for row in algorithm.values()]
+    for data, uplift in table.uplift.items():
+        rows = [row for algorithm in table.values[data].values() for row in algorithm.values()]
         assert len(rows) == (9 if name == "fedwad/table1" else 12)
-        for i, (structure, _, _) in enumerate(table["columns"]):
-            plain = table["columns"].index([structure, "none", None])
+        for i, (structure, _, _) in enumerate(table.columns):
+            plain = table.columns.index([structure, "none", None])
             gains = [row[i][0] - row[plain][0] for row in rows]
             if i == plain:
                 assert uplift[i] is None

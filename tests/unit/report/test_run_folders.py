@@ -90,7 +90,7 @@ READERS = {
     "vectors.safetensors": cls_vectors,
     "probe.json": probes,
     "rounds.jsonl": rounds,
-    "partition.json": lambda run: _test_sizes(run, 4, ""),
+    "partition.json": lambda run: _test_sizes(run, ""),
     "probe.safetensors": probe_view.read_probe,
     "measures.safetensors": lambda run: _scatter(None, run, ""),
     "coreset.safetensors": lambda run: _strip(run, ""),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.settings.checks.fit import Misfit
 from knot_runner.config.settings.checks.methods import named_model
+from knot_runner.config.settings.groups import TrainingSettings
 from knot_runner.config.settings.methods.distill import DistillSettings, OfflineSchedule, RunTeacher
 from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.settings.tasks.images import ImageTaskSettings
@@ -66,6 +67,7 @@ def check_distill_method(settings: Settings) -> None:
             f"works only with schedule.kind=offline; schedule.kind={schedule.kind} trains its own teachers. Use []",
             "method.teachers",
         )
+    assert isinstance(settings.training, TrainingSettings)
     batch = settings.training.distill.batch_size
     check_batch(method.terms, "method.terms", batch)
     if isinstance(schedule, OfflineSchedule):

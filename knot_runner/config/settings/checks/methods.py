@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 from knot_runner.config.settings.checks.fit import TEXT_TEACHER, Misfit
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.methods.algorithms import FedGenSettings
-from knot_runner.config.settings.methods.federated import FederatedSettings, architecture_settings, server_distillation
+from knot_runner.config.settings.methods.federated import (
+    FederatedSettings,
+    FederatedTraining,
+    architecture_settings,
+    server_distillation,
+)
 from knot_runner.config.settings.methods.personalization import shares_models
 from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
@@ -44,7 +49,7 @@ def check_federated_method(settings: Settings) -> None:
     _check_personal(settings, method)
 
 
-def _check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel) -> None:
+def _check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel | None) -> None:
     """Checks that each of ``method.models`` occurs once and none is pre-trained, and that a generator of features has
     logits. Raises :class:`UserError`."""
     models = architecture_settings(method)
@@ -68,7 +73,7 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
         raise UserError("clusters contain all clients, so none is unseen. Use null", "partition.unseen")
     if method.personalization is None:
         return
-    if settings.training.stop_at_target:
+    if isinstance(settings.training, FederatedTraining) and settings.training.stop_at_target:
         raise UserError(
             "personalization begins with the model of the last round, which all its variants share; false is right",
             "training.stop_at_target",
@@ -87,7 +92,7 @@ def named_model(model: dict[str, Any], where: str, settings: Settings) -> Any:
     if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
         fits = "cnn_32" if settings.on_images else TEXT_TEACHER
         raise Misfit(f"{where}: model {model['name']} does not read task={settings.task.name}; {fits} would fit")
-    spec = build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where)
+    spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where)
     check_code(spec, settings.plugins)
     return spec
 

@@ -181,7 +181,7 @@ class AveragingSettings(FederatedSettings):
     """Additional keys of algorithms whose server averages models."""
 
     averages = True
-    sends = ("weights", "buffers")
+    sends: ClassVar[tuple[str, ...]] = ("weights", "buffers")
 
     #: server optimizer
     server: ServerSettings

@@ -38,10 +38,9 @@ class LocalSettings:
 
 
 @dataclass(kw_only=True)
-class FinetuneSettings(LocalSettings):
+class TuningSettings(LocalSettings):
     """Fine-tunes each client model, optionally with a proximal term."""
 
-    kind: Literal["finetune"]
     #: local epochs
     epochs: Steps
     #: number of equally spaced evaluations; each resets the optimizer
@@ -74,7 +73,14 @@ class FinetuneSettings(LocalSettings):
 
 
 @dataclass(kw_only=True)
-class SoupSettings(FinetuneSettings):
+class FinetuneSettings(TuningSettings):
+    """Deploys one of the fine-tuned models."""
+
+    kind: Literal["finetune"]
+
+
+@dataclass(kw_only=True)
+class SoupSettings(TuningSettings):
     """Interpolates between the model theta_0 of the last round and the fine-tuned theta_k: (1 - alpha) theta_0 + alpha
     theta_k."""
 
@@ -145,7 +151,7 @@ class TransferMatrixSettings(LocalSettings):
 
 
 @dataclass(kw_only=True)
-class LandscapeSettings(FinetuneSettings):
+class LandscapeSettings(TuningSettings):
     """Loss landscapes of the two clients that improve most, in the plane of their fine-tuning."""
 
     kind: Literal["landscape"]

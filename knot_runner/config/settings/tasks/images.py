@@ -120,8 +120,9 @@ class ImageTaskSettings:
             self._check_superclasses()
 
     def _check_superclasses(self) -> None:
-        require(bool(self.superclasses), "superclasses", "is not set, but task.geometry=superclasses needs it")
-        listed = Counter(name for members in self.superclasses.values() for name in members)
+        superclasses = self.superclasses or {}
+        require(bool(superclasses), "superclasses", "is not set, but task.geometry=superclasses needs it")
+        listed = Counter(name for members in superclasses.values() for name in members)
         for name in self.classes:
             require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} of them; one is right")
         for name in listed:

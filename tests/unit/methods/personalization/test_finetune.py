@@ -74,7 +74,7 @@ def tuned_by(**changes):
     return built(FinetuneSettings, FINETUNE, **changes)
 
 
-@pytest.mark.parametrize(("wd", "temperature", "batch"), [(0.0, 1.0, None), (0.7, 1.0, None), (0.0, 0.5, 5)])
+@pytest.mark.parametrize(("wd", "temperature", "batch"), [(0.0, 1.0, 0), (0.7, 1.0, 0), (0.0, 0.5, 5)])
 def test_finetune_saves_match_plain_loop(world, wd, temperature, batch):
     federation = federation_of(world, temperature=temperature)
     hp = tuned_by(lr=0.2, epochs=6, checkpoints=3, prox=wd, batch_size=batch)

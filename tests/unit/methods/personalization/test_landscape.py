@@ -8,6 +8,7 @@ from knot_runner.config.settings import LandscapeSettings
 from knot_runner.methods.personalization import finetune, landscape
 from knot_runner.methods.personalization.contract import PersonalFederation
 from knot_runner.methods.personalization.landscape import Plane, barrier
+from tests.changed_settings import built
 from tests.unit.methods.federated.worlds import make_world, settings, with_rows
 
 
@@ -36,7 +37,8 @@ def test_landscape_finish_matches_losses_of_plane_models(monkeypatch):
     world = make_world([5])
     begun = world.federation
     federation = PersonalFederation.after(begun, settings(), begun.start_of)
-    hp = LandscapeSettings(kind="landscape", lr=0.3, epochs=4, checkpoints=4, between=[2, 1], grid=5, margin=0.0)
+    plane = {"kind": "landscape", "between": [2, 1], "grid": 5, "margin": 0.0}
+    hp = built(LandscapeSettings, "base/personalization/finetune.yaml", lr=0.3, epochs=4, checkpoints=4, **plane)
     asked = []
 
     def losses(client, models):

@@ -69,8 +69,8 @@ def test_paper_effects_of_chilling_match_tables(name):
     for claim in CLAIMED[name]:
         if claim.paper is None:
             continue
-        rows = table["values"][cases[str(next(iter(claim.where.values())))]]
-        column = table["columns"].index(claim.measure)
+        rows = table.values[cases[str(next(iter(claim.where.values())))]]
+        column = table.columns.index(claim.measure)
         values = {t: np.log(row[column]) if claim.logs else row[column] for t, row in rows.items()}
         if claim.trend:
             expected = np.polyfit(np.log2(list(values)), list(values.values()), 1)[0]
@@ -89,13 +89,13 @@ def test_paper_effects_of_clustering_match_table_means(name):
             continue
         data = "MNIST" if "mnist" in claim.where["task.name"] else "CIFAR10"
         own = claim.where.get("method.name")
-        algorithms = [table["algorithms"][own]] if own else ["FedAvg", "FedRep", "FedPer"]
+        algorithms = [table.algorithms[own]] if own else ["FedAvg", "FedRep", "FedPer"]
         partition = claim.where.get("partition.kind")
         structures = {"pairs": ["strong"], "shards": ["none"]}.get(partition, ["strong", "none"])
         graphs = [side["method.clustering.graph"] for side in (claim.of, claim.against)]
-        cells = [(row, s) for a in algorithms for row in table["values"][data][a].values() for s in structures]
+        cells = [(row, s) for a in algorithms for row in table.values[data][a].values() for s in structures]
         of, against = (
-            np.mean([row[i][0] for row, s in cells for i, c in enumerate(table["columns"]) if c[:2] == [s, graph]])
+            np.mean([row[i][0] for row, s in cells for i, c in enumerate(table.columns) if c[:2] == [s, graph]])
             for graph in graphs
         )
         assert claim.paper == pytest.approx(of - against, abs=0.06), claim.text

@@ -66,7 +66,7 @@ def test_clustered_frame_keeps_paper_order(tmp_path):
         for kind in ("shards", "iid", "pairs")
         for graph, support in (("sparse10", 10), ("sparse5", 10), ("affinity", 100), ("affinity", 10), ("none", 10))
     ]
-    found = clustered_frame(load_runs(jobs), {}, paper_tables.read_printed("fedwad/table1")["algorithms"])
+    found = clustered_frame(load_runs(jobs), {}, paper_tables.read_printed("fedwad/table1").algorithms)
     lines = [(line.algorithm, line.clients) for line in found["line"].unique()]
     assert lines == [("FedAvg", 20), ("FedAvg", 100), ("FedPer", 20), ("FedPer", 100)]
     heads = ["vanilla", "affinity 10", "sparse5 10", "sparse10 10", "affinity 100"]
@@ -92,7 +92,7 @@ def test_clustered_table_omits_paper_numbers_for_other_settings(tmp_path):
 
 def test_mean_uplift_averages_all_rows_like_paper(whole, tmp_path):
     table = build(whole)
-    theirs = paper_tables.read_printed("fedwad/table2")["uplift"]["MNIST"]
+    theirs = paper_tables.read_printed("fedwad/table2").uplift["MNIST"]
     found = cell(table, UPLIFT, "strong_affinity_S10")
     assert (found.mean, found.std) == pytest.approx(theirs[1], abs=0.11)
     assert (found.paper, found.paper_std) == tuple(theirs[1]) and (found.seeds, found.half) == (2, None)
