@@ -15,16 +15,18 @@ from knot_runner.config.strict import build
 CONF = Path(__file__).resolve().parents[1] / "conf"
 
 
-def built(cls: type, file: str, **changes: Any) -> Any:
-    """``cls`` with the values of a file of ``conf/``, without those of its defaults list, and with ``changes``."""
-    values = yaml.safe_load((CONF / file).read_text())
+def built(cls: type, file: str, where: str = "", **changes: Any) -> Any:
+    """``cls`` with the values of a file of ``conf/``, if there is one, without those of its defaults list, and with
+    ``changes``; errors name keys below ``where``."""
+    values = yaml.safe_load((CONF / file).read_text()) if (CONF / file).exists() else {}
     values.pop("defaults", None)
-    return build(cls, values | changes, file)
+    return build(cls, values | changes, where or file)
 
 
 def terms_of(values: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Loss terms with ``values`` and otherwise those of ``conf/base/term``."""
-    return {name: built(TERM_SETTINGS[name], f"base/term/{name}.yaml", **own) for name, own in values.items()}
+    return {name: built(TERM_SETTINGS[name], f"base/term/{name}.yaml", f"method.terms.{name}", **own)
+            for name, own in values.items()}  # fmt: skip
 
 
 def stage(epochs: int, batch_size: int, lr: float, weight_decay: float, **changes: Any) -> StageSettings:

@@ -76,7 +76,7 @@ def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> Co
     own = {
         **without(config, "sweep", "report"),
         "paths": {"data_dir": place.data, "output_dir": str(place.out)},
-        "tracker": {"name": "none"},
+        "tracker": {"name": "none", "project": "", "mode": "offline"},
         "hardware": {**hardware, **_hardware_here(hardware)},
     }
     if rounds is not None:

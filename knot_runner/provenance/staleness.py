@@ -118,12 +118,11 @@ MAX_REASONS = 4
 
 def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
     """Return why a finished run in ``folder`` (its ``result.json``) is stale, one line each; [] if it is not."""
-    return [
-        *code_changes(result.made_by),
-        *data_changes(result, settings.paths.data_dir, now),
-        *setting_changes(folder, settings),
-        *file_changes(folder, result),
-    ]
+    files = file_changes(folder, result)
+    found = code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now)
+    if not any(reason.startswith(f"{FILE_CHANGE}{CONFIG_FILE}") for reason in files):
+        found += setting_changes(folder, settings)
+    return found + files
 
 
 def setting_changes(folder: Path, settings: Settings) -> list[str]:

@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 379_880,
-    "statement lines": 27_510,
+    "nodes": 380_210,
+    "statement lines": 27_770,
     "conditional expressions per 1,000 statement lines": 40,
     "comprehensions per 1,000 statement lines": 76.5,
     "comprehensions that hold another per 1,000 statement lines": 2.95,
@@ -23,7 +23,7 @@ PACKAGE = {
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 28_200}, "tests": {"lines": 38_730}}
+OTHERS = {"scripts": {"nodes": 28_200}, "tests": {"lines": 38_780}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 93

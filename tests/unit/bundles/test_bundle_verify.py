@@ -8,6 +8,7 @@ import json
 import re
 
 import pytest
+import yaml
 
 from knot_runner.bundles import pack
 from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
@@ -15,6 +16,7 @@ from knot_runner.cli.main import main
 from knot_runner.config.settings import GaussiansSettings
 from knot_runner.records import recorded_config
 from tests.bundled import bundled, members_of, small_run, tampered
+from tests.changed_settings import CONF
 from tests.golden.messages import check
 
 
@@ -149,7 +151,8 @@ def test_whole_because_explains_whole_reruns(folder, tmp_path, capsys):
     settings = dataclasses.replace(job.settings, method=object.__new__(GaussiansSettings))
     other = dataclasses.replace(job, settings=settings)
     assert whole_because(other) == "has no rounds of its own"
-    privacy = {"name": "user_level", "clip_norm": 1.0, "noise_multiplier": None, "epsilon": 3.0}
+    privacy = yaml.safe_load((CONF / "privacy" / "user_level.yaml").read_text())
+    privacy |= {"noise_multiplier": None, "epsilon": 3.0}
     config = {**config, "privacy": privacy, "method": {**config["method"], "aggregation": "uniform"}}
     assert "privacy.epsilon" in whole_because(job_here(config, RerunPlace(None, tmp_path)))
     config["privacy"] = {**privacy, "noise_multiplier": 1.0, "epsilon": None}

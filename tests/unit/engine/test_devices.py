@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
-from knot_runner.composing.commands import compose_all
+from knot_runner.composing.commands import compose_all, compose_jobs
 from knot_runner.config.devices import DEVICES
 from knot_runner.engine.hardware import choose_device
 from tests.fake_device import FAKE, FakeDevice
@@ -28,7 +27,8 @@ def fake(monkeypatch):
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_hardware_file_has_the_first_precision_of_its_device(name):
-    found = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    (job,) = compose_jobs(["task=femnist", "method=fedavg", f"hardware={name}"], None)
+    found = vars(job.settings.hardware)
     assert (found["name"], found["device"], found["precision"]) == (name, name, DEVICES[name].precisions[0])
 
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from knot_runner.config.strict import build
 from knot_runner.methods.distill.term import TERMS, NetworkOutputs, TermBatch, TermInputs
+from tests.changed_settings import terms_of
 
 LABELS = torch.tensor([2, 0, 3, -1, 1])
 
@@ -27,7 +27,7 @@ def pairs_of(student, teachers):
 def made(name, student, teachers, pairs=None, examples=20, points=None, **options):
     """The loss of term ``name`` with these options, for networks that say the likes of this."""
     pairs = pairs_of(student, teachers) if pairs is None else pairs
-    settings = build(TERMS[name].options, {"weight": 1.0, **options}, f"method.terms.{name}")
+    settings = terms_of({name: {"weight": 1.0, **options}})[name]
     return TERMS[name].make(settings, TermInputs(student, teachers, pairs, examples, points))
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import MlpSettings
-from knot_runner.config.settings.methods.distill import OfflineSchedule
+from knot_runner.config.settings.methods.distill import SCHEDULE_SETTINGS, OfflineSchedule
 from knot_runner.config.settings.networks import CnnSettings, ConvSettings
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.loop import Place
@@ -17,7 +17,7 @@ from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.methods.distill.students import TrainStudents
 from knot_runner.models.network import Network, build_network
-from tests.changed_settings import stage, terms_of
+from tests.changed_settings import built, stage, terms_of
 
 SHAPE, CLASSES = (1, 6, 6), 3
 MLP = Network(MlpSettings("mlp", "mlp", [8], "logits"), SHAPE, CLASSES)
@@ -61,6 +61,9 @@ def students(place: Place, terms: dict, teachers: tuple = (), network: Network =
         "points": [[0.0], [1.0], [2.0]], "auto_ratio": 1.0, "seed": 5,
         "training": stage(3, 16, 0.01, 0.1, select="last"),
     }  # fmt: skip
+    if isinstance(changes.get("schedule"), dict):
+        kind = changes["schedule"]["kind"]
+        changes["schedule"] = built(SCHEDULE_SETTINGS[kind], f"base/schedule/{kind}.yaml", **changes["schedule"])
     return TrainStudents(**{**made, **changes})
 
 

@@ -264,7 +264,7 @@ def test_weighing_leaves_memories_as_they_are(place):
 
 @pytest.mark.parametrize(("terms", "schedule"), [
     ({"kd": {"weight": "auto"}}, {"kind": "average"}), ({"kd": {"weight": 1.0}}, {"kind": "offline"}),
-    ({"kx": {"weight": 1.0}}, {"kind": "offline"}), ({"at": {"weight": 1.0}}, {"kind": "snapshot"}),
+    ({"at": {"weight": 1.0}}, {"kind": "snapshot"}),
     ({"hint": {"weight": 1.0, "taps": [["layer9", "layer1"]]}}, {"kind": "snapshot"}),
     ({"hint": {"weight": 1.0, "taps": [["layer1", "nix"]]}}, {"kind": "snapshot"}),
 ])  # fmt: skip

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.config.settings.methods.terms import check_batch
-from knot_runner.config.strict import build
 from knot_runner.methods.distill.attention import pooled_to
 from knot_runner.methods.distill.contrastive import draw_negatives
 from knot_runner.methods.distill.hints import make_adapter
 from knot_runner.methods.distill.relation import draw_triples
-from knot_runner.methods.distill.term import TERMS, NetworkOutputs
+from knot_runner.methods.distill.term import NetworkOutputs
+from tests.changed_settings import terms_of
 from tests.golden.messages import refuses
 from tests.unit.methods.distill_made import a_batch, gradients, made, random_outputs
 
@@ -109,7 +109,8 @@ def test_triples_are_of_three_examples(examples, seed):
 
 
 @pytest.mark.parametrize(("name", "values"), [
-    ("kd", {}), ("kd", {"weight": -1}), ("kd", {"weight": "much"}), ("kd", {"weight": 1, "temperature": 0}),
+    ("kd", {"weight": None}), ("kd", {"weight": -1}), ("kd", {"weight": "much"}),
+    ("kd", {"weight": 1, "temperature": 0}),
     ("kd", {"weight": 1, "mean": "median"}), ("ce", {"weight": 1, "label_smoothing": 1}),
     ("at", {"weight": 1, "p": 0.5}), ("crd", {"weight": 1, "dim": 0}), ("sinkhorn", {"weight": 1, "epsilon": 1e-5}),
     ("sinkhorn", {"weight": 1, "tolerance": 0.1}), ("sp", {"weight": 1, "taps": [["a"]]}),
@@ -118,7 +119,7 @@ def test_triples_are_of_three_examples(examples, seed):
 ], ids=str)  # fmt: skip
 def test_term_settings_out_of_range_are_refused(name, values):
     with refuses():
-        build(TERMS[name].options, values, f"method.terms.{name}")
+        terms_of({name: values})
 
 
 @pytest.mark.parametrize(("name", "least"), [("sp", 2), ("rkd", 2), ("pkt", 2), ("triplet", 3), ("kd", 0)])

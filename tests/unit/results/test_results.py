@@ -71,7 +71,7 @@ INVALID = {
     "federated": [
         ({"metrics": {"accuracy": {"ALL": 0.5}}}, "metrics"), ({"metrics": {"accuracy": {"ALL": 1.5}}}, "metrics"),
         ({"best": {"accuracy": 2, "round": 0}}, "best"), ({"rounds": 0}, "rounds"), ({"clients": "many"}, "clients"),
-        ({"datasets": {"train": 5}}, "datasets"), ({"labels": {"names": [1, 2]}}, "labels"),
+        ({"datasets": {"train": 5}}, "datasets"), ({"labels": {"names": [[1], 2]}}, "labels"),
         ({"rounds_to_target": 3}, "rounds_to_target"), ({"rounds_to_target": 0}, "rounds_to_target"),
         ({"target": -1}, "target"), ({"costs": SPENT | {"bytes": 43}}, "costs.bytes: are not"),
         ({"costs": SPENT | {"bytes_to_target": 43}}, "costs.bytes_to_target"),
@@ -104,7 +104,7 @@ INVALID = {
         ({"matrix": [[0.5, 1.0, 2.0], [1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]}, "matrix"),
         ({"matrix": [[0.0, -1.0, 2.0], [-1.0, 0.0, 4.0], [2.0, 4.0, 0.0]]}, "matrix"),
         ({"matrix": [[0.0, math.inf, 2.0], [math.inf, 0.0, 4.0], [2.0, 4.0, 0.0]]}, "matrix"),
-        ({"matrix": "EXACT"}, "matrix"), ({"names": ["a", "b"]}, ""), ({"names": [1, 2, 3]}, "names"),
+        ({"matrix": "EXACT"}, "matrix"), ({"names": ["a", "b"]}, ""), ({"names": [[1], 2, 3]}, "names"),
         ({"solver": "guess"}, "solver"), ({"sizes": [50, 50]}, "sizes"), ({"sizes": [50, 50, -1]}, "sizes"),
         ({"groups": [0, 1]}, "groups"), ({"seconds": {"totl": 1.0}}, "seconds"),
     ],

@@ -6,20 +6,20 @@ import functools
 import torch
 
 from knot_runner.config.settings import FleetSettings
-from knot_runner.config.strict import build
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.fleet import on_fleet
 from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
+from tests.changed_settings import built
 from tests.unit.methods.federated.worlds import holding_out, make_world, settings
 
-PLAIN = {"name": "t", "mode": "sync", "compute": {"median": 1.0, "sigma": 0.0}}
+PLAIN = {"name": "t", "compute": {"median": 1.0, "sigma": 0.0}, "network": None, "availability": None, "dropout": 0.0}
 
 
 def fleet_of(**changes) -> FleetSettings:
     """Settings of a fleet whose clients are all alike, always there and never fail, with ``changes``."""
-    return build(FleetSettings, {**PLAIN, **changes}, "fleet")
+    return built(FleetSettings, "fleet/phones.yaml", **{**PLAIN, **changes})
 
 
 class NoCommits:
