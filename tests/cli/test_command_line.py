@@ -66,7 +66,7 @@ def test_main_runs_presets_in_order_returning_worst_code(ends, worst, monkeypatc
     monkeypatch.setattr(launch, "_look_for_stale", lambda *_: None)
     monkeypatch.setattr(launch, "_sweep", sweep)
     monkeypatch.setattr(
-        "knot_runner.cli.show.show", lambda preset, jobs, command, keep: shown.append((preset, command))
+        "knot_runner.cli.show.show", lambda preset, keep: shown.append((preset.name, preset.command))
     )
     assert cli.main(["experiment=a,b"]) == worst
     assert begun == ["a", "b"]

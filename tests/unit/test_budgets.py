@@ -12,14 +12,14 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 380_210,
+    "nodes": 380_240,
     "statement lines": 27_770,
     "conditional expressions per 1,000 statement lines": 40,
     "comprehensions per 1,000 statement lines": 76.5,
     "comprehensions that hold another per 1,000 statement lines": 2.95,
-    "string subscripts": 995,
-    '.get("...")': 192,
-    "Any": 788,
+    "string subscripts": 876,
+    '.get("...")': 191,
+    "Any": 558,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
