@@ -148,7 +148,7 @@ class TrainParties(OwnRequest):
             together.models,
             make_optimizer(self.training, list(together.models.parameters())),
             epoch=lambda number: together.epoch(number, trainee.optimizer),
-            score=together.score if together.valids else None,
+            score=together.score if any(valid is not None for valid in together.valids) else None,
             weights=lambda: copy_weights(together.models),
         )
         return train_epochs(trainee, work, self.training, "score")
@@ -179,7 +179,7 @@ class _Together:
             stored_model(place, network, start) for network, start in zip(request.networks, request.starts, strict=True)
         )
         self.trains = [stored_examples(place, part.examples) for part in request.trains]
-        self.valids = [stored_examples(place, part.examples) for part in request.valids if part is not None]
+        self.valids = [None if part is None else stored_examples(place, part.examples) for part in request.valids]
         self.transfer = stored_examples(place, request.transfer.examples)
         self.points = torch.tensor(request.points, dtype=torch.float64, device=float64_device(place.device))
 
@@ -228,5 +228,6 @@ class _Together:
         """Macro-F1 on the valid parts, each party on its own; the mean over parties."""
         found = []
         for party, model, valid in zip(self.request.parties, self.models, self.valids, strict=True):
-            found.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
+            if valid is not None:
+                found.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
         return sum(found) / len(found)

@@ -65,9 +65,7 @@ def test_main_runs_presets_in_order_returning_worst_code(ends, worst, monkeypatc
     monkeypatch.setattr(launch, "compose_all", lambda _: ([job for command in made for job in command.jobs], made))
     monkeypatch.setattr(launch, "_look_for_stale", lambda *_: None)
     monkeypatch.setattr(launch, "_sweep", sweep)
-    monkeypatch.setattr(
-        "knot_runner.cli.show.show", lambda preset, keep: shown.append((preset.name, preset.command))
-    )
+    monkeypatch.setattr("knot_runner.cli.show.show", lambda preset, keep: shown.append((preset.name, preset.command)))
     assert cli.main(["experiment=a,b"]) == worst
     assert begun == ["a", "b"]
     assert shown == [(n, f"knot-runner experiment={n}") for n, end in zip("ab", ends, strict=True) if end == 0]

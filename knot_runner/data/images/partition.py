@@ -41,10 +41,11 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     if kind not in PARTITIONS:
         raise UserError(f"no partition {kind!r}{nearest(kind, PARTITIONS)}", "partition.kind")
     # checked before tables of clients are made; natural takes existing clients, and manual repeats images
-    clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "clients", 1)
+    clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "num_clients", None) or 1
     if clients > images:
         raise UserError(
-            f"{clients} are more than the {images} training examples; fewer clients would help", "partition.num_clients"
+            f"{clients} clients are more than the {images} training examples. Use fewer clients",
+            "partition.num_clients",
         )
     partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
