@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from knot_runner.config.settings.families import FAMILIES
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, read_record, recorded_config, require_result
@@ -40,28 +41,27 @@ def with_base_values(config: Config, base_values: BaseValues) -> Config:
     method = config.get("method")
     if not isinstance(method, dict):
         return config
-    method = _with_terms(method, base_values)
+    method = dict(_with_terms(method, base_values))
     for key in ("schedule", "personalization"):
         part = method.get(key)
-        if isinstance(part, dict) and isinstance(part.get("kind"), str):
-            method[key] = {**base_values(key, part["kind"]), **part}
-    distillation, schedule = method.get("server_distillation"), method.get("schedule")
-    if isinstance(distillation, dict):
-        method["server_distillation"] = _with_terms(distillation, base_values)
+        if isinstance(part, dict):
+            method[key] = {**base_values(key, str(part.get("kind"))), **part}
+    if "server_distillation" in method:
+        method["server_distillation"] = _with_terms(method["server_distillation"], base_values)
+    schedule = method.get("schedule")
     if isinstance(schedule, dict) and isinstance(schedule.get("phases"), list):
-        phases = [_with_terms(phase, base_values) if isinstance(phase, dict) else phase for phase in schedule["phases"]]
-        method["schedule"] = {**schedule, "phases": phases}
+        schedule["phases"] = [_with_terms(phase, base_values) for phase in schedule["phases"]]
     return {**config, "method": method}
 
 
-def _with_terms(settings: Config, base_values: BaseValues) -> Config:
-    """A copy of ``settings``, in whose ``terms`` all settings have values."""
-    terms = settings.get("terms")
-    if not isinstance(terms, dict):
-        return dict(settings)
-    filled = {}
-    for name, options in terms.items():
-        filled[name] = {**base_values("term", str(name)), **options} if isinstance(options, dict) else options
+def _with_terms(settings: Any, base_values: BaseValues) -> Any:
+    """Return ``settings`` with a value for every setting of its ``terms``, if it has any."""
+    if not isinstance(settings, dict) or not isinstance(settings.get("terms"), dict):
+        return settings
+    filled = dict(settings["terms"])
+    for name, options in filled.items():
+        if isinstance(options, dict):
+            filled[name] = {**base_values("term", str(name)), **options}
     return {**settings, "terms": filled}
 
 

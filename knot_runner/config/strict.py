@@ -82,7 +82,7 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
         raise UserError(f"expected keys of {cls.__name__}, got {shorten(values)}", where)
     kind: Any = cls
     hints = _hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for key in values:
         if key not in fields:
             raise UserError(f"there is no such setting{nearest(str(key), fields)}", f"{_join(where, key)}")
@@ -98,6 +98,8 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
         return cls(**made)
     except _Rule as rule:
         raise UserError(f"{rule.text}", f"{_join(where, rule.key)}") from None
+    except ValueError as problem:  # of a plug-in's class
+        raise UserError(f"{problem}", where) from None
 
 
 def content_of(value: Any) -> Any:
@@ -208,6 +210,8 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
             value = float(value)
     if value is None:
         raise UserError("is not set", where)
+    if not isinstance(hint, type):
+        raise UserError(f"settings cannot have the type {hint}. Use bool, int, float, str, list or dict", where)
     if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)  # a folder named 2
     right = isinstance(value, (int, float) if hint is float else hint)

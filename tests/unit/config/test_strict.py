@@ -100,6 +100,27 @@ def test_wrong_tag_or_settings_are_named(values):
         build(Tagged, values, "method")
 
 
+@dataclass
+class Own:
+    low: int
+    made: list[int] = field(init=False, default_factory=list)
+
+    def __post_init__(self):
+        if self.low > 3:
+            raise ValueError(f"low={self.low} is above 3")
+
+
+@dataclass
+class Pair:
+    pair: tuple[int, ...]
+
+
+@pytest.mark.parametrize(("cls", "values"), [(Own, {"low": 4}), (Own, {"low": 1, "made": [1]}), (Pair, {"pair": [1]})])
+def test_class_of_a_plug_in_is_refused_in_one_line(cls, values):
+    with refuses():
+        build(cls, values, "method")
+
+
 def test_every_default_stands_once(monkeypatch):
     """What YAML gives has no default in its class but None or nothing at all."""
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "scripts")

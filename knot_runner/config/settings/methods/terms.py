@@ -29,10 +29,14 @@ Weight = Literal["auto"] | NotNegative
 TapPairs = list[list[str]] | None
 
 
+@dataclass(kw_only=True)
 class _OfTaps:
-    """A term that compares what models compute in their middle, by ``taps``."""
+    """A term that compares intermediate layers."""
 
-    taps: TapPairs
+    #: weight of the term; auto scales it by ``method.auto_ratio``
+    weight: Weight
+    #: pairs of student and teacher layers; null uses the default layers of the term
+    taps: TapPairs = None
 
     def __post_init__(self) -> None:
         if self.taps is None:
@@ -109,10 +113,6 @@ class SinkhornTermSettings:
 class HintTermSettings(_OfTaps):
     """Intermediate features, with a trained adapter (FitNets, Romero et al. 2015)."""
 
-    #: weight of the term; auto scales it by ``method.auto_ratio``
-    weight: Weight
-    #: pairs of student and teacher layers; null uses the middle maps
-    taps: TapPairs = None
     #: loss; ce treats channels as logits
     form: Literal["l2", "l1", "ce"]
     #: adapter if shapes differ, or always
@@ -123,56 +123,34 @@ class HintTermSettings(_OfTaps):
 class AttentionTermSettings(_OfTaps):
     """Attention transfer (Zagoruyko and Komodakis 2017)."""
 
-    #: weight of the term; auto scales it by ``method.auto_ratio``
-    weight: Weight
-    #: pairs of student and teacher layers; null uses all maps
-    taps: TapPairs = None
     #: exponent of activations in attention maps
     p: Annotated[float, AtMost(16), Holds(lambda value: value >= 1, "is not at least 1")]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SimilarityTermSettings(_OfTaps):
     """Similarities within a batch (Tung and Mori 2019)."""
-
-    #: weight of the term; auto scales it by ``method.auto_ratio``
-    weight: Weight
-    #: pairs of student and teacher layers; null uses the last maps
-    taps: TapPairs = None
 
 
 @dataclass(kw_only=True)
 class RkdTermSettings(_OfTaps):
     """Distances and angles within a batch (Park et al. 2019)."""
 
-    #: weight of the term; auto scales it by ``method.auto_ratio``
-    weight: Weight
-    #: pairs of student and teacher layers; null uses the input of the last layers
-    taps: TapPairs = None
     #: weight of pairwise distances
     distance: NotNegative
     #: weight of angles in triples
     angle: NotNegative
 
 
-@dataclass
+@dataclass(kw_only=True)
 class PktTermSettings(_OfTaps):
     """Probability distributions over neighbors (Passalis and Tefas 2018)."""
-
-    #: weight of the term; auto scales it by ``method.auto_ratio``
-    weight: Weight
-    #: pairs of student and teacher layers; null uses the input of the last layers
-    taps: TapPairs = None
 
 
 @dataclass(kw_only=True)
 class CrdTermSettings(_OfTaps):
     """Contrastive representation distillation (Tian et al. 2020)."""
 
-    #: weight of the term; auto scales it by ``method.auto_ratio``
-    weight: Weight
-    #: pairs of student and teacher layers; null uses the input of the last layers
-    taps: TapPairs = None
     #: contrastive temperature
     temperature: Temperature
     #: negative examples
@@ -187,10 +165,6 @@ class CrdTermSettings(_OfTaps):
 class TripletTermSettings(_OfTaps):
     """Relative distances in triples, by majority of the teachers (You et al. 2017)."""
 
-    #: weight of the term; auto scales it by ``method.auto_ratio``
-    weight: Weight
-    #: pairs of student and teacher layers; null uses the input of the last layers
-    taps: TapPairs = None
     #: margin between distances
     margin: Positive
     #: triples per batch
