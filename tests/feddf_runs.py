@@ -10,6 +10,7 @@ from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import BiasSettings, EntropySettings, ServerDistillation
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import RunContext
+from tests.changed_settings import terms_of
 from tests.runs import RunRecord
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, replaced
 
@@ -45,6 +46,7 @@ def distill(**changes) -> ServerDistillation:
              "momentum": 0.0, "weight_decay": 0.0, "after": 0, "every": 1,
              "bias": BiasSettings(20, 20, 2000, "uniform"), "schedule": "constant",
              "valid": 0.0, "check": 100, "patience": 1000}  # fmt: skip
+    changes["terms"] = terms_of(changes.get("terms", {}))
     return ServerDistillation(**{**plain, **changes})
 
 

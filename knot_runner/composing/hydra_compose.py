@@ -59,7 +59,7 @@ def _main_config(name: str, overrides: list[str], config_dir: str | None) -> Dic
         with composing(folder):
             return _composed(name, overrides, str(config_folder()), hydra=True)
     finally:
-        outer.hydra = before
+        GlobalHydra.instance().hydra = before  # another instance than the outer one
 
 
 def choice_config(choice: str, config_dir: str | None) -> DictConfig:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from knot_runner.config.settings.families import FAMILIES
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, read_record, recorded_config, require_result
@@ -15,6 +14,8 @@ from knot_runner.util.errors import UserError
 
 #: Keys of a method that list models.
 MODEL_LISTS = ("teachers", "models")
+#: Part of a method that has files in ``conf/base`` -> its key that names one.
+TAGS = {"loss": "name", "schedule": "kind", "synthesis": "kind", "personalization": "kind"}
 #: (group in ``conf/base``, name) -> the settings in that file; {} where there is none.
 BaseValues = Callable[[str, str], Config]
 #: Prefix of a teacher that is a finished run, before its id or folder.
@@ -36,33 +37,36 @@ def with_models(config: Config, model_of: Callable[[str], Config]) -> Config:
 
 
 def with_base_values(config: Config, base_values: BaseValues) -> Config:
-    """Return a composed, plain ``config`` whose method has, for each setting of a loss term, a schedule or a
-    personalization that is not set, the value of its file in ``conf/base``."""
+    """Return a composed, plain ``config`` whose method has, for each setting of a loss, a loss term, a schedule, a
+    synthesis or a personalization that is not set, the value of its file in ``conf/base``. A word stands for the whole
+    file: ``method.personalization=soup``."""
     method = config.get("method")
     if not isinstance(method, dict):
         return config
-    method = dict(_with_terms(method, base_values))
-    for key in ("schedule", "personalization"):
-        part = method.get(key)
-        if isinstance(part, dict):
-            method[key] = {**base_values(key, str(part.get("kind"))), **part}
-    if "server_distillation" in method:
-        method["server_distillation"] = _with_terms(method["server_distillation"], base_values)
-    schedule = method.get("schedule")
+    method = _filled(method, TAGS, base_values)
+    distillation, schedule = method.get("server_distillation"), method.get("schedule")
+    if isinstance(distillation, dict):
+        method["server_distillation"] = _filled(distillation, {"loss": "name"}, base_values)
     if isinstance(schedule, dict) and isinstance(schedule.get("phases"), list):
-        schedule["phases"] = [_with_terms(phase, base_values) for phase in schedule["phases"]]
+        phases = [_filled(phase, {}, base_values) if isinstance(phase, dict) else phase for phase in schedule["phases"]]
+        method["schedule"] = {**schedule, "phases": phases}
     return {**config, "method": method}
 
 
-def _with_terms(settings: Any, base_values: BaseValues) -> Any:
-    """Return ``settings`` with a value for every setting of its ``terms``, if it has any."""
-    if not isinstance(settings, dict) or not isinstance(settings.get("terms"), dict):
-        return settings
-    filled = dict(settings["terms"])
-    for name, options in filled.items():
+def _filled(settings: Config, tags: dict[str, str], base_values: BaseValues) -> Config:
+    """Return ``settings`` with the values of files: of its parts, by their ``tags``, and of its loss terms."""
+    filled = dict(settings)
+    for key, tag in tags.items():
+        part = settings.get(key)
+        if isinstance(part, str):
+            filled[key] = dict(base_values(key, part)) or part
+        if isinstance(part, dict):
+            filled[key] = {**base_values(key, str(part.get(tag))), **part}
+    terms = settings.get("terms")
+    for name, options in terms.items() if isinstance(terms, dict) else ():
         if isinstance(options, dict):
-            filled[name] = {**base_values("term", str(name)), **options}
-    return {**settings, "terms": filled}
+            filled["terms"] = {**filled["terms"], name: {**base_values("term", str(name)), **options}}
+    return filled
 
 
 def _settings(config: Config, key: str, number: int, model_of: Callable[[str], Config]) -> Config:

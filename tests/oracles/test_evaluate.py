@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,9 @@ import torch
 from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, f1_score
 
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import Labels, ModelSettings
+from knot_runner.data.tasks import Examples
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation, StoredParty
@@ -64,14 +67,16 @@ def world(tmp_path):
         for at, (name, count) in enumerate(SIZES.items())
     )
     federation = PartyFederation((near, far), LABELS, training=None, seed=7, server=hub, transfer=hub)
-    train = SimpleNamespace(texts=TRAIN, pairs=None)
+    train = Examples(TRAIN, None, np.zeros(len(TRAIN), np.int64))
     datasets = {name: SimpleNamespace(splits={"train": train, "test": None}) for name in SIZES}
     task = SimpleNamespace(labels=LABELS, read="", datasets=datasets)
     return SimpleNamespace(executor=Answers(store), federation=federation, task=task, folder=tmp_path)
 
 
 def evaluate(world, state=STATE, probe=None):
-    settings = SimpleNamespace(model=SPEC, task=SimpleNamespace(probe=probe or {}, max_length=12), on_images=False)
+    (job,) = compose_jobs(["task=erc"], None)
+    task = replace(job.settings.task, probe=probe or {}, max_length=12)
+    settings = SimpleNamespace(model=SPEC, task=task, on_images=False)
     context = SimpleNamespace(settings=settings, folder=world.folder, data_root=None)
     return evaluation.evaluate(context, world.task, world.federation, state, world.executor)
 

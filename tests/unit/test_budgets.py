@@ -12,18 +12,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 380_240,
+    "nodes": 380_320,
     "statement lines": 27_770,
     "conditional expressions per 1,000 statement lines": 40,
     "comprehensions per 1,000 statement lines": 76.5,
     "comprehensions that hold another per 1,000 statement lines": 2.95,
     "string subscripts": 876,
     '.get("...")': 191,
-    "Any": 558,
+    "Any": 560,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 28_200}, "tests": {"lines": 38_790}}
+OTHERS = {"scripts": {"nodes": 28_200}, "tests": {"lines": 38_820}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 93

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from knot_runner.config.settings import SinkhornSettings
 from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
@@ -17,7 +18,7 @@ from knot_runner.methods.losses import distillation
 from tests.feddf_runs import POINTS, RANDOM, TRANSFER, close, distill
 from tests.unit.methods.federated.worlds import CLASSES, World, make_world, rounds_of, settings
 
-SINKHORN = {"name": "sinkhorn", "solver": "newton", "epsilon": 0.1, "tolerance": 1e-9, "scaling": 0.5}
+SINKHORN = SinkhornSettings("sinkhorn", "newton", 0.1, 1e-9, 0.5)
 
 
 class OneRound:

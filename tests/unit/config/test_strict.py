@@ -152,3 +152,20 @@ def test_part_of_a_term_takes_the_rest_from_its_file():
     assert (job.method.personalization.epochs, job.method.personalization.select) == (2, "valid")
     (job,) = compose_jobs(["task=mnist", "method=kd", "method.teachers=[]", "method.schedule.kind=average"], None)
     assert job.method.schedule.decay == 0.99
+
+
+@pytest.mark.parametrize(("words", "key", "cls"), [
+    ("task=femnist method=scaffold method.personalization=cossim", "personalization", "CossimSettings"),
+    ("task=mnist method=kd method.teachers=[] method.schedule=mutual", "schedule", "MutualSchedule"),
+    ("task=sa method=sinkhorn_e method.loss=entropy", "loss", "EntropySettings"),
+    ("task=mnist method=data_free method.synthesis=records", "synthesis", "RecordsSynthesis"),
+])  # fmt: skip
+def test_word_chooses_a_part_of_the_method(words, key, cls):
+    (job,) = compose_jobs(words.split(), None)
+    assert type(getattr(job.method, key)).__name__ == cls
+
+
+def test_word_chooses_the_loss_of_a_server():
+    (job,) = compose_jobs(["task=femnist", "method=feddf", "method.server_distillation.loss=sinkhorn"], None)
+    assert job.method.server_distillation.loss.scaling == 0.5
+    assert job.method.server_distillation.schedule == "constant"
