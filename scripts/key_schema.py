@@ -25,7 +25,7 @@ from key_values import (
 
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
 from knot_runner.config.settings.run import Settings
-from knot_runner.config.strict import AtMost, Holds
+from knot_runner.config.strict import AtMost, ByName, ByTag, Holds
 
 SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 #: An OmegaConf interpolation may replace any value.
@@ -91,7 +91,7 @@ def property_of(cls: type, field: dataclasses.Field, place: str) -> dict[str, An
     made: dict[str, Any] = {"description": note} if note else {}
     if tag and tag[0] == field.name:
         return made | {"enum": tag[1]}
-    options = list(options_of(hint, ())) if not open_options(field.name, hint) else open_options(field.name, hint)
+    options = list(options_of(hint, ()))
     if {"type": "string"} in options or {} in options:
         options = [option for option in options if "enum" not in option]
     elif options:
@@ -99,20 +99,15 @@ def property_of(cls: type, field: dataclasses.Field, place: str) -> dict[str, An
     return made | (options[0] if len(options) == 1 else {"anyOf": options})
 
 
-def open_options(name: str, hint: Any) -> list[dict[str, Any]]:
-    """Return the schemas of a key whose type is open, but whose dataclasses :data:`ROOTS` has; [] for others."""
-    below = {root.split(".")[2]: classes for root, classes in ROOTS.items() if root.startswith(f"method.{name}.")}
-    if "Any" not in str(hint):
-        return []
-    if below:  # by name; a plug-in may add others
-        return [{"type": "object", "properties": {key: reference(classes[0]) for key, classes in below.items()}}]
-    return [*map(reference, ROOTS[f"method.{name}"]), {"type": "null"}] if f"method.{name}" in ROOTS else []
-
-
 def options_of(hint: Any, rules: Iterable[Any]) -> Iterable[dict[str, Any]]:
     """Yield the schemas of the alternatives of a type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
+    if origin is Annotated and isinstance(arguments[1], ByTag):
+        yield from map(reference, arguments[1].classes.values())
+        yield {"enum": list(arguments[1].classes)}
+    elif origin is Annotated and isinstance(arguments[1], ByName):  # a plug-in may add others
+        yield {"type": "object", "properties": {name: reference(cls) for name, cls in arguments[1].classes.items()}}
+    elif origin is Annotated:
         yield from options_of(arguments[0], arguments[1:])
     elif origin in (typing.Union, types.UnionType):
         for option in arguments:

@@ -165,9 +165,11 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 
 
 def _build_by_tag(by: ByTag, values: Any, where: str) -> Any:
-    tag = values.get(by.tag) if isinstance(values, dict) else values
+    if not isinstance(values, dict):  # a word alone
+        values = {by.tag: values}
+    tag = values.get(by.tag)
     if tag is None:
-        raise UserError("is not set", where if values is None else f"{where}.{by.tag}")
+        raise UserError("is not set", f"{where}.{by.tag}")
     if not isinstance(tag, str) or tag not in by.classes:
         raise UserError(f"no {by.noun} {shorten(tag)}{nearest(str(tag), by.classes)}", f"{where}.{by.tag}")
     return build(by.classes[tag], values, where)

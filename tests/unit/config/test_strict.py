@@ -157,6 +157,7 @@ def test_part_of_a_term_takes_the_rest_from_its_file():
 @pytest.mark.parametrize(("words", "key", "cls"), [
     ("task=femnist method=scaffold method.personalization=cossim", "personalization", "CossimSettings"),
     ("task=mnist method=kd method.teachers=[] method.schedule=mutual", "schedule", "MutualSchedule"),
+    ("task=mnist method=kd method.teachers=[] method.schedule=snapshot", "schedule", "SnapshotSchedule"),
     ("task=sa method=sinkhorn_e method.loss=entropy", "loss", "EntropySettings"),
     ("task=mnist method=data_free method.synthesis=records", "synthesis", "RecordsSynthesis"),
 ])  # fmt: skip
