@@ -4,10 +4,15 @@ schedule, and a personalization."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 from knot_runner.config.settings.families import FAMILIES
+from knot_runner.config.settings.methods.distill import SCHEDULE_SETTINGS, SYNTHESIS_SETTINGS
+from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
+from knot_runner.config.settings.methods.personalization import PERSONALIZATION_SETTINGS
+from knot_runner.config.settings.methods.terms import TERM_SETTINGS
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, read_record, recorded_config, require_result
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
@@ -16,6 +21,14 @@ from knot_runner.util.errors import UserError
 MODEL_LISTS = ("teachers", "models")
 #: Part of a method that has files in ``conf/base`` -> its key that names one.
 TAGS = {"loss": "name", "schedule": "kind", "synthesis": "kind", "personalization": "kind"}
+#: Group in ``conf/base`` -> the classes of its settings.
+CLASSES = {
+    "loss": LOSS_SETTINGS,
+    "schedule": SCHEDULE_SETTINGS,
+    "synthesis": SYNTHESIS_SETTINGS,
+    "personalization": PERSONALIZATION_SETTINGS,
+    "term": TERM_SETTINGS,
+}
 #: (group in ``conf/base``, name) -> the settings in that file; {} where there is none.
 BaseValues = Callable[[str, str], Config]
 #: Prefix of a teacher that is a finished run, before its id or folder.
@@ -61,12 +74,20 @@ def _filled(settings: Config, tags: dict[str, str], base_values: BaseValues) -> 
         if isinstance(part, str):
             filled[key] = dict(base_values(key, part)) or part
         if isinstance(part, dict):
-            filled[key] = {**base_values(key, str(part.get(tag))), **part}
+            filled[key] = _completed(part, key, str(part.get(tag)), base_values)
     terms = settings.get("terms")
     for name, options in terms.items() if isinstance(terms, dict) else ():
         if isinstance(options, dict):
-            filled["terms"] = {**filled["terms"], name: {**base_values("term", str(name)), **options}}
+            filled["terms"] = {**filled["terms"], name: _completed(options, "term", str(name), base_values)}
     return filled
+
+
+def _completed(values: Config, group: str, name: str, base_values: BaseValues) -> Config:
+    """Return ``values`` with those that are not set from ``base/GROUP/NAME.yaml``, which is read only then."""
+    cls = CLASSES[group].get(name)
+    if cls is not None and values.keys() >= {field.name for field in dataclasses.fields(cls)}:
+        return values
+    return {**base_values(group, name), **values}
 
 
 def _settings(config: Config, key: str, number: int, model_of: Callable[[str], Config]) -> Config:
