@@ -23,8 +23,9 @@ from key_values import (
     usual_values,
 )
 
+from knot_runner.config.settings.checks.fit import BLOCK, VARIANT
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
-from knot_runner.config.settings.run import Settings
+from knot_runner.config.settings.run import TRAINING_SETTINGS, Settings
 from knot_runner.config.strict import AtMost, ByName, ByTag, Holds
 
 SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
@@ -45,6 +46,11 @@ def schema() -> dict[str, Any]:
             definitions[group] = {"anyOf": [*map(reference, members), {"type": "null"}]}
     for cls in found:
         definitions[cls.__name__] = object_of(cls, found, values)
+    for kind, cls in TRAINING_SETTINGS.items():
+        variants = {"patternProperties": {f"^{VARIANT}": {"$ref": f"#/definitions/{BLOCK}{kind}"}}}
+        definitions[f"{BLOCK}{kind}"] = {**definitions[cls.__name__], **variants}
+        for training in (*TRAINING_SETTINGS.values(),):
+            definitions[training.__name__]["properties"][f"{BLOCK}{kind}"] = {"$ref": f"#/definitions/{BLOCK}{kind}"}
     for cls in PARTITION_SETTINGS.values():  # a partition also has the shares
         for part in (HeldOut, PartyShares):
             for name in definitions[part.__name__]["properties"]:

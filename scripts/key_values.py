@@ -14,10 +14,11 @@ from typing import Annotated, Any, Literal
 
 import yaml
 
-from knot_runner.config.settings.checks.fit import UNTRAINED_TASKS
+from knot_runner.config.settings.checks.fit import BLOCK, UNTRAINED_TASKS, VARIANT, training_values
 from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
+    CentralTraining,
     HardwareSettings,
     ModelSettings,
     PathSettings,
@@ -53,7 +54,7 @@ ROOTS: dict[str, list[type]] = {
     "method.schedule": list(SCHEDULE_SETTINGS.values()),
     "method.synthesis": list(SYNTHESIS_SETTINGS.values()),
     "method.personalization": [LocalSettings, *PERSONALIZATION_SETTINGS.values()],
-    "training": [FederatedTraining, TrainingSettings],
+    "training": [FederatedTraining, TrainingSettings, CentralTraining],
     "partition": [*PARTITION_SETTINGS.values(), HeldOut, PartyShares],
     "transfer": [ImageTaskSettings],
     "fleet": [FleetSettings],
@@ -65,8 +66,8 @@ ROOTS: dict[str, list[type]] = {
 }
 
 
-#: Fields of the whole run that are built from keys of ``partition``.
-NOT_KEYS = ("shares", "held_out")
+#: Fields of the whole run that are built from keys of ``partition``, or no settings.
+NOT_KEYS = ("shares", "held_out", "notes")
 
 
 class Undocumented(Exception):
@@ -219,6 +220,8 @@ def contents(place: str) -> Iterator[Any]:
     group, *inside = place.split(".")
     whole = resolved(CONF / "config.yaml")
     files = [resolved(path) for path in sorted((CONF / group).glob("*.yaml"))] if group else []
+    if place == "training":
+        files = [values for content in files for values in training_blocks(content)]
     for content in files or [whole.get(group) if group else whole]:
         for key in inside:
             content = content.get(key) if isinstance(content, dict) else None
@@ -226,6 +229,17 @@ def contents(place: str) -> Iterator[Any]:
     if inside:  # pieces, which are chosen inside of a method
         folder, name = ("term", inside[1]) if inside[0] == "terms" else (inside[0], "*")
         yield from (resolved(path) for path in sorted((CONF / "base" / folder).glob(f"{name}.yaml")))
+
+
+def training_blocks(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the values that a file of ``training`` gives for each kind of training and each kind of task or task."""
+    for key, block in content.items():
+        if key.startswith(BLOCK):
+            variants = [name.removeprefix(VARIANT) for name in block if name.startswith(VARIANT)]
+            for name in variants or ["images"]:
+                task = {"name": name, "kind": "images" if name not in ("texts", "sa", "erc") else name}
+                config = {"training": content, "task": task, "method": {"algorithm": ""}}
+                yield training_values(config, key.removeprefix(BLOCK))
 
 
 def fits(cls: type, values: dict[str, Any]) -> bool:

@@ -30,8 +30,8 @@ def terms_of(values: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def stage(epochs: int, batch_size: int, lr: float, weight_decay: float, **changes: Any) -> StageSettings:
-    """A training stage with the other values of ``conf/base/stages.yaml``."""
-    values = yaml.safe_load((CONF / "base" / "stages.yaml").read_text())["local"]
+    """A training stage with the other values of ``conf/base/stage.yaml``."""
+    values = yaml.safe_load((CONF / "base" / "stage.yaml").read_text())
     own = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay}
     return build(StageSettings, values | own | changes, "training")
 

@@ -11,14 +11,15 @@ from tests.tiny import TINY, TINY_TAUGHT, replaced
 TINY_DISTILL = [
     "task=cifar10", "task.max_examples=120", "task.shape=[3,8,8]", "model=cnn_8",
     "model.convs=[{channels: 4, kernel: 3, padding: 1}, {channels: 6, kernel: 3, padding: 1}]",
-    "training=image_stages", "training.local.epochs=2", "training.distill.epochs=2", "training.local.lr=0.01",
-    "training.distill.lr=0.01", "hardware.num_workers=1",
+    "training.local.epochs=2", "training.local.lr=0.01", "training.local.batch_size=32", "training.local.select=best",
+    "training.distill.epochs=2", "training.distill.lr=0.01", "training.distill.batch_size=32",
+    "training.distill.select=best", "hardware.num_workers=1",
 ]  # fmt: skip
 #: A student of digits that first follows a hint.
 TWO_STAGE = replaced(TINY_TAUGHT, "+method.schedule.phases=[{epochs: 3, terms: {hint: {weight: 1.0}}}]")
 #: Generated reviews, a narrow teacher.
 SMALL_TEXTS = [
-    *(override for override in replaced(TINY, "task=sa") if not override.startswith("method.bias")),
+    *(word for word in replaced(TINY, "task=sa") if not word.startswith(("method.bias", "training.pretrain"))),
     "method.teachers=[{kind: bert, name: narrow, head: plain, weights: scratch, vocab: train, vocab_size: 600, "
     "hub_id: '', revision: main, hidden: 8, layers: 2, heads: 2, intermediate: 16, dropout: 0.1}]",
 ]  # fmt: skip

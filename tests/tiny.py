@@ -15,13 +15,13 @@ TINY_IMAGES = [
 
 #: The smallest federated run of a text model: five data sets are five clients.
 TINY_TEXTS = [
-    "task=erc", "task.context=0", "training=texts", "partition=natural", "task.max_examples=60", "model.hidden=16",
+    "task=erc", "task.context=0", "training=small", "partition=natural", "task.max_examples=60", "model.hidden=16",
     "model.layers=1", "model.intermediate=32", "model.vocab_size=600", "training.rounds=2", "hardware.num_workers=1",
 ]  # fmt: skip
 
 #: The smallest distillation of images: real digits, three clients, a server and a transfer set.
 TINY_PARTIES = [
-    "task=femnist", "method=sinkhorn_e", "training=image_stages", "partition=dirichlet", "task.max_examples=400",
+    "task=femnist", "method=sinkhorn_e", "training=small", "partition=dirichlet", "task.max_examples=400",
     "task.shape=[1,8,8]", "model.hidden=[16]", "partition.num_clients=3", "partition.alpha=1.0", "partition.floor=0",
     "method.bias.images=60", "training.local.epochs=2", "training.pretrain.epochs=2", "training.distill.epochs=3",
     "training.distill.batch_size=8", "training.local.lr=0.02", "training.pretrain.lr=0.02", "training.distill.lr=0.01",
@@ -31,7 +31,7 @@ TINY_PARTIES = [
 #: The smallest distillation of a teacher: real digits, a teacher of three small convolutions.
 TINY_TAUGHT = [
     "task=mnist", "method=kd", "model=cnn_4", "method.teacher=cnn_8", "task.max_examples=150", "task.shape=[1,8,8]",
-    "training=kd", "training.local.epochs=1", "training.distill.epochs=2", "training.distill.batch_size=16",
+    "training=small", "training.local.epochs=1", "training.distill.epochs=2", "training.distill.batch_size=16",
     "hardware.num_workers=1",
 ]  # fmt: skip
 
@@ -49,9 +49,9 @@ FEDDF_RKD = [
 
 #: Ten clients in five planted groups of real digits, which clustered FedAvg finds.
 CLUSTERED_IMAGES = [
-    "task=mnist_fedwad", "task.shape=[1,8,8]", "task.max_examples=400", "partition.num_clients=10", "model.hidden=[12]",
-    "model.output=logits", "training.rounds=3", "training.local_epochs=2", "training.lr=0.05", "hardware.num_workers=1",
-    "training.small_clients=allow",
+    "task=mnist_fedwad", "training=fedwad", "task.shape=[1,8,8]", "task.max_examples=400", "partition.num_clients=10",
+    "model.hidden=[12]", "model.output=logits", "training.rounds=3", "training.local_epochs=2", "training.lr=0.05",
+    "hardware.num_workers=1", "training.small_clients=allow",
 ]  # fmt: skip
 
 #: Clipping without noise: there is nothing to account for, and the extra is not needed.

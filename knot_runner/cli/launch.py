@@ -11,14 +11,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 
 from knot_runner import provenance
 from knot_runner.cli.progress import Live
-from knot_runner.composing.commands import Command, compose_all, composed_config
+from knot_runner.composing.commands import Command, compose_all
+from knot_runner.composing.hydra_compose import plain_content
 from knot_runner.composing.hydra_keys import SWEEPER
-from knot_runner.composing.job import ComposedJob
+from knot_runner.composing.job import ComposedJob, plain_yaml
 from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
@@ -61,14 +62,13 @@ def run_jobs(options: argparse.Namespace) -> int:
 
 
 def _print_composed(arguments: list[str], part: str) -> None:
-    """Print the composed config of the first job: ``part`` is job, hydra or all."""
-    _, commands = compose_all(arguments, first=True)
-    config = composed_config(commands[0])
-    if part == "hydra":
-        config = {"hydra": config["hydra"]}
-    elif part == "job":
-        del config["hydra"]
-    print(OmegaConf.to_yaml(OmegaConf.create(config)), end="")
+    """Print the settings of the first job as built, Hydra's own, or both: ``part`` is job, hydra or all."""
+    (job, *_), (command, *_) = compose_all(arguments, first=True)
+    if part != "job":
+        shown = {key: value for key, value in plain_content(command.hydra).items() if not key.endswith("help")}
+        print(plain_yaml({"hydra": shown}), end="")
+    if part != "hydra":
+        print(plain_yaml(job.config), end="")
 
 
 def _trial(stale_runs: str, command: Command) -> int:

@@ -120,7 +120,7 @@ def _prepared_key(job: ComposedJob) -> str:
     config = job.config
     training = without(config.get("training") or {}, "lr", "rounds")
     method = without(config["method"], "name", "temperature", "loss")
-    drawn = config.get("partition") or family_of(job.method).training != "stages"
+    drawn = config.get("partition") or family_of(job.method).training == "rounds"
     seed = job.settings.seed if drawn else None
     read = [config["task"], config.get("partition"), config.get("transfer"), config["paths"]["data_dir"]]
     return digest([*read, config.get("model"), training, seed, method])

@@ -20,7 +20,7 @@ from knot_runner.composing.job_grid import JobGrid
 from knot_runner.composing.override_errors import GROUPS, message_text
 from knot_runner.composing.overrides import check_count, last_counts, parse_overrides, typed_line, values_of
 from knot_runner.config.settings.run import ARM
-from knot_runner.util.config_yaml import Config, unquoted
+from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError
 
 
@@ -29,7 +29,7 @@ class Command:
     """The jobs of one preset of a command line, or of a command line without presets.
 
     ``arguments``: the typed arguments, with this preset only. ``hydra``: the composed config's ``hydra`` part, with the
-    launcher. ``sweep``: whether a grid was requested, even if of one job. ``grid``: what composed the jobs.
+    launcher. ``sweep``: whether a grid was requested, even if of one job.
     """
 
     preset: str | None
@@ -37,7 +37,6 @@ class Command:
     jobs: list[ComposedJob]
     hydra: DictConfig
     sweep: bool
-    grid: JobGrid | None = None
 
 
 def compose_all(arguments: list[str], first: bool = False) -> tuple[list[ComposedJob], list[Command]]:
@@ -56,7 +55,7 @@ def compose_all(arguments: list[str], first: bool = False) -> tuple[list[Compose
         preset = next((word.partition("=")[2] for word in own if word.startswith("experiment=")), None)
         jobs, grid = _composed(*expand_preset(own, options.config_dir), options.config_dir, first)
         multirun = options.multirun or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in own)
-        commands.append(Command(preset, [*flags, *own], jobs, grid.hydra, multirun or grid.size > 1, grid))
+        commands.append(Command(preset, [*flags, *own], jobs, grid.hydra, multirun or grid.size > 1))
     return [job for command in commands for job in command.jobs], commands
 
 
@@ -98,12 +97,6 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
 def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJob]:
     """Compose and check every job of a (multi)run; imports nothing heavy. Raises :class:`UserError`."""
     return _composed(arguments, {}, config_dir)[0]
-
-
-def composed_config(command: Command) -> Config:
-    """Return the config of the first job of ``command`` with unresolved interpolations and the ``hydra`` part."""
-    assert command.grid is not None
-    return command.grid.unresolved(command.jobs[0].overrides)
 
 
 def _composed(

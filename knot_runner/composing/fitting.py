@@ -1,4 +1,4 @@
-"""Automatic choices: what makes task and method of a composed config fit together, and the hardware.
+"""The choice of the hardware.
 
 ``hardware=auto``, the default, is the first device that is found if the run computes on it, else the CPU:
 ``conf/hardware/auto.yaml`` composes to the CPU's settings, so nothing changes on a machine without a GPU.
@@ -12,37 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from knot_runner.config.devices import first_device, is_host
-from knot_runner.config.settings import fitting_choices
 from knot_runner.config.settings.families import Family, family_of_algorithm
-
-#: Keys of the groups that decide whether they fit together, and their names.
-DECISIVE_KEYS = (
-    "kind",
-    "algorithm",
-    "rounds",
-    "name",
-    "loss",
-    "solver",
-    "geometry",
-    "coordinates",
-    "teachers",
-    "terms",
-    "sinkhorn",
-    "server_distillation",
-)
-
-
-def chosen_to_fit(config: DictConfig, typed: set[str]) -> tuple[list[str], str]:
-    """Return (overrides that make task and method of ``config`` fit, a line for the log).
-
-    ``typed``: groups and keys set on the command line, which are not changed.
-    """
-    groups = {group: _decisive(node_of(config, group)) for group in ("task", "method", "training", "partition")}
-    chosen = [f"{key}={value}" for key, value in fitting_choices(groups).items() if key not in typed]
-    if not chosen:
-        return [], ""
-    names = f"method={groups['method'].get('name')} on task={groups['task'].get('name')}"
-    return chosen, f"{' '.join(chosen)}: chosen for {names}"
 
 
 def composed_family(config: DictConfig) -> Family:
@@ -50,13 +20,6 @@ def composed_family(config: DictConfig) -> Family:
     method = node_of(config, "method")
     algorithm = node_of(method, "algorithm") if OmegaConf.is_dict(method) else None
     return family_of_algorithm(str(algorithm))
-
-
-def _decisive(group: Any) -> Any:
-    """The ``DECISIVE_KEYS`` of a composed group and of its subgroups as plain values; other values unchanged."""
-    if not OmegaConf.is_dict(group):
-        return group
-    return {key: _decisive(node_of(group, key)) for key in DECISIVE_KEYS if key in group}
 
 
 def node_of(config: DictConfig, key: str) -> Any:

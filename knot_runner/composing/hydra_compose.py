@@ -76,7 +76,7 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
         raise missing_config(str(problem), config_dir) from None
     except (HydraException, OmegaConfBaseException, YAMLError) as problem:
         cause = f"\n{problem.__cause__}" if str(problem).startswith("Error merging override") else ""
-        raise UserError(bad_override(f"{problem}{cause}", overrides, search)) from None
+        raise UserError(bad_override(f"{problem}{cause}", overrides)) from None
     except RecursionError:
         raise UserError("a defaults list leads back to its own file, or a value is nested too deeply") from None
 

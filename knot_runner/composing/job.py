@@ -76,8 +76,7 @@ class ComposedJob:
     @functools.cached_property
     def config_yaml(self) -> str:
         """The content of the run's ``config.yaml``."""
-        plain = self.own_config
-        return yaml.dump(plain, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
+        return plain_yaml(self.own_config)
 
     @property
     def title(self) -> str:
@@ -86,6 +85,11 @@ class ComposedJob:
         name = f"{settings.task.name} {settings.method.name}{variant} seed {settings.seed}"
         others = [part for part in self.label.split(", ") if part and part.split("=")[0] not in TOLD]
         return " ".join([name, *others])
+
+
+def plain_yaml(config: Config) -> str:
+    """Return a plain ``config`` as YAML."""
+    return yaml.dump(config, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 
 def job_of(config: Config, overrides: Sequence[str] = (), label: str = "") -> ComposedJob:

@@ -14,10 +14,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing import hydra_compose
 from knot_runner.composing.arms import without_arm
-from knot_runner.composing.fitting import chosen_hardware, chosen_to_fit, composed_family
-from knot_runner.composing.hydra_compose import plain_config, plain_content
+from knot_runner.composing.fitting import chosen_hardware, composed_family
+from knot_runner.composing.hydra_compose import plain_config
 from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.composing.named_values import with_base_values, with_models
+from knot_runner.composing.named_values import with_base_values, with_models, with_partition
 from knot_runner.composing.override_errors import one_line
 from knot_runner.composing.overrides import parse_overrides
 from knot_runner.config.settings.run import ARM
@@ -28,12 +28,10 @@ from knot_runner.util.messages import LOGGER
 
 @dataclasses.dataclass
 class Base:
-    """What Hydra composed for one choice of groups: the ``config``, its ``hydra`` part, and the automatic ``choices``
-    in it."""
+    """What Hydra composed for one choice of groups: the ``config``, and its ``hydra`` part."""
 
     config: DictConfig
     hydra: DictConfig
-    choices: list[str]
 
 
 class JobGrid:
@@ -59,19 +57,21 @@ class JobGrid:
         try:
             config = plain_config(self._with_values(base.config, picked))
         except OmegaConfBaseException as problem:
-            hydra_compose.hydra_config(_in_place(base.choices, without_arm(picked)), self.config_dir)  # names the key
             raise UserError(one_line(str(problem))) from None
+        config = with_partition(config, self._values)
         config = with_base_values(config, self._base_values)
         config = _under_preset(with_models(config, functools.partial(self._values, "model")), self.words)
         job = job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.label_keys))
+        for note in job.settings.notes:
+            self._note(note)
         arm = next((o.partition("=")[2] for o in picked if _key(o) == ARM), "")
         return dataclasses.replace(job, arm=arm)
 
-    def unresolved(self, picked: list[str]) -> Config:
-        """Of a composed job, see :func:`~knot_runner.composing.commands.composed_config`."""
-        base = self._base(picked)
-        hydra = {key: value for key, value in plain_content(base.hydra).items() if not key.endswith("help")}
-        return {"hydra": hydra, **plain_content(self._with_values(base.config, picked))}
+    def _note(self, note: str) -> None:
+        """Log ``note`` once."""
+        if note and note not in self._noted:
+            self._noted.add(note)
+            LOGGER.info("%s", note)
 
     def _with_values(self, config: DictConfig, picked: list[str]) -> DictConfig:
         """``config`` with the late values of ``picked``; it is changed in place, since all jobs set the same keys."""
@@ -104,32 +104,28 @@ class JobGrid:
     def _compose(self, groups: list[str]) -> Base:
         config = hydra_compose.hydra_config(groups, self.config_dir)
         typed = {_key(override).lstrip("+~") for override in groups} | self.late
-        fitting, why = chosen_to_fit(config, typed)
-        hardware, where = chosen_hardware(config, self.words)  # which hangs on nothing that is chosen to fit
-        chosen = [*fitting, *hardware]
+        chosen, where = chosen_hardware(config, self.words)
         if chosen:
             config = hydra_compose.hydra_config(_in_place(chosen, groups), self.config_dir)
-        for note in (why, where):
-            if note and note not in self._noted:
-                self._noted.add(note)
-                LOGGER.info("%s", note)
+        self._note(where)
         with open_dict(config):
             hydra = config.pop("hydra")
             is_chosen = any(key.partition(".")[0] == "partition" for key in typed)
             if not (composed_family(config).clients or is_chosen):
                 config.pop("partition", None)  # the task's default, for methods that have clients
-        return Base(config, hydra, chosen)
+        return Base(config, hydra)
 
 
 def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig:
     """``config`` with the values of ``overrides``, changed in place unless mappings are merged into it.
 
-    Raises OmegaConf's own error if a key is missing or cannot take its value.
+    A key need not be there, as if Hydra were given ``++KEY=VALUE``: building the settings refuses an unknown one.
+    Raises OmegaConf's own error for a key below a value.
     """
     if any(isinstance(override.value(), dict) for override in overrides):
         config = copy.deepcopy(config)
     for override in overrides:
-        OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
     return config
 
 

@@ -8,11 +8,13 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from knot_runner.config.settings.families import FAMILIES
+from knot_runner.config.settings.checks.fit import TEACHERS
+from knot_runner.config.settings.families import FAMILIES, family_of_algorithm
 from knot_runner.config.settings.methods.distill import SCHEDULE_SETTINGS, SYNTHESIS_SETTINGS
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
 from knot_runner.config.settings.methods.personalization import PERSONALIZATION_SETTINGS
 from knot_runner.config.settings.methods.terms import TERM_SETTINGS
+from knot_runner.config.settings.run_id import kind_of
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, read_record, recorded_config, require_result
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
@@ -39,14 +41,26 @@ def with_models(config: Config, model_of: Callable[[str], Config]) -> Config:
     """A composed, plain ``config`` with every model name of its method replaced by the model's settings, which
     ``model_of`` reads from the YAML file of that name. Mappings are kept; a teacher may be a finished run (``run:`` and
     its id or folder, :func:`teacher_run`). Raises :class:`UserError` naming the key."""
-    method = config.get("method")
-    if not isinstance(method, dict):
+    method, task = config.get("method"), config.get("task")
+    if not isinstance(method, dict) or not isinstance(task, dict) or kind_of(task) not in TEACHERS:
         return config
     for key in MODEL_LISTS:
         if isinstance(method.get(key), list):
             models = [_settings(config, key, number, model_of) for number in range(len(method[key]))]
             method = {**method, key: models}
     return {**config, "method": method}
+
+
+def with_partition(config: Config, values_of: Callable[[str, str], Config]) -> Config:
+    """Return a composed, plain ``config`` with ``partition=natural`` where its method needs clients of texts and no
+    partition is chosen; ``values_of`` reads the YAML file of a group and a name."""
+    task, method, partition = config.get("task"), config.get("method"), config.get("partition") or {}
+    if not isinstance(task, dict) or not isinstance(method, dict) or not isinstance(partition, dict):
+        return config
+    family = family_of_algorithm(str(method.get("algorithm")))
+    if kind_of(task) != "texts" or family.training != "rounds" or not family.trains or "kind" in partition:
+        return config
+    return {**config, "partition": {**values_of("partition", "natural"), **partition}}
 
 
 def with_base_values(config: Config, base_values: BaseValues) -> Config:
@@ -93,6 +107,8 @@ def _completed(values: Config, group: str, name: str, base_values: BaseValues) -
 def _settings(config: Config, key: str, number: int, model_of: Callable[[str], Config]) -> Config:
     """Settings of model ``number`` in the method's list ``key``."""
     model, where = config["method"][key][number], f"method.{key}[{number}]"
+    if model is None and key == "teachers":
+        model = TEACHERS[kind_of(config["task"])]
     if isinstance(model, str):
         try:
             if key == "teachers" and model.startswith(RUN_PREFIX):

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
-
-from hydra import compose
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.hydra_keys import LAUNCHERS
-from knot_runner.config.settings.families import other_owners
 from knot_runner.util.config_yaml import choices
-from knot_runner.util.errors import OTHER_NAMES, UserError, nearest, not_installed, unknown
+from knot_runner.util.errors import UserError, not_installed, unknown
 
 #: Groups of the config, each with a folder of choices in ``conf/``.
 GROUPS = (
@@ -54,8 +47,8 @@ def missing_config(text: str, config_dir: str | None) -> UserError:
     return unknown(group, message_text(name), choices(group, config_dir), f"knot-runner ls {group}")
 
 
-def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
-    """The message for an override of an unknown key, with the nearest existing one."""
+def bad_override(text: str, overrides: list[str]) -> str:
+    """The message for an override that Hydra refuses; ``text``: Hydra's error."""
     if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
         return f"+{appended.group(1)}: exists already. Use {appended.group(1)}=VALUE, without +"
     if merging := re.search(r"Error merging override (.*)", text):
@@ -63,35 +56,8 @@ def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
         kind = _TYPES.get(expected[1]) if expected else None
         why = f"expected {kind}" if kind else "this key cannot take that value"
         return f"{message_text(merging.group(1))}: {why}"
-    key = re.search(r"Could not (?:override|append to config|delete from config)[^']*'([^']*)'", text)
-    if key is None:
-        return one_line(text) or f"{message_text(' '.join(overrides))}: cannot be composed"
-    path = key.group(1).split("=", 1)[0]
-    groups = [o for o in overrides if "." not in o.split("=", 1)[0] and o.split("=", 1)[0].lstrip("+~") != path]
-    try:
-        config: Any = compose("config", overrides=[*search, *groups], return_hydra_config=path.startswith("hydra"))
-    except (HydraException, OmegaConfBaseException):  # the YAML itself is invalid
-        return one_line(text)
-    node, parts = config, path.split(".")
-    for depth, part in enumerate(parts):
-        prefix = ".".join(parts[:depth])
-        if prefix and node is None:
-            return f"{path}: {prefix} is null. Use {f'{prefix}=NAME' if prefix in GROUPS else f'+{path}=VALUE'}"
-        if prefix and not OmegaConf.is_dict(node):
-            return f"{path}: {prefix} is a value and has no settings"
-        if part not in node:
-            if prefix == "method" and (owners := other_owners(part, node.get("algorithm"))):
-                return f"{path}: {owners}"
-            return f"{path}: there is no such setting{_hint(config, node, prefix, part)}"
-        node = node[part]
-    return f"{path}: cannot take that value. A key that is new in it needs a +: +{path}.KEY=VALUE"
-
-
-def _hint(config: Any, node: Any, prefix: str, part: str) -> str:
-    """The settings that ``part`` may mean: of that name in a group (``lr``: ``training.lr``), or spelled alike."""
-    groups = {key: own for key, own in config.items() if OmegaConf.is_dict(own) and key not in ("report", "sweep")}
-    names = (part, *OTHER_NAMES.get(part, "").split())
-    places = [f"{group}.{name}" for group, own in groups.items() for name in names if name in own]
-    if places and not prefix:
-        return f" (did you mean {' or '.join(map(repr, places))}?)"
-    return nearest(part, node) + (f" in {prefix}" if prefix else "")
+    if key := re.search(r"Could not (override|delete from config)[^']*'([^']*)'", text):
+        name = message_text(key.group(2).split("=", 1)[0])
+        hint = f". Use +{name}@KEY=NAME" if name in GROUPS else ""
+        return f"{name}: there is nothing to {'replace' if key.group(1) == 'override' else 'delete'}{hint}"
+    return one_line(text) or f"{message_text(' '.join(overrides))}: cannot be composed"

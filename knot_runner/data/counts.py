@@ -92,7 +92,7 @@ class Counts:
         return text + (f", unlabeled={counts[-1]}" if counts[-1] else "")
 
     def _summary(self, split: str) -> str:
-        rows = [splits[split] for splits in self.parties.values()]
+        rows = [splits[split] for splits in self.parties.values() if split in splits]
         sizes, kinds = [int(row.sum()) for row in rows], [int(np.count_nonzero(row[:-1])) for row in rows]
         return (
             f"{len(rows)} {self.called}, {split}: {min(sizes)} to {max(sizes)} examples each "

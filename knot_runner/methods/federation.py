@@ -109,15 +109,12 @@ class Federation:
         return self.architectures[self.network_number(client)].start
 
     def cluster(self, members: Sequence[int]) -> Federation:
-        """Returns the federation of ``members`` alone, none of them unseen; a round samples at most all of them."""
-        wanted = self.training.clients_per_round
-        capped = wanted if isinstance(wanted, float) else min(wanted, len(members))
-        training = dataclasses.replace(self.training, clients_per_round=capped)
+        """Returns the federation of ``members`` alone, none of them unseen."""
         server = self.server
         if server is not None:
             tests = torch.cat([self.clients[client].test for client in sorted(members)])
             server = dataclasses.replace(server, examples={"test": tests})
-        return dataclasses.replace(self, members=tuple(sorted(members)), training=training, server=server, unseen=())
+        return dataclasses.replace(self, members=tuple(sorted(members)), server=server, unseen=())
 
     def local_training(
         self, client: int, round: int, start: ClientModel, recipe: Recipe, objective: Objective, measured: bool = True
@@ -145,9 +142,9 @@ class Federation:
 
     @property
     def participants(self) -> int:
-        """Clients a round, m = max(C K, 1) (McMahan et al. 2017, Algorithm 1)."""
+        """Clients a round, m = max(C K, 1) (McMahan et al. 2017, Algorithm 1); of a number, at most all."""
         wanted = self.training.clients_per_round
-        return max(int(wanted * len(self)), 1) if isinstance(wanted, float) else wanted
+        return min(wanted, len(self)) if isinstance(wanted, int) else max(int(float(wanted) * len(self)), 1)
 
     def drawn(self, round: int) -> list[int]:
         """The participants of ``round``, drawn without replacement from (seed, round), in ascending order; of private

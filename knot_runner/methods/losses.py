@@ -54,7 +54,7 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
 
 def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
     """Regularized transport cost T_eps(p, q) on the label points (eq. 1); its gradient in p is the dual potential."""
-    solver = Solver(options.solver, options.epsilon, options.tolerance, options.scaling)
+    solver = Solver(options.solver or "newton", options.epsilon, options.tolerance, options.scaling)
     return transport_loss(log_p.exp().to(points.device), q.to(points.device), points, solver).to(log_p)
 
 

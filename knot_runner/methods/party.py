@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import Labels, TrainingSettings
+from knot_runner.config.settings import CentralTraining, Labels
 from knot_runner.config.strict import digest
 from knot_runner.engine.examples import Augment
 from knot_runner.engine.federated.cohort import ClientModel
@@ -102,7 +102,7 @@ class PartyFederation:
 
     clients: tuple[StoredParty, ...]
     labels: Labels
-    training: TrainingSettings
+    training: CentralTraining
     seed: int
     server: StoredParty
     transfer: StoredParty
@@ -148,7 +148,7 @@ class PartyFederation:
             train=StoredPart(party.train),
             valid=party.stored_valid,
             objective=Objective(),
-            training=self.training.local if stage == "local" else self.training.pretrain,
+            training=getattr(self.training, stage),
             select="score",
             seed=self.seed,
             weights=self.weights,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from knot_runner.config.settings import Centralized, FederatedTraining
+from knot_runner.config.settings import FederatedTraining
 from knot_runner.engine.seeds import keyed
 from knot_runner.methods.federated import clustering
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.context import RunContext, as_kind
-from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 
 
@@ -56,14 +55,3 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
             "all rounds"
         )
     return Grouping([setup.federation.cluster(members) for members in found.members], facts, notes, seconds)
-
-
-def check_clients(context: RunContext, setup: Setup) -> None:
-    """Raises :class:`UserError` for settings that cannot work, whatever the distances are."""
-    if isinstance(context.settings.partition, Centralized):
-        raise UserError(
-            "partition=centralized has one client, and clusters are of several; "
-            "partition=pairs, or method.clustering=null, would fit",
-            "method.clustering",
-        )
-    clustering.check_clustering(context.hp.clustering, len(setup.federation))

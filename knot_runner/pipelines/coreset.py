@@ -30,6 +30,8 @@ from knot_runner.util.files import Facts, LogRow, write_atomic
 
 #: Training samples, at most, that the finished coreset is compared with.
 COMPARED = 2000
+#: Clients drawn per epoch unless the settings say otherwise (paper).
+PARTICIPANTS = 10
 #: Coordinates that a coreset may have, at most: squares of larger ones overflow.
 MAX_COORDINATE = 1e150
 
@@ -72,13 +74,19 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     hp = context.hp
     task = read_examples(context, hp)
     partition = client_partition(context, task)
-    if hp.participants > len(partition.train):
+    clients = len(partition.train)
+    if hp.participants is not None and hp.participants > clients:
         raise UserError(
-            f"{hp.participants} are more than the {len(partition.train)} clients; {len(partition.train)} is the most",
-            "method.participants",
+            f"{hp.participants} are more than the {clients} clients; {clients} is the most", "method.participants"
         )
+    notes = [] if participants(hp, clients) == PARTICIPANTS else [f"method.participants: all {clients} clients"]
     counts = of_images(task, partition)
-    return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *counts.warnings()])
+    return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *notes, *counts.warnings()])
+
+
+def participants(hp: CoresetSettings, clients: int) -> int:
+    """Return how many of ``clients`` an epoch draws."""
+    return hp.participants or min(PARTICIPANTS, clients)
 
 
 def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray, list[Facts]]:
@@ -108,7 +116,7 @@ def advance_epoch(
 ) -> tuple[Descent, Facts]:
     """Runs one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
     draw = coreset_draws(seed, "coreset", "participants", epoch)
-    chosen = np.sort(draw.choice(len(clients.rows), hp.participants, replace=False)).tolist()
+    chosen = np.sort(draw.choice(len(clients.rows), participants(hp, len(clients.rows)), replace=False)).tolist()
     found = []
     for client in chosen:
         rows = subsample(clients.rows[client], hp.samples, coreset_draws(seed, "coreset", "samples", epoch, client))

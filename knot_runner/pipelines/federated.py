@@ -108,9 +108,9 @@ def _prepared(context: RunContext) -> tuple[Setup, Method, FederatedState, list[
 
         check_own_models(hp.personalization, setup.federation)
     if hp.clustering is not None:
-        from knot_runner.pipelines import clustered  # imports scikit-learn and distances, which other runs do not need
+        from knot_runner.methods.federated import clustering  # scikit-learn, which other runs do not need
 
-        clustered.check_clients(context, setup)
+        clustering.check_clustering(context.hp.clustering, len(setup.federation))
     start = method.init(hp, setup.federation)  # the method is checked before distances are computed
     notes = list(setup.notes)
     if hp.personalization is not None or context.settings.evaluate.matrix is not None:

@@ -44,6 +44,20 @@ class UserError(Exception):
         return f"{text}. {self.hint}" if self.hint else text
 
 
+class Misfit(UserError):
+    """Two choices of groups that do not go together: ``one`` and ``other`` as they are typed, such as ``task=sa``.
+
+    Args:
+        one: The first choice.
+        other: The second choice.
+        why: The reason, without the choices' names.
+        hint: What to do, as a sentence.
+    """
+
+    def __init__(self, one: str, other: str, why: str, hint: str = "") -> None:
+        super().__init__(f"{one} and {other} do not go together: {why}", hint=hint)
+
+
 class DiskError(UserError):
     """A disk is full or fails: not an error of the input; the same command resumes once the disk works."""
 

@@ -131,7 +131,7 @@ def of_each_kind(commands, count):
 #: What only the run's own preparation can refuse: the clients, their examples, the model, the method's first state.
 REFUSED = [
     ["training.batch_size=500"], ["method=clustered_fedavg", "method.clustering.clusters=50"],
-    ["method=clustered_fedavg", "method.clustering.graph=sparse9"], ["training.clients_per_round=50"],
+    ["method=clustered_fedavg", "method.clustering.graph=sparse9"],
     ["method=fedrep", "method.head_epochs=2"], ["method=fedper", "model.hidden=[]"],
     ["method=fedala", "method.layers=9"],
     ["method=fedsoup", "partition.valid=0"], ["partition=iid", "partition.num_clients=400"],

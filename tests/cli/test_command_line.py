@@ -84,8 +84,8 @@ def test_compose_all_uses_last_value_of_repeated_key():
 def test_compose_all_merges_mappings_and_readds_deleted_keys():
     (job,) = compose_all(["task=erc", "training.distill={epochs:1}", "training.distill={lr:0.5}"])[0]
     assert (job.settings.training.distill.epochs, job.settings.training.distill.lr) == (1, 0.5)
-    (job,) = compose_all(["task=erc", "~training.local.batch_size", "+training.local.batch_size=7"])[0]
-    assert job.settings.training.local.batch_size == 7
+    (job,) = compose_all(["task=erc", "~model.dropout", "+model.dropout=0.7"])[0]
+    assert job.settings.model.dropout == 0.7
 
 
 def test_glob_is_a_job_for_every_name():

@@ -33,7 +33,8 @@ def test_cfg_flag_prints_config_and_writes_nothing(tmp_path, capsys, monkeypatch
     monkeypatch.setenv("MY_OUT", str(tmp_path / "out"))
     words = ["task=sa", "method=fedavg", "partition=natural", "paths.output_dir=${oc.env:MY_OUT}", "seed=3,4"]
     job = yaml.safe_load(shown(capsys, *words, "-c", "job").out)
-    assert job["training"]["name"] == "texts" and job["seed"] == 3 and job["paths"]["output_dir"] == "${oc.env:MY_OUT}"
+    assert job["training"]["name"] == "small" and job["training"]["optimizer"] == "adamw"
+    assert job["seed"] == 3 and job["paths"]["output_dir"] == str(tmp_path / "out")
     whole = yaml.safe_load(shown(capsys, *words, "--cfg", "all").out)
     assert set(whole) == {"hydra", *job}
     assert set(yaml.safe_load(shown(capsys, *words, "--cfg=hydra").out)) == {"hydra"}

@@ -170,10 +170,10 @@ def test_study_that_cannot_be_is_refused(words, fake, tmp_path, capsys):
 @pytest.mark.parametrize("words", [
     "task=sa method=teachers training.local.lr=0.1,0.2", "task=mnist method=coreset task.max_examples=50,60",
     "task=gaussians method.fedwad.t=0.2,0.4", "task=mnist method=data_free training.distill.lr=1,2",
-    "task=mnist method=kd training.distill.lr=1,2 report={objective:valid.accuracy}",
+    "task=mnist method=kd training.distill.select=best training.distill.lr=1,2 report={objective:valid.accuracy}",
     "method=sinkhorn_e method.loss.epsilon=0.1,0.2", "method=sinkhorn_e training.local.lr=0.1,0.2",
-    "task=mnist method=kd training=kd training.distill.lr=1,2",
-    "task=femnist method=sinkhorn_e training=kd training.distill.lr=1,2",
+    "task=mnist method=kd training=small training.distill.lr=1,2",
+    "task=femnist method=sinkhorn_e training.distill={select:last,lr:1},{select:last,lr:2}",
 ])  # fmt: skip
 def test_study_rejects_search_without_comparable_metric(words, fake, capsys):
     refused(capsys, *words.split(), OPTUNA)

@@ -187,7 +187,7 @@ VALUES = {
         "nearest neighbor in coresets": "coreset_knn",
     },
     "fleet": {"partial work": "phones_partial", "asynchronous": "phones_async"},
-    "training": {"texts": "texts", "images in stages": "image_stages", "distillation": "kd"},
+    "training": {"texts": "small", "images in stages": "small", "distillation": "small", "FedWaD": "fedwad"},
 }
 
 #: Neutral word of a number -> its place in the result. `*` stands for every key of a level, which joins the name.

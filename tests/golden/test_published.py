@@ -85,7 +85,7 @@ CLUSTERED = {
     "method.clustering.otdd.covariance": "sqrt_frobenius", "method.clustering.otdd.part": "root_diagonal",
     "method.clustering.otdd.fedwad.iterations": 10, "method.clustering.otdd.fedwad.t": "random",
     "method.clustering.otdd.fedwad.mode": "approximate", "method.clustering.otdd.fedwad.start_scale": 1.0,
-    "partition.groups": [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]],
+    "partition.groups": None,  # pairs of neighboring classes
 }  # fmt: skip
 KNOT = {
     "method.normalize": False, "method.student_temperature": 1.0, "method.teacher_temperature": 1.0,
@@ -99,7 +99,7 @@ PROTOCOLS: dict[tuple[str, ...], dict[str, Any]] = {
         **CHILL, "method.temperature": 0.05, "model.hidden": [512, 256, 128], "model.output": "logits",
     },
     ("experiment=chill/table2", "partition=dirichlet", "method.temperature=1"): {
-        **CHILL, "partition.alpha": 0.5, "partition.floor": 10, "partition.num_clients": 50, "task.name": "cifar10",
+        **CHILL, "partition.alpha": 0.5, "partition.floor": None, "partition.num_clients": 50, "task.name": "cifar10",
     },
     ("experiment=chill/mnist_notebook", "method.temperature=0.25"): {
         "training.rounds": 50, "training.clients_per_round": 10, "training.local_epochs": 10, "training.batch_size":
@@ -134,11 +134,11 @@ PROTOCOLS: dict[tuple[str, ...], dict[str, Any]] = {
     ("experiment=knot/table3", "method=entropy_d"): {
         **KNOT, "method.weighting": "D", "method.loss": {"name": "entropy", "form": "kl"}, "task.name": "erc",
     },
-    ("task=sa", "training=sa_published"): {
+    ("task=sa", "training=published"): {
         "training.local": stage(10, 64, 5e-4), "training.pretrain": stage(5, 2048, 5e-4),
         "training.distill": stage(20, 2048, 1e-3),
     },
-    ("task=erc", "training=erc_published"): {
+    ("task=erc", "training=published"): {
         "training.local": stage(10, 64, 5e-4), "training.pretrain": stage(10, 64, 1e-3),
         "training.distill": stage(20, 128, 1e-3),
     },

@@ -21,7 +21,7 @@ from tests.unit.report.made_runs import matrix_result
 
 DIGITS = ["task=mnist", "task.max_examples=150", "task.shape=[1,8,8]", "hardware.num_workers=1"]
 CLIENTS = [
-    *DIGITS, "model=cnn_8", "training=chill", "partition=iid", "partition.num_clients=3",
+    *DIGITS, "model=cnn_8", "training=published", "partition=iid", "partition.num_clients=3",
     "training.clients_per_round=1.0", "training.rounds=2", "training.lr=0.1", "method=fedavg",
 ]  # fmt: skip
 PARTIES = replaced(TINY_PARTIES, *DIGITS, "method=entropy_a", "model=cnn_8", "partition=iid", "partition.num_clients=2")

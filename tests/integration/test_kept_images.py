@@ -52,7 +52,7 @@ def read(monkeypatch):
     return counted
 
 
-KD = ["method=kd", "training=kd", "training.local.epochs=1", "training.distill.epochs=1", "model=cnn_4"]
+KD = ["method=kd", "training=small", "training.local.epochs=1", "training.distill.epochs=1", "model=cnn_4"]
 COSTLY = ["method=coreset", "method.participants=3", "method.fedwad.support=5", "method.epochs=2"]
 TASK = [words for words in TINY if words.startswith("task")]
 

@@ -58,7 +58,7 @@ def test_speakers_of_files_are_clients(tmp_path):
     ("sa", "reviewer", 6, 3, "Cell R000322"),
 ])  # fmt: skip
 def test_natural_partition_finds_real_clients_by_column(data_root, task, by, least, clients, first):
-    command = [f"task={task}", "task.source=local", "method=fedavg", "training=texts", "partition=natural"]
+    command = [f"task={task}", "task.source=local", "method=fedavg", "training=small", "partition=natural"]
     command += [f"partition.by={by}", f"partition.least={least}", "task.missing=skip", f"paths.data_dir={data_root}"]
     (job,) = compose_jobs(command, None)
     pool = pool_texts(load_task(job.settings.task, data_root), by)

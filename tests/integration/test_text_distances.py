@@ -13,7 +13,7 @@ from tests.tiny import TINY_TEXTS, replaced
 FEATURES = "method.clustering.otdd.features"
 #: Generated dialogues of five data sets at six clients in three planted groups of emotions.
 CLUSTERED = replaced(
-    TINY_TEXTS, "partition=pairs_of_five", "partition.num_clients=6", "task.max_examples=200", "task.context=0",
+    TINY_TEXTS, "partition=pairs", "partition.num_clients=6", "task.max_examples=200", "task.context=0",
     "method=clustered_fedavg", "method.clustering.clusters=3",
 )  # fmt: skip
 CORESET = ["task=sa", "task.max_examples=60", "hardware.num_workers=1", "method.features.components=6",

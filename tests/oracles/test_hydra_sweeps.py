@@ -2,7 +2,6 @@
 
 import pytest
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.hydra_compose import plain_config
 from knot_runner.composing.job_grid import with_values
@@ -32,9 +31,8 @@ def test_values_and_what_stands_for_them(config, overrides, expected):
     assert put(config, *overrides) == expected
 
 
-def test_overrides_refuse_unknown_keys_and_unresolved_values():
-    with pytest.raises(OmegaConfBaseException):
-        put({"a": 1}, "nosuch=1")
+def test_overrides_add_keys_and_refuse_unresolved_values():
+    assert put({"a": 1}, "nosuch.b=1") == {"a": 1, "nosuch": {"b": 1}}
     with refuses():
         put({"a": 1, "b": "${nosuch}"}, "a=2")
     with refuses():

@@ -12,18 +12,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 380_430,
-    "statement lines": 27_775,
+    "nodes": 381_630,
+    "statement lines": 27_810,
     "conditional expressions per 1,000 statement lines": 40,
     "comprehensions per 1,000 statement lines": 76.5,
     "comprehensions that hold another per 1,000 statement lines": 2.95,
-    "string subscripts": 876,
-    '.get("...")': 191,
-    "Any": 560,
+    "string subscripts": 870,
+    '.get("...")': 167,
+    "Any": 550,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 28_200}, "tests": {"lines": 38_820}}
+OTHERS = {"scripts": {"nodes": 31_050}, "tests": {"lines": 39_040}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 93

@@ -6,10 +6,10 @@ whether they fit together.
 
 from __future__ import annotations
 
-from knot_runner.config.settings.checks.fit import Misfit, fitting_choices
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
     TRACKER_EXTRAS,
+    CentralTraining,
     HardwareSettings,
     ModelSettings,
     PathSettings,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from knot_runner.config.plugins import Table
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
@@ -49,8 +49,8 @@ class Family:
     check: str = ""
     #: whether runs train
     trains: bool = True
-    #: meaning of ``training``: rounds of federated training, or stages of a distillation
-    training: str = "rounds"
+    #: its kind of training: rounds of federated training, stages of a distillation between parties, or central ones
+    training: Literal["rounds", "stages", "central"] = "rounds"
     #: whether image examples are partitioned among clients or parties
     clients: bool = True
     #: whether a partition may hold out examples from clients (``HeldOut``)
@@ -142,7 +142,7 @@ for _family in (
         result="knot_runner.results.training:DistillResult",
         methods={"distill": "knot_runner.methods.distill.distill:DISTILL"},
         check="knot_runner.config.settings.checks.distill:check_distill_method",
-        training="stages",
+        training="central",
         clients=False,
         ends_with_model=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo"),

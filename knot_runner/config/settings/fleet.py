@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.checks.fit import Misfit
 from knot_runner.config.settings.families import federated_algorithms_where
 from knot_runner.config.settings.methods.algorithms import FedPerSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.sizes import FractionOrNone, Positive, Steps
 from knot_runner.config.strict import AtMost, Holds, require
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import Misfit, UserError
 
 #: Of the logarithm of a speed; exp(6 sigma) is still a number.
 LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "is negative; 0 makes all clients alike")]
@@ -64,18 +63,17 @@ class FleetSettings:
     availability: AvailabilitySettings | None = None
     #: probability that a client fails during training
     dropout: FractionOrNone
-    #: sync: round time limit in seconds; null waits for all
-    deadline: Positive | None = None
+    #: sync: round time limit in seconds, or the time of the round's median client; null waits for all
+    deadline: Positive | Literal["median"] | None = None
     #: sync: drop late clients, or keep their completed epochs (partial)
     late: Literal["drop", "partial"]
-    #: async: updates per server step
+    #: async: updates per server step; null: half of the clients that train at any time
     buffer: Steps | None = None
     #: async: exponent a of the update weight (1 + staleness)^-a; 0 weights all equally
     staleness_exponent: Annotated[float, AtMost(100), Holds(lambda value: value >= 0, "is negative")]
 
     def __post_init__(self) -> None:
         if self.mode == "async":
-            require(self.buffer is not None, "buffer", "is not set; mode=async needs it")
             require(self.deadline is None, "deadline", "works only with mode=sync. Use null")
             require(self.late == "drop", "late", "partial works only with mode=sync. Use drop")
         else:
@@ -94,23 +92,23 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
     """Raises :class:`UserError` where ``method`` does not support ``fleet``."""
     if not isinstance(method, FederatedSettings):
         if fleet is not None:
-            problem = f"works only with federated methods, and method={method.name} is not one"
-            raise UserError(problem, f"fleet={fleet.name}", hint="Use fleet=none")
+            why = "a fleet has clients of a federated method"
+            raise Misfit(f"fleet={fleet.name}", f"method={method.name}", why, "Use fleet=none")
         return
     if fleet is None:
         if method.stragglers is not None and method.stragglers.by == "speed":
-            raise Misfit("method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed, would fit")
+            raise UserError("speed is that of a fleet; fleet=phones, or by: seed, would fit", "method.stragglers.by")
         return
     if fleet.mode == "async":
-        _check_async(method)
+        _check_async(fleet, method)
 
 
-def _check_async(method: FederatedSettings) -> None:
+def _check_async(fleet: FleetSettings, method: FederatedSettings) -> None:
     """Raises :class:`UserError` where ``method`` does not support an asynchronous server."""
+    one, other = f"fleet={fleet.name}", f"method={method.name}"
     if why := method.needs_rounds:
         fits = ", ".join(federated_algorithms_where(lambda algorithm: not algorithm.needs_rounds))
-        raise UserError(f"async does not go with method={method.name}, which {why}; {fits} do, or sync", "fleet.mode")
+        raise Misfit(one, other, f"with fleet.mode=async there are no rounds, and the method {why}; {fits} do without")
     if isinstance(method, FedPerSettings) and method.final_head_epochs:
-        raise UserError(
-            "is a last round of all, which fleet.mode=async has not; 0 is right", "method.final_head_epochs"
-        )
+        why = "method.final_head_epochs is a last round of all, which fleet.mode=async has not"
+        raise Misfit(one, other, why, "Use method.final_head_epochs=0")

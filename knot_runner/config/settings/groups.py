@@ -108,16 +108,22 @@ class StageSettings:
 
 
 @dataclass
-class TrainingSettings:
-    """Stages of a distillation."""
+class CentralTraining:
+    """Stages of a distillation on one pool of examples."""
 
     name: str
     #: training of local models or teachers
     local: StageSettings
-    #: training of the global model on the server's data
-    pretrain: StageSettings
     #: distillation of the student
     distill: StageSettings
+
+
+@dataclass
+class TrainingSettings(CentralTraining):
+    """Stages of a distillation between parties."""
+
+    #: training of the global model on the server's data
+    pretrain: StageSettings
 
 
 #: ``hardware.engine`` -> the function that makes it (:class:`~knot_runner.engine.federated.choose.EngineInputs`).

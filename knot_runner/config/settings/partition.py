@@ -50,8 +50,8 @@ class Dirichlet:
     num_clients: Parties
     #: Dirichlet concentration; smaller values give fewer classes per client
     alpha: Alpha
-    #: minimum examples per class and client
-    floor: ItemsOrNone
+    #: minimum examples per class and client; null: 10 (public code), at most what takes half of the smallest class
+    floor: ItemsOrNone | None
 
 
 @dataclass
@@ -83,10 +83,13 @@ class Pairs:
     kind: Literal["pairs"]
     #: number of clients
     num_clients: Parties
-    #: class numbers per group
-    groups: list[list[int]]
+    #: class numbers per group; null: pairs of neighboring classes, more per group if there are too few clients
+    groups: list[list[int]] | None
 
     def __post_init__(self) -> None:
+        if self.groups is None:
+            require(self.num_clients >= 4, "num_clients", f"{self.num_clients} give no two clients a group")
+            return
         require(len(self.groups) >= 2, "groups", "needs at least two groups of classes")
         flat = [label for group in self.groups for label in group]
         require(
@@ -107,8 +110,8 @@ class Manual:
     kind: Literal["manual"]
     #: number of clients
     num_clients: Parties
-    #: classes per client
-    classes_per_client: Annotated[int, AT_LEAST_ONE]
+    #: classes per client; null: 5 (Ditto), or all if there are fewer
+    classes_per_client: Annotated[int, AT_LEAST_ONE] | None
     #: mean of the log size
     mu: Annotated[float, AtMost(100)]
     #: standard deviation of the log size

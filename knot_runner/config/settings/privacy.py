@@ -11,7 +11,7 @@ from knot_runner.config.settings.methods.personalization import shares_models
 from knot_runner.config.settings.partition import Centralized
 from knot_runner.config.settings.sizes import Fraction, Positive
 from knot_runner.config.strict import Holds, require
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import Misfit, UserError
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
@@ -57,43 +57,35 @@ class UserPrivacySettings:
 
 def check_privacy(settings: Settings) -> None:
     """Raises :class:`UserError` unless everything that a run's clients send is clipped and noised."""
-    method = settings.method
+    method, privacy = settings.method, f"privacy={settings.privacy.name if settings.privacy else 'null'}"
     if not isinstance(method, FederatedSettings):
-        raise UserError(f"method={method.name} has no clients that train in rounds; null is right", "privacy")
-    _check_sent(method)
+        why = "it covers clients that train in rounds"
+        raise Misfit(privacy, f"method={method.name}", why, "Use privacy=null")
+    _check_sent(privacy, method)
     if method.clustering is not None:
-        raise UserError(
-            "the distances between the clients' data are not private; with privacy null is right", "method.clustering"
-        )
+        why = "the distances between the clients' data (method.clustering) are not private"
+        raise Misfit(privacy, f"method={method.name}", why, "Use method.clustering=null")
     if settings.fleet is not None:
-        raise UserError(
-            "who is available, and who is late, decides who takes part, which the accountant does not know; "
-            "with privacy null is right",
-            "fleet",
-        )
+        why = "who is available, and who is late, decides who takes part, which the accountant does not know"
+        raise Misfit(privacy, f"fleet={settings.fleet.name}", why, "Use fleet=none")
     if shares_models(method.personalization):
-        raise UserError(
-            "its clients see each other's own models, which are not clipped; with privacy finetune or soup would fit",
-            "method.personalization",
-        )
+        why = "method.personalization shows clients each other's own models, which are not clipped"
+        raise Misfit(privacy, f"method={method.name}", why, "Use finetune or soup")
     if method.aggregation != "uniform":
         raise UserError(
             f"what one client can change of a {method.aggregation} mean is not bounded; with privacy uniform is right",
             "method.aggregation",
         )
     if isinstance(settings.partition, Centralized):
-        raise UserError(
-            "partition=centralized has one client, and noise hides one among many; null is right", "privacy"
-        )
+        raise Misfit(privacy, "partition=centralized", "noise hides one client among many")
 
 
-def _check_sent(method: FederatedSettings) -> None:
+def _check_sent(privacy: str, method: FederatedSettings) -> None:
     """Raises :class:`UserError` where what clients send is not clipped."""
     if method.not_private:
         fits = ", ".join(federated_algorithms_where(lambda other: not other.not_private))
-        raise UserError(
-            f"clients of algorithm={method.algorithm} {method.not_private}; one of {fits} would fit", "privacy"
-        )
+        why = f"clients of method.algorithm={method.algorithm} {method.not_private}"
+        raise Misfit(privacy, f"method={method.name}", why, f"Use one of {fits}")
     distillation = server_distillation(method)
     if distillation is None:
         return

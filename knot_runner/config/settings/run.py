@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.checks.fit import UNTRAINED_TASKS, check_fit, require_group
+from knot_runner.config.settings.checks.fit import UNTRAINED_TASKS, check_fit, require_group, training_values
 from knot_runner.config.settings.checks.methods import check_code
-from knot_runner.config.settings.families import METHOD_SETTINGS, call, family_of, family_of_algorithm, other_owners
+from knot_runner.config.settings.families import METHOD_SETTINGS, call, family_of, other_owners
 from knot_runner.config.settings.fleet import FleetSettings, check_fleet, fleet_group
 from knot_runner.config.settings.groups import (
     TRACKER_EXTRAS,
+    CentralTraining,
     HardwareSettings,
     ModelSettings,
     PathSettings,
     TrackerSettings,
     TrainingSettings,
 )
+from knot_runner.config.settings.methods.algorithms import FedRepSettings
 from knot_runner.config.settings.methods.distill import DistillSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
+from knot_runner.config.settings.methods.knot import SinkhornSettings
 from knot_runner.config.settings.methods.personalization import EvaluateSettings
+from knot_runner.config.settings.methods.terms import SinkhornTermSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
@@ -41,9 +46,15 @@ from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
-from knot_runner.config.strict import ByTag, build, check_keys, shorten, without
-from knot_runner.util.errors import UserError, nearest, unknown
+from knot_runner.config.strict import ByTag, build, check_keys, dotted_leaves, shorten, without
+from knot_runner.util.errors import OTHER_NAMES, UserError, nearest, unknown
 
+#: Kind of training of a method's family -> its settings.
+TRAINING_SETTINGS: dict[str, type] = {
+    "rounds": FederatedTraining,
+    "stages": TrainingSettings,
+    "central": CentralTraining,
+}
 #: The key that chooses arms of a preset; in reports the column with their names.
 ARM = "arm"
 
@@ -64,7 +75,7 @@ class Settings:
     plugins: list[str]
     #: null if nothing is trained
     model: ModelSettings | ImageModel | None = None
-    training: TrainingSettings | FederatedTraining | None = None
+    training: CentralTraining | FederatedTraining | None = None
     #: one of ``PARTITION_SETTINGS``; null when text data sets are distilled
     partition: Annotated[Any, ByTag("kind", PARTITION_SETTINGS, "partition")] | None = None
     #: separate unlabeled transfer set; null uses a share of the training images
@@ -86,6 +97,9 @@ class Settings:
     #: output of ``table``, ``plot``, ``claims`` and ``report`` for a preset; not part of a run
     report: dict[str, Any] | None = None
 
+    #: what was filled in for null, and why
+    notes: list[str] = dataclasses.field(default_factory=list, init=False, compare=False)
+
     @property
     def on_images(self) -> bool:
         """Whether the task is one of images, so that clients train in rounds."""
@@ -106,6 +120,10 @@ def build_run(config: dict[str, Any]) -> Settings:
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(f"{name!r} is not a plain name of letters, digits, . + - _", f"{group}.name")
+    family = family_of(kind)
+    if config.get("training") is not None:
+        config = {**config, "training": training_values(config, family.training) if family.trains else None}
+    _check_names(config)
     groups = {**config, "fleet": fleet_group(config), "transfer": None}
     parts = _parts(config, task_kind)
     own_keys = {own.name for own in dataclasses.fields(kind)}
@@ -124,17 +142,68 @@ def build_run(config: dict[str, Any]) -> Settings:
     check_fleet(settings.fleet, method)
     if settings.evaluate.matrix is not None and not isinstance(method, FederatedSettings):
         raise UserError(f"method={method.name} has no clients that train in rounds; null is right", "evaluate.matrix")
-    if check := family_of(kind).check:
-        call(check, settings)
+    _fill_in(settings)
+    if family.check:
+        call(family.check, settings)
     if settings.privacy is not None:
         check_privacy(settings)
     if isinstance(method, DistillSettings) and method.valid is None and task_kind == "images":
         method.valid = stages_valid(config)
     if task_kind == "texts":
         _check_parties(settings)
-    elif isinstance(settings.training, TrainingSettings):
+    elif isinstance(settings.training, CentralTraining):
         _check_stages(settings.training)
     return settings
+
+
+def _check_names(config: dict[str, Any]) -> None:
+    """Raises :class:`UserError` for a key that is no group, and for a group of which no file is chosen."""
+    names = {field.name for field in dataclasses.fields(Settings) if field.init} - {"shares", "held_out"}
+    for key in config:
+        if key not in names:
+            words = {key, *OTHER_NAMES.get(key, "").split()}
+            groups = sorted((names - {"report", "sweep"}) & config.keys())
+            leaves = dotted_leaves({group: config[group] for group in groups})
+            places = [f"'{place}'" for place, _ in leaves if place.rpartition(".")[2] in words][:3]
+            hint = f" (did you mean {' or '.join(places)}?)" if places else nearest(key, names)
+            raise UserError(f"there is no such setting{hint}", key)
+    for group in ("transfer", "fleet", "privacy"):
+        chosen = config.get(group)
+        if isinstance(chosen, dict) and chosen and "name" not in chosen:
+            key = f"{group}.{next(iter(chosen))}"
+            raise UserError(f"{group} is null; {group}=NAME chooses one ('knot-runner ls {group}')", key)
+
+
+def _fill_in(settings: Settings) -> None:
+    """Give those settings of the method that are null the values that follow from other settings."""
+    method = settings.method
+    if isinstance(method, FederatedSettings):
+        private = settings.privacy is not None
+        if method.aggregation is None:
+            method.aggregation = "uniform" if private else "weighted"
+            settings.notes += ["method.aggregation=uniform: chosen for privacy"] if private else []
+        if method.batchnorm is None:
+            has_statistics = getattr(settings.model, "norm", "") == "batch"
+            method.batchnorm = "frozen" if private and has_statistics else "averaged"
+            settings.notes += ["method.batchnorm=frozen: chosen for privacy"] if method.batchnorm == "frozen" else []
+    if isinstance(method, FedRepSettings) and isinstance(settings.training, FederatedTraining):
+        method.head_epochs = method.head_epochs or max(settings.training.local_epochs - 1, 1)
+    on_tree = isinstance(settings.task, ImageTaskSettings) and settings.task.on_tree
+    for loss in _transport_losses(method):
+        if loss.solver is None:
+            loss.solver = "tree" if on_tree else "newton"  # newton is made for few classes: 62 take seconds a step
+
+
+def _transport_losses(value: Any) -> Iterator[SinkhornSettings | SinkhornTermSettings]:
+    """Yield the settings of transport losses and terms anywhere in ``value``."""
+    if isinstance(value, SinkhornSettings | SinkhornTermSettings):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _transport_losses(part)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _transport_losses(getattr(value, field.name))
 
 
 def method_settings(method: dict[str, Any]) -> type:
@@ -152,11 +221,13 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
         return {"task": build(UNTRAINED_TASKS[task_kind], config["task"], "task")}
     on_images = task_kind == "images"
     model = NETWORK_SETTINGS[config["model"]["kind"]] if on_images else ModelSettings
-    training = FederatedTraining if "rounds" in config["training"] else TrainingSettings
+    family = family_of(method_settings(config["method"]))
     parts: dict[str, Any] = {
         "task": build(ImageTaskSettings if on_images else TaskSettings, config["task"], "task"),
         "model": build(model, config["model"], "model"),
-        "training": build(training, config["training"], "training"),
+        "training": build(TRAINING_SETTINGS[family.training], config["training"], "training")
+        if family.trains
+        else None,
     }
     check_code(parts["model"], config.get("plugins") or [])
     if transfer_group(config) is not None:
@@ -166,9 +237,8 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
     if config.get("partition") is not None:
         partition = config["partition"]
         parts["partition"] = without(partition, *SHARE_KEYS) if isinstance(partition, dict) else partition
-        if training is FederatedTraining and (shares := held_out_shares(config)):
+        if family.training == "rounds" and (shares := held_out_shares(config)):
             parts["held_out"] = build(HeldOut, shares, "partition")
-        family = family_of_algorithm(config["method"]["algorithm"])
         if family.training == "stages" and family.clients:
             parts["shares"] = build(PartyShares, party_shares(config), "partition")
     return parts
@@ -198,14 +268,14 @@ def _load_plugins(config: dict[str, Any]) -> None:
     load_plugins([str(plugin) for plugin in plugins] if isinstance(plugins, list) else [])
 
 
-def _check_stages(training: TrainingSettings) -> None:
+def _check_stages(training: CentralTraining) -> None:
     """For images: raises :class:`UserError` for settings of a stage that apply to texts alone."""
-    for name in ("local", "pretrain", "distill"):
-        length = getattr(training, name).max_length
+    for field in dataclasses.fields(training):
+        length = getattr(getattr(training, field.name), "max_length", None)
         if length is not None:
             raise UserError(
                 f"{length} works only with texts. Use null for images",
-                f"training.{name}.max_length",
+                f"training.{field.name}.max_length",
             )
 
 

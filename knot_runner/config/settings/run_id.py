@@ -29,7 +29,7 @@ LABELED = ("model", "training", "fleet", "privacy")
 
 def settings_record(settings: Settings) -> dict[str, Any]:
     """Return all settings of a run as plain data, as config.yaml holds them; they build the same run again."""
-    record = dataclasses.asdict(settings)
+    record = without(dataclasses.asdict(settings), "notes")
     shares = record.pop("shares") or {}
     shares |= record.pop("held_out") or {}
     if record["partition"] is not None:

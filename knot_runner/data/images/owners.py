@@ -159,6 +159,8 @@ def client_names(clients: int) -> list[str]:
     return [f"client {k}" for k in range(clients)]
 
 
+#: Classes of a client by ``manual`` unless the settings say otherwise (Ditto).
+CLASSES_PER_CLIENT = 5
 #: of manual: test images per training image, Fashion-MNIST's 10,000 / 60,000
 TEST_SHARE = 1 / 6
 
@@ -172,23 +174,25 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test images, shares ~ lognormal(1, 1) normalized.
     """
     present, clients, size = np.unique(task.train.labels), settings.num_clients, len(task.train)
-    if settings.classes_per_client > len(present):
+    classes = settings.classes_per_client or min(CLASSES_PER_CLIENT, len(present))
+    if classes > len(present):
         raise UserError(
-            f"{settings.classes_per_client} is more than the {len(present)} classes "
-            f"with training examples in {task.name}",
+            f"{classes} is more than the {len(present)} classes with training examples in {task.name}",
             "partition.classes_per_client",
         )
     sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset
     sizes *= size / sizes.sum()
-    shares = rng.lognormal(1, 1, (clients, settings.classes_per_client))
+    shares = rng.lognormal(1, 1, (clients, classes))
     wanted = sizes[:, None] * shares / shares.sum(1, keepdims=True)
-    labels = present[(np.arange(clients)[:, None] + np.arange(settings.classes_per_client)) % len(present)]
+    labels = present[(np.arange(clients)[:, None] + np.arange(classes)) % len(present)]
     train = _take_in_turn(task.train, labels, wanted.astype(np.int64) + 1, rng)
     test = _take_in_turn(task.test, labels, (wanted * TEST_SHARE).astype(np.int64) + 1, rng)
     uses = np.bincount(np.concatenate(train), minlength=size)
     several, none = int((uses > 1).sum()), int((uses == 0).sum())
-    note = f"partition: of {size} training examples {several} are at two clients or more and {none} at none"
-    return Partition(client_names(clients), train, test, [note] if several + none else [])
+    notes = [f"partition: of {size} training examples {several} are at two clients or more and {none} at none"]
+    filled = settings.classes_per_client is None and classes < CLASSES_PER_CLIENT
+    few = [f"partition.classes_per_client={classes}: all that there are"] if filled else []
+    return Partition(client_names(clients), train, test, (notes if several + none else []) + few)
 
 
 def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:

@@ -24,6 +24,8 @@ from knot_runner.data.splits import named_rng
 from knot_runner.data.tasks import ImageTask, Partition
 from knot_runner.util.errors import UserError, nearest
 
+#: Least examples of a class at each client unless the settings say otherwise (FLex&Chill's public code).
+FLOOR = 10
 #: ``partition.kind`` -> what would help where a client is left without images
 REMEDIES = {
     "dirichlet": "fewer clients, a larger partition.alpha or partition.floor=1 would help",
@@ -95,21 +97,27 @@ def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
 def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -> Partition:
     """FLex&Chill's public code (chill.md 2.2 b): the floor first, the rest of each class by Dir(alpha) proportions."""
     sizes, floor = _sizes(task), settings.floor
-    _check_floor(settings, sizes, task.classes)
+    if floor is None:
+        floor = min(FLOOR, int(sizes[sizes > 0].min()) // (2 * settings.num_clients))
+    _check_floor(floor, settings.num_clients, sizes, task.classes)
     shares = rng.dirichlet(np.full(settings.num_clients, settings.alpha), len(sizes)).T
     exact = np.where(sizes > 0, floor + shares * (sizes - floor * settings.num_clients), 0)
-    return partition_by_owner(task, assign_images(task.train.labels, apportion(exact), rng), settings.num_clients, rng)
+    owner = assign_images(task.train.labels, apportion(exact), rng)
+    partition = partition_by_owner(task, owner, settings.num_clients, rng)
+    if settings.floor is None and floor < FLOOR:
+        partition.notes.append(f"partition.floor={floor}: more would take over half of the smallest class")
+    return partition
 
 
-def _check_floor(settings: Dirichlet, sizes: np.ndarray, classes: list[str]) -> None:
+def _check_floor(floor: int, clients: int, sizes: np.ndarray, classes: list[str]) -> None:
     """Refuse a floor that takes more images than the smallest class has."""
     present = np.flatnonzero(sizes)
     smallest = int(present[sizes[present].argmin()])
-    size, taken = int(sizes[smallest]), settings.floor * settings.num_clients
+    size, taken = int(sizes[smallest]), floor * clients
     if taken > size:
         raise UserError(
-            f"{settings.floor} examples for each of {settings.num_clients} clients are {taken}, but class "
-            f"{classes[smallest]} has {size}; partition.floor={size // settings.num_clients} would fit",
+            f"{floor} examples for each of {clients} clients are {taken}, but class "
+            f"{classes[smallest]} has {size}; partition.floor={size // clients} would fit",
             "partition.floor",
         )
 
@@ -157,18 +165,29 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
     return partition_by_owner(task, owner, settings.num_clients, rng)
 
 
+def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
+    """Return groups of neighboring classes: pairs, or as many groups as ``clients`` are pairs. Raises
+    :class:`UserError` where there are too few classes."""
+    present = np.flatnonzero(sizes)
+    count = min((len(present) + 1) // 2, clients // 2)
+    if count < 2:
+        raise UserError("needs at least three classes", "partition=pairs")
+    return [group.tolist() for group in np.array_split(present, count)]
+
+
 def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partition:
     """At least two clients per group, the others' groups uniform at random; a class is split equally over its group's
     clients (fedwad.md 3). Clients are in order of their groups."""
     classes = len(task.classes)
-    outside = [label for group in settings.groups for label in group if not 0 <= label < classes]
+    chosen = settings.groups or _neighbors(_sizes(task), settings.num_clients)
+    outside = [label for group in chosen for label in group if not 0 <= label < classes]
     if outside:
         raise UserError(f"there is no class {outside[0]}; {task.name} has 0 to {classes - 1}", "partition.groups")
-    count = len(settings.groups)
+    count = len(chosen)
     extra = rng.integers(count, size=settings.num_clients - 2 * count)
     groups = np.sort(np.concatenate([np.repeat(np.arange(count), 2), extra]))
     member = np.zeros((settings.num_clients, classes))
-    for number, group in enumerate(settings.groups):
+    for number, group in enumerate(chosen):
         member[np.ix_(groups == number, group)] = 1
     shares = member / np.maximum(member.sum(0), 1)
     owners = []

@@ -90,7 +90,7 @@ def transported(
     batch: TermBatch,
 ) -> Tensor:
     """Cost T_eps of moving softmax(z / tau) to softmax(v / tau) on ``points``, [B], mean over teachers (KNOT eq. 1)."""
-    solver = Solver(options.solver, options.epsilon, options.tolerance, options.scaling)
+    solver = Solver(options.solver or "newton", options.epsilon, options.tolerance, options.scaling)
     p = F.softmax(student.logits / options.temperature, dim=-1)[:, None]
     q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.temperature, dim=-1)
     place = float64_device(p.device)

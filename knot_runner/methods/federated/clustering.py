@@ -14,6 +14,9 @@ from sklearn.neighbors import NearestNeighbors
 from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.util.errors import UserError
 
+#: Clusters unless the settings say otherwise (FedWaD's public code, for any data).
+CLUSTERS = 5
+
 
 @dataclass(frozen=True)
 class Clusters:
@@ -43,7 +46,11 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
     graph = affinity(matrix, settings)
     values = eigenvalues(graph)
     count = eigengap(values) if settings.clusters == "eigengap" else settings.clusters
+    if count is None:
+        count = min(CLUSTERS, max(len(matrix) // 2, 1))
     labels, notes = _spectral(graph, count, seed)
+    if settings.clusters is None and count < CLUSTERS:
+        notes.append(f"method.clustering.clusters={count}: half of the {len(matrix)} clients")
     if settings.clusters == "eigengap":
         notes.append(f"method.clustering.clusters: the spectrum's widest gap is after {count}")
     return Clusters(canonical(labels), values.tolist(), notes)
@@ -58,7 +65,7 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
     """Raises :class:`UserError` for settings that do not fit the number of clients; needs no distances."""
     if settings.graph == "none":
         return
-    if settings.clusters != "eigengap" and settings.clusters > clients:
+    if isinstance(settings.clusters, int) and settings.clusters > clients:
         raise UserError(
             f"{settings.clusters} are more than the {clients} clients; at most {clients} is right",
             "method.clustering.clusters",

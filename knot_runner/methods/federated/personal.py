@@ -29,7 +29,7 @@ def init(hp: FedPerSettings, federation: Federation) -> FederatedState:
     if not federation.layout.mask("body").any():
         raise UserError(f"{hp.algorithm} shares all but the head; at least one hidden layer is right", "model.hidden")
     epochs = federation.training.local_epochs
-    if isinstance(hp, FedRepSettings) and hp.head_epochs >= epochs:
+    if isinstance(hp, FedRepSettings) and (hp.head_epochs or 0) >= epochs:
         raise UserError(
             f"{hp.head_epochs} of training.local_epochs={epochs} leaves none for the body. Use at most {epochs - 1}",
             "method.head_epochs",
@@ -85,7 +85,8 @@ def _request(
         epochs = sum(phase.epochs for phase in whole.recipe.phases)
         phases = whole.recipe.phases
         if isinstance(hp, FedRepSettings):
-            phases = (Phase(hp.head_epochs, "head"), Phase(max(epochs - hp.head_epochs, 1), "body"))
+            head = hp.head_epochs or epochs - 1
+            phases = (Phase(head, "head"), Phase(max(epochs - head, 1), "body"))
     return dataclasses.replace(whole, recipe=dataclasses.replace(whole.recipe, phases=phases))
 
 

@@ -225,19 +225,19 @@ def check_sizes(federation: Federation) -> list[str]:
     """Notes on clients smaller than a batch. Raises :class:`UserError` for settings that clients have too few examples
     for."""
     training, clients = as_kind(federation.training, FederatedTraining), federation.clients
-    if federation.participants > len(federation):
-        problem = f"{federation.participants} is more than the number of clients"
-        raise UserError(problem, "training.clients_per_round", hint=f"Use at most {len(federation)}")
+    notes, wanted = [], training.clients_per_round
+    if isinstance(wanted, int) and wanted > len(federation):
+        notes.append(f"training.clients_per_round={wanted}: all {len(federation)} clients take part in every round")
     empty = [client.name for client in clients if not client.size]
     if empty:
         raise UserError(f"{empty[0]} has no training examples ({len(empty)} such clients)", "partition")
     small = [(client.size, client.name) for client in clients if client.size < training.batch_size]
     if not small:
-        return []
+        return notes
     size, name = min(small)
     problem = f"{training.batch_size} is larger than the training set of {counted(len(small), 'client')}"
     other = "training.drop_last=false" if training.drop_last else "training.small_clients=allow"
     if training.drop_last or training.small_clients == "stop":
         smallest = f"(smallest: {name}, {counted(size, 'example')})"
         raise UserError(f"{problem} {smallest}", "training.batch_size", hint=f"Use at most {size}, or set {other}")
-    return [f"training.batch_size={problem}; these clients train on one smaller batch"]
+    return [*notes, f"training.batch_size={problem}; these clients train on one smaller batch"]

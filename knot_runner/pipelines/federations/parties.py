@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.config.settings import Role, Settings, StageSettings, TrainingSettings
+from knot_runner.config.settings import CentralTraining, Role, Settings, StageSettings, TrainingSettings
 from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import keyed
@@ -18,8 +18,9 @@ from knot_runner.pipelines.context import as_kind
 
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
     """Returns role of a data set -> the stage that trains on it."""
-    training = as_kind(settings.training, TrainingSettings)
-    return {"local": training.local, "global": training.pretrain, "transfer": training.distill}
+    training = as_kind(settings.training, CentralTraining)
+    server = training.pretrain if isinstance(training, TrainingSettings) else training.distill
+    return {"local": training.local, "global": server, "transfer": training.distill}
 
 
 def used_count(dataset: Dataset, split: str, settings: Settings) -> int:
@@ -61,7 +62,7 @@ def party_federation(
         server=server,
         transfer=next(iter(by_role["transfer"]), server),
         labels=task.labels,
-        training=as_kind(settings.training, TrainingSettings),
+        training=as_kind(settings.training, CentralTraining),
         seed=settings.seed,
         notes=notes,
         **more,

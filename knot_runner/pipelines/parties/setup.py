@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from knot_runner.config.settings import BiasSettings, DistillSettings, ModelSettings, TrainingSettings
+from knot_runner.config.settings import BiasSettings, DistillSettings, ModelSettings
 from knot_runner.config.settings.families import family_of
 from knot_runner.config.settings.methods.distill import RunTeacher
 from knot_runner.data.parties import image_parties, teaching_parties
@@ -12,7 +12,7 @@ from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation
 from knot_runner.pipelines.clients.transfer_set import with_other_set
-from knot_runner.pipelines.context import RunContext, as_kind
+from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.images import image_federation
 from knot_runner.pipelines.federations.texts import model_files, text_federation
 from knot_runner.pipelines.parties.finished_teachers import check_finished_teachers, put_weights
@@ -45,10 +45,6 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
     settings, hp = context.settings, context.hp
     if isinstance(hp, DistillSettings):
         check_finished_teachers(context, task)
-        # texts are cut to the length of the stage that reads them
-        stages = as_kind(settings.training, TrainingSettings)
-        training = dataclasses.replace(stages, pretrain=stages.distill)
-        settings = dataclasses.replace(settings, training=training)
     if settings.on_images:
         federation = image_federation(settings, task, store, bias)
     else:

@@ -34,7 +34,7 @@ ON_TOP = {
 }
 #: (what goes on top, algorithm) -> why it does not.
 NEVER = {
-    ("private", "local"): "privacy: clients of algorithm=local send nothing that noise could cover",
+    ("private", "local"): "privacy=user_level and method=local do not go together",
     ("distilled", "feddistill"): "method.server_distillation: not a setting of",
     ("distilled", "local"): "method.server_distillation: not a setting of",
 }

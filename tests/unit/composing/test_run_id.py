@@ -28,7 +28,7 @@ CHILLED = [*HARDWARE, *OTHER_SOURCES, "hardware.stack"]
 PLAIN = [*CHILLED, "method.lr_control"]
 FEDWAD = "method.clustering.otdd.fedwad.*"
 #: Generated texts of clients that train in rounds.
-TEXTS_OF_CLIENTS = ["task=erc", "training=texts", "partition=natural", "hardware.engine=lean"]
+TEXTS_OF_CLIENTS = ["task=erc", "partition=natural", "hardware.engine=lean"]
 #: Overrides -> the settings that do not change the id, written down by hand.
 RUNS: dict[str, tuple[list[str], list[str]]] = {
     "texts from files": (["task=erc", "method=sinkhorn_e", "task.source=local"],

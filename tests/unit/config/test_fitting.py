@@ -1,10 +1,15 @@
 """Which methods run on which tasks, and what is chosen for them where nobody typed it."""
 
+import dataclasses
+import re
+
 import pytest
 
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings import Misfit
+from knot_runner.config.settings import FederatedTraining, TrainingSettings
 from knot_runner.config.settings.families import FAMILIES, family_of
+from knot_runner.util.config_yaml import config_folder
+from knot_runner.util.errors import Misfit
 from tests.golden.messages import refuses
 
 #: One method of every family.
@@ -29,19 +34,73 @@ def test_family_accepts_only_its_task_kinds(kind, task):
         if kind in FAMILIES[family].tasks:
             compose_jobs(words, None)
         else:
-            with pytest.raises(Misfit, match=f"method={method}: task={task} has"):
+            with pytest.raises(Misfit, match=f"method={method} and task={task} do not go together: the task has"):
                 compose_jobs(words, None)
 
 
-def test_compose_chooses_groups_that_fit(caplog):
+def test_null_is_filled_in():
+    """From the other settings, in this order: partition, solver, teacher, FedRep's head epochs."""
+    settings = compose_jobs(["task=erc", "method=fedavg_chill", "partition.num_clients=3"], None)[0].settings
+    assert (settings.partition.kind, settings.partition.num_clients) == ("natural", 3)
+    places = ["method.loss=sinkhorn", "method.terms.sinkhorn.weight=1"]
+    for task, solver, teacher in (("cifar10", "tree", "cnn_16"), ("erc", "newton", "bert_mini")):
+        (job,) = compose_jobs([f"task={task}", "method=sinkhorn_e", places[0]], None)
+        assert job.method.loss.solver == solver
+        (job,) = compose_jobs([f"task={task}", "method=kd", places[1]], None)
+        assert job.method.terms["sinkhorn"].solver == solver
+        assert [own.name for own in job.method.teachers] == [teacher]
+    for epochs in (2, 7):
+        (job,) = compose_jobs(["task=mnist", "method=fedrep", f"training.local_epochs={epochs}"], None)
+        assert job.method.head_epochs == epochs - 1
+
+
+def test_null_is_filled_in_for_privacy(caplog):
     caplog.set_level("INFO", logger="knot_runner")
-    (job,) = compose_jobs(["task=erc", "method=fedavg_chill"], None)
-    assert (job.settings.training.name, job.settings.partition.kind) == ("texts", "natural")
-    assert "training=texts partition=natural: chosen for method=fedavg_chill on task=erc" in caplog.text
-    (job,) = compose_jobs(["task=cifar10", "method=sinkhorn_e"], None)
-    assert (job.settings.training.name, job.method.loss.solver) == ("image_stages", "tree")
-    (job,) = compose_jobs(["task=erc", "method=sinkhorn_e"], None)
-    assert job.method.loss.solver == "newton"
+    for model, batchnorm in (("resnet8", "frozen"), ("cnn_8", "averaged")):
+        words = ["task=mnist", "method=fedavg", f"model={model}"]
+        (plain,), (private,) = compose_jobs(words, None), compose_jobs([*words, "privacy=user_level"], None)
+        assert (plain.method.aggregation, plain.method.batchnorm) == ("weighted", "averaged")
+        assert (private.method.aggregation, private.method.batchnorm) == ("uniform", batchnorm)
+    notes = [record.message for record in caplog.records]
+    assert notes.count("method.aggregation=uniform: chosen for privacy") == 2
+    with refuses():
+        compose_jobs([*words, "privacy=user_level", "method.aggregation=weighted"], None)
+
+
+@pytest.mark.parametrize("size", ["quick", "small"])
+def test_a_size_fits_every_kind_of_training(size):
+    """Settings of the three kinds, on texts and images; those of an algorithm lie over its kind of task."""
+    found = {}
+    for task in ("erc", "mnist"):
+        for method in ("fedavg", "scaffold", "fedrep", "entropy_a", "kd"):
+            (job,) = compose_jobs([f"task={task}", f"method={method}", f"training={size}"], None)
+            found[task, method] = job.settings.training
+    assert [found["erc", method].optimizer for method in ("fedavg", "fedrep", "scaffold")] == ["adamw", "adamw", "sgd"]
+    assert found["erc", "fedrep"].local_epochs == 2 and found["erc", "fedavg"].clients_per_round == 1.0
+    assert found["mnist", "scaffold"] == found["mnist", "fedavg"]
+    assert found["mnist", "kd"].distill.select == "last" and found["mnist", "entropy_a"].distill.select == "best"
+    assert not hasattr(found["mnist", "kd"], "pretrain") and found["erc", "entropy_a"].pretrain.lr == 5e-4
+
+
+def test_what_is_typed_lies_over_a_size():
+    words = ["task=erc", "method=entropy_a", "training.distill.epochs=3", "training=quick"]
+    (typed,), (plain,) = compose_jobs(words, None), compose_jobs([words[0], words[1], words[3]], None)
+    assert typed.settings.training.distill.epochs == 3
+    assert dataclasses.replace(typed.settings.training.distill, epochs=2) == plain.settings.training.distill
+    assert typed.settings.training.local == plain.settings.training.local
+
+
+@pytest.mark.parametrize("words", ["task=nli method=entropy_a", "task=mnist method=kd", "task=erc method=fedavg"])
+def test_training_published_is_refused_without_a_source(words):
+    with refuses():
+        compose_jobs([*words.split(), "training=published"], None)
+
+
+def test_interpolations_read_nothing_that_a_size_gives():
+    """A block is chosen after they are resolved."""
+    for path in config_folder().rglob("*.yaml"):
+        read = re.findall(r"\$\{(?:oc\.select:)?training\b[^}]*", path.read_text(encoding="utf-8"))
+        assert not read, path
 
 
 def test_compose_refuses_a_deleted_training():
@@ -53,11 +112,9 @@ def test_compose_keeps_what_was_typed(caplog):
     caplog.set_level("INFO", logger="knot_runner")
     (job,) = compose_jobs(["task=cifar10", "method=sinkhorn_e", "method.loss.solver=newton"], None)
     assert job.method.loss.solver == "newton" and "tree" not in caplog.text
-    with pytest.raises(Misfit, match="training=small: is not for method=fedavg; training=texts would fit"):
-        compose_jobs(["task=erc", "method=fedavg", "training=small"], None)
 
 
 def test_compose_accepts_method_grid_across_families():
     jobs = compose_jobs(["task=mnist", "partition=iid", "method=entropy_a,fedavg"], None)
-    assert [job.settings.training.name for job in jobs] == ["image_stages", "chill"]
+    assert [type(job.settings.training) for job in jobs] == [TrainingSettings, FederatedTraining]
     assert jobs[0].settings.shares is not None and jobs[1].settings.shares is None

@@ -76,7 +76,7 @@ def test_texts_by_their_tokens(head, length):
     """An encoder's layer: four projections, two products of attention, two of the wide layer; then the head at [CLS],
     to which the published one attends once more."""
     own = network(
-        "task=erc", "method=fedavg", "training=texts", "partition=natural", f"model.head={head}", *SMALL, inputs=90
+        "task=erc", "method=fedavg", "training=small", "partition=natural", f"model.head={head}", *SMALL, inputs=90
     )
     hidden, wide, layers, in_head = 16, 24, 2, 2048
     layer = 4 * length * hidden**2 + 2 * length**2 * hidden + 2 * length * hidden * wide

@@ -6,22 +6,21 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.config.settings.checks.fit import Misfit
 from knot_runner.config.settings.checks.methods import named_model
-from knot_runner.config.settings.groups import TrainingSettings
+from knot_runner.config.settings.groups import CentralTraining, ModelSettings
 from knot_runner.config.settings.methods.distill import DistillSettings, OfflineSchedule, RunTeacher
-from knot_runner.config.settings.methods.terms import check_batch
+from knot_runner.config.settings.methods.terms import AttentionTermSettings, check_batch
+from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.config.settings.tasks.images import ImageTaskSettings
 from knot_runner.config.strict import build
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import Misfit, UserError
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
 
 
 def check_student_images(method: DistillSettings, task: Any) -> None:
-    """Raises :class:`UserError` where ``method.view`` or ``method.synthesis`` does not fit the task, or each other;
-    :class:`Misfit` where no other value would fit, so that a glob of methods skips them."""
+    """Raises :class:`UserError` where ``method.view`` or ``method.synthesis`` does not fit the task, or each other."""
     if method.view != "none":
         _check_view(method, task)
     if method.synthesis is not None:
@@ -29,27 +28,26 @@ def check_student_images(method: DistillSettings, task: Any) -> None:
 
 
 def _check_view(method: DistillSettings, task: Any) -> None:
-    view = f"method.view={method.view}"
+    one, other, view = f"method={method.name}", f"task={task.name}", f"method.view={method.view}"
     if not isinstance(task, ImageTaskSettings):
-        raise Misfit(f"{view}: works only with images, and task={task.name} has texts. Use none")
+        raise Misfit(one, other, f"{view} is of images, and the task has texts")
     channels, *sides = task.shape
     if task.augment != "none":
-        raise UserError(
-            f"with {view} teacher and student would see different crops; none is right", f"task.augment={task.augment}"
-        )
+        why = f"with {view} and task.augment={task.augment} teacher and student would see different crops"
+        raise Misfit(one, other, why, "Use task.augment=none")
     if method.view == "gray" and channels != 3:
-        raise Misfit(f"{view}: makes one channel of three, and task={task.name} has {channels}; edges or half fits")
+        why = f"{view} makes one channel of three, and the images have {channels}"
+        raise Misfit(one, other, why, "Use method.view=edges or method.view=half")
     if method.view == "edges" and channels not in (1, 3):
-        raise Misfit(
-            f"{view}: works only with images of 1 or 3 channels, and those of task={task.name} have {channels}"
-        )
+        raise Misfit(one, other, f"{view} is of images of 1 or 3 channels, and these have {channels}")
     if method.view == "half" and any(side % 2 for side in sides):
         raise UserError(f"needs even sides, and task={task.name} has {sides[0]}x{sides[1]}", view)
 
 
 def _check_synthesis(method: DistillSettings, task: Any) -> None:
     if not isinstance(task, ImageTaskSettings):
-        raise Misfit(f"method.synthesis: makes images, and task={task.name} has texts; null is right")
+        why = "method.synthesis makes images, and the task has texts"
+        raise Misfit(f"method={method.name}", f"task={task.name}", why)
     if len(method.teachers) != 1:
         raise UserError(
             f"images are made from one teacher, and method.teachers names {len(method.teachers)}", "method.synthesis"
@@ -67,7 +65,7 @@ def check_distill_method(settings: Settings) -> None:
             f"works only with schedule.kind=offline; schedule.kind={schedule.kind} trains its own teachers. Use []",
             "method.teachers",
         )
-    assert isinstance(settings.training, TrainingSettings)
+    assert isinstance(settings.training, CentralTraining)
     batch = settings.training.distill.batch_size
     check_batch(method.terms, "method.terms", batch)
     if isinstance(schedule, OfflineSchedule):
@@ -77,6 +75,19 @@ def check_distill_method(settings: Settings) -> None:
         where = f"method.teachers[{number}]"
         method.teachers[number] = teacher_settings(teacher, where, settings)
     check_student_images(method, settings.task)
+    _check_maps(settings)
+
+
+def _check_maps(settings: Settings) -> None:
+    """Raises :class:`Misfit` for a term that compares maps of activations where a model has none."""
+    method = settings.method
+    if not any(isinstance(term, AttentionTermSettings) and term.taps is None for term in method.terms.values()):
+        return
+    teachers = [teacher.model if isinstance(teacher, RunTeacher) else teacher for teacher in method.teachers]
+    for model in (settings.model, *teachers):
+        if isinstance(model, ModelSettings | MlpSettings):
+            why = f"method.terms.at compares maps of convolutions, and {model.name} has none"
+            raise Misfit(f"method={method.name}", f"model={model.name}", why)
 
 
 def teacher_settings(teacher: dict[str, Any], where: str, settings: Settings) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.config.settings.checks.fit import TEXT_TEACHER, Misfit
+from knot_runner.config.settings.checks.fit import TEACHERS
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.methods.algorithms import FedGenSettings
 from knot_runner.config.settings.methods.federated import (
@@ -18,9 +18,10 @@ from knot_runner.config.settings.methods.federated import (
 from knot_runner.config.settings.methods.personalization import shares_models
 from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
+from knot_runner.config.settings.partition import Centralized
 from knot_runner.config.settings.tasks.task import TaskSettings
 from knot_runner.config.strict import build
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import Misfit, UserError
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
@@ -33,7 +34,9 @@ def check_parties_method(settings: Settings) -> None:
         for role in ("global", "transfer"):
             found = roles.count(role)
             if found != 1:
-                raise UserError(f"{found} have role={role}, but this method needs exactly one", "task.datasets")
+                why = f"the method needs one data set with role={role}, and {found} have it"
+                hint = "Set task.datasets.NAME.role"
+                raise Misfit(f"method={settings.method.name}", f"task={settings.task.name}", why, hint)
 
 
 def check_federated_method(settings: Settings) -> None:
@@ -42,6 +45,10 @@ def check_federated_method(settings: Settings) -> None:
     for number, model in enumerate(architecture_settings(method)):
         method.models[number] = named_model(model, f"method.models[{number}]", settings)
     _check_architectures(method, settings.model)
+    if method.clustering is not None and isinstance(settings.partition, Centralized):
+        raise Misfit(
+            f"method={method.name}", "partition=centralized", "clusters are of several clients", "Use partition=pairs"
+        )
     distillation = server_distillation(method)
     if distillation is not None:
         where = "method.server_distillation"
@@ -63,7 +70,8 @@ def _check_architectures(method: FederatedSettings, model: ModelSettings | Image
         if isinstance(spec, ModelSettings) and spec.per_party:
             raise UserError("clients have one of method.models each; {} is right", f"{where}.per_party")
     if isinstance(method, FedGenSettings) and getattr(model, "output", "logits") == "softmax":
-        raise UserError("softmax leaves no logits to a head that reads features; logits is right", "model.output")
+        why = "model.output=softmax leaves no logits to a head that reads features"
+        raise Misfit(f"method={method.name}", f"model={getattr(model, 'name', '')}", why, "Use model.output=logits")
 
 
 def _check_personal(settings: Settings, method: FederatedSettings) -> None:
@@ -90,8 +98,10 @@ def named_model(model: dict[str, Any], where: str, settings: Settings) -> Any:
     """Returns the settings of a model named in a method. Raises :class:`Misfit` for one of another kind than the
     task."""
     if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
-        fits = "cnn_32" if settings.on_images else TEXT_TEACHER
-        raise Misfit(f"{where}: model {model['name']} does not read task={settings.task.name}; {fits} would fit")
+        fits = "cnn_32" if settings.on_images else TEACHERS["texts"]
+        raise Misfit(
+            f"{where}={model['name']}", f"task={settings.task.name}", "the model does not read it", f"Use {fits}"
+        )
     spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where)
     check_code(spec, settings.plugins)
     return spec

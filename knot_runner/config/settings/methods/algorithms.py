@@ -82,8 +82,8 @@ class FedRepSettings(FedPerSettings):
 
     needs_rounds = not_private = ""
 
-    #: epochs for the head; the body trains for the remaining ``training.local_epochs``
-    head_epochs: Steps
+    #: epochs for the head; the body trains for the remaining ``training.local_epochs``; null: one for the body
+    head_epochs: Steps | None
 
 
 @dataclass(kw_only=True)

@@ -198,8 +198,8 @@ class DistillSettings:
     terms: Terms
     #: training order of teachers and students, by ``kind``
     schedule: Annotated[DistillSchedule, ByTag("kind", SCHEDULE_SETTINGS, "schedule")]
-    #: model file that the ``teachers`` of a method file refer to
-    teacher: str
+    #: model file that the ``teachers`` of a method file refer to; null: cnn_16 for images, bert_mini for texts
+    teacher: str | None
     #: teachers for schedule=offline: names of model files, or finished runs as ``run:ID``
     teachers: list[Any]
     #: share of training examples with labels for the student

@@ -26,8 +26,8 @@ class FederatedTraining:
     name: str
     #: R: number of rounds
     rounds: Steps
-    #: C: number of clients, or a share of them up to 1.0
-    clients_per_round: Annotated[int, AtMost(10**6)] | float
+    #: C: number of clients (at most all of them), a share up to 1.0, or all
+    clients_per_round: Annotated[int, AtMost(10**6)] | float | Literal["all"]
     #: E: local epochs per round
     local_epochs: Steps
     #: B: examples per step
@@ -42,8 +42,9 @@ class FederatedTraining:
     decay_biases: bool
     #: drop a client's last incomplete batch
     drop_last: bool
-    #: if a client has less than one batch: stop, or train on a smaller batch (allow)
-    small_clients: Literal["stop", "allow"]
+    #: if a client has less than one batch: stop, or train on a smaller batch (allow); null: stop if ``batch_size`` is
+    #: typed or a preset's, otherwise allow
+    small_clients: Literal["stop", "allow"] | None
     #: target accuracy for rounds-to-target; null disables it
     target: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")] | None
     #: stop when ``target`` is reached
@@ -58,6 +59,8 @@ class FederatedTraining:
         return round + 1 >= self.rounds or (round + 1) % self.evaluate_every == 0
 
     def __post_init__(self) -> None:
+        if self.clients_per_round == "all":
+            self.clients_per_round = 1.0
         share = self.clients_per_round
         right = share >= 1 if isinstance(share, int) else 0 < share <= 1
         require(right, "clients_per_round", f"{share} is neither a number of clients nor a share of them, up to 1.0")
@@ -139,10 +142,11 @@ class FederatedSettings:
     name: str
     #: name of the algorithm
     algorithm: str
-    #: average weighted by training examples, or uniform
-    aggregation: Literal["weighted", "uniform"]
-    #: BatchNorm statistics: averaged, kept by each client, or fixed at initialization
-    batchnorm: Literal["averaged", "local", "frozen"]
+    #: average weighted by training examples, or uniform; null: uniform with ``privacy``, otherwise weighted
+    aggregation: Literal["weighted", "uniform"] | None
+    #: BatchNorm statistics: averaged, kept by each client, or fixed at initialization; null: frozen with ``privacy``,
+    #: otherwise averaged
+    batchnorm: Literal["averaged", "local", "frozen"] | None
     #: softmax temperature of local training; below 1 is logit chilling
     temperature: Temperature
     #: control experiment: temperature 1 with learning rate lr / temperature

@@ -77,8 +77,8 @@ class CoresetSettings(_Coreset):
     """One Wasserstein coreset of all clients (FedWaD D.2)."""
 
     algorithm: Literal["coreset"]
-    #: clients per epoch
-    participants: Parties
+    #: clients per epoch; null: 10 (paper), or all if there are fewer
+    participants: Parties | None
     #: aggregation of client gradients
     aggregation: Literal["mean", "sum"]
 

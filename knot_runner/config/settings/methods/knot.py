@@ -39,8 +39,9 @@ class SinkhornSettings:
     """Optimal transport loss (KNOT eq. 1)."""
 
     name: Literal["sinkhorn"]
-    #: newton or geomloss (regularized), or exact (POT), line or tree (unregularized)
-    solver: Literal["newton", "geomloss", "exact", "line", "tree"]
+    #: newton or geomloss (regularized), or exact (POT), line or tree (unregularized); null: tree for classes on a tree
+    #: (images without coordinates), otherwise newton
+    solver: Literal["newton", "geomloss", "exact", "line", "tree"] | None
     #: entropy regularization, relative to the cost; at least 1e-4
     epsilon: float
     #: newton: largest marginal error

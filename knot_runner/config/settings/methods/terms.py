@@ -96,8 +96,9 @@ class SinkhornTermSettings:
     weight: Weight
     #: softmax temperature of both models
     temperature: Temperature
-    #: newton or geomloss (regularized), or exact (POT), line or tree (unregularized)
-    solver: Literal["newton", "geomloss", "exact", "line", "tree"]
+    #: newton or geomloss (regularized), or exact (POT), line or tree (unregularized); null: tree for classes on a tree
+    #: (images without coordinates), otherwise newton
+    solver: Literal["newton", "geomloss", "exact", "line", "tree"] | None
     #: entropy regularization, relative to the cost; at least 1e-4
     epsilon: float
     #: newton: largest marginal error

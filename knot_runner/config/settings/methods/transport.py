@@ -128,8 +128,9 @@ class ClusteringSettings:
     #: similarity graph from distances D: none (one cluster), affinity ((scale - D) / scale), or sparse3, sparse5, ...
     #: (nearest neighbors)
     graph: str
-    #: number of clusters, or largest eigengap of the graph Laplacian
-    clusters: Parties | Literal["eigengap"]
+    #: number of clusters, or largest eigengap of the graph Laplacian; null: 5 (public code), or half of the clients if
+    #: that is less
+    clusters: Parties | Literal["eigengap"] | None
     #: scale of graph=affinity: an upper bound of D, or the largest D
     scale: Positive | Literal["largest"]
     #: distance between the data of two clients

@@ -10,7 +10,7 @@ from typing import Literal
 from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread
 from knot_runner.config.settings.tasks.task import equal_points
 from knot_runner.config.strict import require
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import Misfit, nearest
 
 #: formats of image files that are read without plug-ins
 IMAGE_FORMATS = ("leaf", "cifar", "idx", "usps", "folders", "gld23k")
@@ -101,6 +101,11 @@ class ImageTaskSettings:
     #: seed for ``max_examples`` and ``holdout``
     cut_seed: Seed
 
+    @property
+    def on_tree(self) -> bool:
+        """Whether the classes lie at the leaves of a tree (:mod:`knot_runner.transport.trees`)."""
+        return self.geometry != "given" or self.coordinates is None
+
     def __post_init__(self) -> None:
         require(len(self.classes) >= 2, "classes", "needs at least two classes")
         require(len(set(self.classes)) == len(self.classes), "classes", "names repeat")
@@ -139,8 +144,6 @@ def check_not_own(images: ImageTaskSettings, task: ImageTaskSettings) -> None:
     theirs, ours = (set() if one.local is None else {*one.local.train, *one.local.test} for one in (images, task))
     same_hub = images.hub is not None and task.hub is not None and images.hub.id == task.hub.id
     if theirs & ours or same_hub:
-        raise UserError(
-            f"is the data set of task={task.name}; partition.transfer=SHARE makes some of its "
-            "training images the transfer set",
-            f"transfer={images.name}",
-        )
+        why = "they are one data set"
+        hint = "Use partition.transfer=SHARE, which makes some of the training images the transfer set"
+        raise Misfit(f"transfer={images.name}", f"task={task.name}", why, hint)

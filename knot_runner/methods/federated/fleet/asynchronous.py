@@ -52,7 +52,7 @@ def init(method: Method, fleet: FleetSettings, hp: FederatedSettings, federation
     """Returns the method's initial state at 0 seconds, with no client in flight. Raises :class:`UserError` for a buffer
     that does not fill."""
     at_once = federation.participants
-    if fleet.buffer > at_once:
+    if fleet.buffer is not None and fleet.buffer > at_once:
         raise UserError(
             f"{fleet.buffer} is more than the {at_once} clients that train at any time "
             f"(training.clients_per_round); at most {at_once} is right",
@@ -124,7 +124,8 @@ def next_step(
     flying, now = _flights(state), clock_of(state)
     received: list[Flight] = []
     failed: list[Flight] = []
-    while len(received) < fleet.buffer:
+    buffer = fleet.buffer or max(federation.participants // 2, 1)
+    while len(received) < buffer:
         done = {flight.client for flight in (*received, *failed)}
         if not any(flight.arrives <= now for flight in flying):
             flying = flying + _beginning(method, fleet, hp, state, federation, round, flying, done, now)

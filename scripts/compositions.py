@@ -1,0 +1,275 @@
+"""What goes together: writes the table in ``conf/README.md``, and tries random compositions against it.
+
+    python scripts/compositions.py table
+    python scripts/compositions.py try --inside 300 --outside 200 --run 60 --seed $(git rev-parse HEAD)
+
+The table is found by building the settings of every pair of choices: a pair that is refused with
+:class:`~knot_runner.util.errors.Misfit` does not go together. ``try`` draws whole compositions from it: those inside
+must pass ``check``, some of them must run to the end, and those outside must be refused in a line with two groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import io
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from knot_runner.cli import preview
+from knot_runner.cli.main import main as command
+from knot_runner.composing.commands import compose_all
+from knot_runner.composing.hydra_compose import choice_config, composing, plain_config
+from knot_runner.config.settings import build_run
+from knot_runner.config.settings.families import family_of_algorithm
+from knot_runner.config.settings.partition import SHARE_KEYS
+from knot_runner.util.config_yaml import Config, choices, config_folder
+from knot_runner.util.errors import Misfit
+
+GUIDE = config_folder() / "README.md"
+BEGIN, END = "<!-- what goes together -->", "<!-- end -->"
+#: Kind of task -> the task that its other choices are tried on; of images one that is no transfer set.
+KINDS = {"texts": "sa", "images": "gld23k", "gaussians": "gaussians", "image_sets": "image_sets"}
+#: Tasks and transfer sets that need a user's files, beside folders and csv.
+USERS = {"csv", "folders", "own"}
+#: Groups that a composition may choose beside task and method.
+OTHERS = ("model", "training", "partition", "transfer", "fleet", "privacy")
+SIZES = ("quick", "small")
+
+
+@dataclass
+class Fits:
+    """The choices that go with one method on one kind of task, by group; ``tasks`` of that kind."""
+
+    method: str
+    kind: str
+    tasks: list[str] = field(default_factory=list)
+    others: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass
+class Table:
+    """Everything that goes together: by method and kind of task, and the pairs of other groups that do not."""
+
+    fits: list[Fits]
+    misfits: set[tuple[str, str]]
+    #: task -> the model that it brings
+    models: dict[str, str]
+
+    def holds(self, words: Sequence[str]) -> bool:
+        """Whether the composition ``words`` is inside the table."""
+        chosen = dict(word.split("=") for word in words)
+        chosen.setdefault("model", self.models[chosen["task"]])
+        for fits in self.fits:
+            if fits.method == chosen["method"] and chosen["task"] in fits.tasks:
+                named = {group: name for group, name in chosen.items() if group in OTHERS and name}
+                inside = all(name in fits.others[group] for group, name in named.items())
+                return inside and not any({one, other} <= set(words) for one, other in self.misfits)
+        return False
+
+
+def table() -> Table:
+    """Find the table by building the settings of every pair of choices; takes a minute."""
+    tasks = {name: composed(f"task={name}") for name in choices("task")}
+    groups = {group: {name: _group(group, name) for name in choices(group)} for group in OTHERS}
+    fits = []
+    for method in choices("method"):
+        for kind, typical in KINDS.items():
+            base = composed(f"method={method}", f"task={typical}")
+            if base is not None:
+                fits.append(_fits(method, kind, base, tasks, groups))
+    pairs = [("fleet", "privacy"), ("privacy", "partition"), ("fleet", "partition")]
+    federated = composed("method=fedavg", f"task={KINDS['images']}")
+    misfits = {
+        (f"{one}={a}", f"{other}={b}")
+        for one, other in pairs
+        for a, first in groups[one].items()
+        for b, second in groups[other].items()
+        if _refused({**federated, one: first, other: second})
+    }
+    same = [(name, task["task"]["name"]) for name, task in tasks.items() if task["task"]["name"] in groups["transfer"]]
+    misfits |= {
+        (f"task={task}", f"transfer={transfer}")
+        for task, transfer in same
+        if composed("method=feddf", f"task={task}", f"transfer={transfer}") is None
+    }
+    models = {name: (task["model"] or {}).get("name", "") for name, task in tasks.items()}
+    return Table(fits, misfits, models)
+
+
+def composed(*words: str) -> Config | None:
+    """Return the settings of one composition; None if it does not go together."""
+    try:
+        jobs, _ = compose_all([*words, "hardware=cpu"])
+    except Misfit:
+        return None
+    config = jobs[0].config
+    if config["method"].get("aggregation") == "weighted":  # what null was filled in with
+        config["method"]["aggregation"] = None
+    if config["partition"]:
+        config["partition"] |= dict.fromkeys(SHARE_KEYS)
+    return config
+
+
+def _group(group: str, name: str) -> Config:
+    """The settings of a choice of ``group``; of a transfer set with the task's source."""
+    if group == "transfer":
+        return composed(f"task={KINDS['images']}", "method=fedavg", f"transfer={name}")["transfer"] or {}
+    with composing():
+        return plain_config(choice_config(f"{group}/{name}", None))[group]
+
+
+def _kind(task: Config) -> str:
+    return task["task"]["kind"] if task["task"]["kind"] in KINDS else "texts"
+
+
+def _algorithm(method: str) -> str:
+    with composing():
+        return plain_config(choice_config(f"method/{method}", None))["method"]["algorithm"]
+
+
+def _refused(config: Config) -> bool:
+    """Whether the groups of ``config`` do not go together."""
+    try:
+        build_run(copy.deepcopy(config))
+    except Misfit:
+        return True
+    return False
+
+
+def _fits(method: str, kind: str, base: Config, tasks: dict[str, Config], groups: dict[str, dict[str, Config]]) -> Fits:
+    own = [name for name, task in tasks.items() if _kind(task) == kind]
+    found = Fits(method, kind, [name for name in own if not _refused({**base, "task": tasks[name]["task"]})])
+    for group, values in groups.items():
+        found.others[group] = [name for name, value in values.items() if not _refused({**base, group: value})]
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- the guide
+
+
+def markdown(found: Table) -> str:
+    """Return the table as the guide shows it: methods that go with the same choices share a row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    tasks = {kind: {task for fits in found.fits if fits.kind == kind for task in fits.tasks} for kind in KINDS}
+    for fits in found.fits:
+        names = {group: sorted(choices(group)) for group in OTHERS}
+        names["model"] = [name for name in names["model"] if name.startswith("bert") == (fits.kind == "texts")]
+        trains = family_of_algorithm(_algorithm(fits.method))
+        others = sorted(tasks[fits.kind] - set(fits.tasks))
+        cells = [f"{fits.kind} but {', '.join(others)}" if others else fits.kind]
+        cells.append(trains.training if trains.trains else "none")
+        cells += [_cell(fits.others[group], names[group]) for group in OTHERS if group != "training"]
+        rows.setdefault(tuple(cells), []).append(fits.method)
+    heads = ["methods", "tasks of", "training", *(group for group in OTHERS if group != "training")]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines += [f"| {', '.join(methods)} | {' | '.join(cells)} |" for cells, methods in rows.items()]
+    pairs = [f"`{one}` and `{other}`" for one, other in sorted(found.misfits)]
+    brought: dict[str, list[str]] = {}
+    for task, model in found.models.items():
+        brought.setdefault(f"`{model}`" if model else "none", []).append(task)
+    models = "; ".join(f"{model} ({', '.join(tasks)})" for model, tasks in brought.items())
+    lines += ["", f"Besides, these do not go together: {'; '.join(pairs)}."]
+    return "\n".join([*lines, "", f"Where no model is chosen, it is that of the task: {models}."])
+
+
+def _cell(fitting: Iterable[str], names: list[str]) -> str:
+    """The ``fitting`` ones of ``names`` in few words."""
+    own = [name for name in names if name in set(fitting)]
+    others = [name for name in names if name not in own]
+    if not own or own == ["none"]:
+        return "none"
+    if not others:
+        return "all"
+    return f"all but {', '.join(others)}" if len(others) < len(own) else ", ".join(own)
+
+
+def write_table() -> None:
+    """Replace the table in the guide."""
+    before, _, rest = GUIDE.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
+    _, _, after = rest.partition(END)
+    GUIDE.write_text(f"{before}{BEGIN}\n{markdown(table())}\n{END}{after}", encoding="utf-8")
+
+
+# --------------------------------------------------------------------------------------------------------- random tries
+
+
+def drawn(found: Table, draw: random.Random, inside: bool) -> list[str]:
+    """Return a random composition that is ``inside`` the table, or outside of it."""
+    while True:
+        fits = draw.choice(found.fits)
+        tasks = fits.tasks if inside else choices("task")
+        words = [f"task={draw.choice(tasks)}", f"method={fits.method}"]
+        for group in OTHERS:
+            names = fits.others[group] if inside else choices(group)
+            if group == "training":
+                names = [name for name in names if name in SIZES]  # the others are for some tasks only
+            if names and draw.random() < 0.4:
+                words.append(f"{group}={draw.choice(names)}")
+        if not USERS & {word.partition("=")[2] for word in words} and found.holds(words) == inside:
+            return words
+
+
+def said(words: Sequence[str]) -> tuple[int, str]:
+    """Run a command in this process; returns its exit code and what it says."""
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        code = command(list(words))
+    return code, errors.getvalue() + out.getvalue()
+
+
+def tried(args: argparse.Namespace) -> int:
+    """Try random compositions; returns 1 if any is not as the table says."""
+    found, draw, failures = table(), random.Random(args.seed), 0
+    insides = [drawn(found, draw, inside=True) for _ in range(args.inside)]
+    outsides = [drawn(found, draw, inside=False) for _ in range(args.outside)]
+    with tempfile.TemporaryDirectory() as folder:
+        preview.preview = lambda jobs: preview.prepare(jobs, Path(folder, "check"))  # without a process for each
+        paths = ["hardware=cpu", f"paths.output_dir={folder}"]
+        runs = [[word for word in words if "training=" not in word] for words in insides[: args.run]]
+        tries: list[tuple[str, list[str], Callable[[int, str], bool]]] = [
+            *(("check", ["check", *words, *paths], lambda code, _: code == 0) for words in insides),
+            *(("refused", [*words, *paths], _names_two_groups) for words in outsides),
+            *(("run", [*words, "training=quick", *paths], lambda code, _: code == 0) for words in runs),
+        ]
+        for what, words, right in tries:
+            began = time.monotonic()
+            code, text = said(words)
+            if not right(code, text):
+                failures += 1
+                print(f"{what} {' '.join(words[:-2])} -> {code} {' '.join(text.split())[-400:]}", flush=True)
+            elif args.verbose:
+                print(f"{what} {' '.join(words[:-2])} {time.monotonic() - began:.1f} s", flush=True)
+    print(f"{len(insides)} inside, {len(outsides)} outside, {len(runs)} runs: {failures} not as the table says")
+    return int(failures > 0)
+
+
+def _names_two_groups(code: int, text: str) -> bool:
+    lines = [line for line in text.splitlines() if line.startswith("knot-runner: ")]
+    groups = set(re.findall(rf"\b({'|'.join(('task', 'method', *OTHERS))})=", lines[-1] if lines else ""))
+    return code == 2 and len(groups) >= 2
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("table", "try"))
+    parser.add_argument("--inside", type=int, default=300)
+    parser.add_argument("--outside", type=int, default=200)
+    parser.add_argument("--run", type=int, default=60, help="so many of those inside run to the end")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--verbose", action="store_true")
+    args = parser.parse_args()
+    if args.what == "table":
+        write_table()
+        return 0
+    return tried(args)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
