@@ -59,8 +59,7 @@ def check_privacy(settings: Settings) -> None:
     """Raises :class:`UserError` unless everything that a run's clients send is clipped and noised."""
     method, privacy = settings.method, f"privacy={settings.privacy.name if settings.privacy else 'null'}"
     if not isinstance(method, FederatedSettings):
-        why = "it covers clients that train in rounds"
-        raise Misfit(privacy, f"method={method.name}", why, "Use privacy=null")
+        raise Misfit(privacy, f"method={method.name}", "it covers clients that train in rounds", "Use privacy=null")
     _check_sent(privacy, method)
     if method.clustering is not None:
         why = "the distances between the clients' data (method.clustering) are not private"

@@ -162,8 +162,7 @@ def _check_names(config: dict[str, Any]) -> None:
     for key in config:
         if key not in names:
             words = {key, *OTHER_NAMES.get(key, "").split()}
-            groups = sorted((names - {"report", "sweep"}) & config.keys())
-            leaves = dotted_leaves({group: config[group] for group in groups})
+            leaves = dotted_leaves(without(config, key, "report", "sweep"))
             places = [f"'{place}'" for place, _ in leaves if place.rpartition(".")[2] in words][:3]
             hint = f" (did you mean {' or '.join(places)}?)" if places else nearest(key, names)
             raise UserError(f"there is no such setting{hint}", key)

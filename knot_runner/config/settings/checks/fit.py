@@ -56,16 +56,17 @@ def check_fit(config: Config, method: type, task_kind: str) -> None:
         return
     for group in ("model", "training") if family.trains else ("model",):
         require_group(config, group)
-    on_images, rounds = task_kind == "images", family.training == "rounds"
+    on_images, rounds, partition = task_kind == "images", family.training == "rounds", config.get("partition")
     kind = str(config["model"].get("kind"))
     if kind not in (*NETWORK_SETTINGS, "bert"):
         raise unknown("model.kind", kind, (*NETWORK_SETTINGS, "bert"))
     if on_images != (kind in NETWORK_SETTINGS):
         reads = "texts" if on_images else "images"
         raise Misfit(choice(config, "model"), task, f"the model reads {reads}", f"Use {fitting_models(on_images)}")
+    if family.name == "matrix" and isinstance(partition, dict) and partition.get("kind") == "centralized":
+        raise Misfit(choice(config, "partition"), own, "a distance is between the data of two clients")
     if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
         return
-    partition = config.get("partition")
     if partition is None and family.clients and (rounds or on_images):
         raise UserError(f"{own} on {task} needs clients; partition=small would fit", "partition")
     if not isinstance(partition, dict):
