@@ -122,7 +122,7 @@ def build_run(config: dict[str, Any]) -> Settings:
             raise UserError(f"{name!r} is not a plain name of letters, digits, . + - _", f"{group}.name")
     family = family_of(kind)
     if config.get("training") is not None:
-        config = {**config, "training": training_values(config, family.training) if family.trains else None}
+        config = {**config, "training": training_values(config, family.training)}
     _check_names(config)
     groups = {**config, "fleet": fleet_group(config), "transfer": None}
     parts = _parts(config, task_kind)
@@ -224,9 +224,7 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "task": build(ImageTaskSettings if on_images else TaskSettings, config["task"], "task"),
         "model": build(model, config["model"], "model"),
-        "training": build(TRAINING_SETTINGS[family.training], config["training"], "training")
-        if family.trains
-        else None,
+        "training": build(TRAINING_SETTINGS[family.training], config["training"], "training"),
     }
     check_code(parts["model"], config.get("plugins") or [])
     if transfer_group(config) is not None:

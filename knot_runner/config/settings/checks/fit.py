@@ -54,7 +54,7 @@ def check_fit(config: Config, method: type, task_kind: str) -> None:
             if config.get(group) is not None:
                 raise Misfit(choice(config, group), task, "the task trains nothing", f"Use {group}=null")
         return
-    for group in ("model", "training") if family.trains else ("model",):
+    for group in ("model", "training"):
         require_group(config, group)
     on_images, rounds, partition = task_kind == "images", family.training == "rounds", config.get("partition")
     kind = str(config["model"].get("kind"))
