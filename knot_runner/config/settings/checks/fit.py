@@ -79,7 +79,7 @@ def check_fit(config: Config, method: type, task_kind: str) -> None:
     given = [key for key in SHARE_KEYS if partition.get(key) is not None]
     _check_shares(given, own, rounds, family.holds_out, on_images)
     if rounds and "transfer" in given and has_transfer_set(config["task"]):
-        raise UserError(f"{task} has a transfer set of its own; null is right", "partition.transfer")
+        raise UserError(f"{task} has a transfer set of its own. Use null", "partition.transfer")
 
 
 def fitting_models(on_images: bool) -> str:
@@ -102,7 +102,7 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
         raise Misfit(chosen, choice(config, "method"), "the method reads no transfer set", none)
     if (config.get("partition") or {}).get("transfer") is not None:
         raise UserError(
-            f"{chosen} is the transfer set, and no share of the training images; null is right", "partition.transfer"
+            f"{chosen} is the transfer set, and no share of the training images. Use null", "partition.transfer"
         )
 
 
@@ -110,12 +110,12 @@ def _check_shares(given: list[str], method: str, rounds: bool, holds_out: bool, 
     """Checks that a method uses the ``given`` shares of ``partition``: a federated server has no data of its own, and
     all parties of a distillation take part."""
     if not rounds and "unseen" in given:
-        raise UserError(f"all parties of {method} take part; null is right", "partition.unseen")
+        raise UserError(f"all parties of {method} take part. Use null", "partition.unseen")
     if "alter" in given and not (rounds and holds_out and on_images):
         raise UserError("works only with federated methods on images. Use null", "partition.alter")
     wrong = [key for key in given if key == "server" or not holds_out] if rounds else []
     if wrong:
-        raise UserError(f"{method} leaves the clients all training images; null is right", f"partition.{wrong[0]}")
+        raise UserError(f"{method} leaves the clients all training images. Use null", f"partition.{wrong[0]}")
 
 
 def training_values(config: Config, kind: str) -> Config:
