@@ -143,9 +143,9 @@ def test_over_clusters_ignores_cluster_without_test_images():
 @pytest.mark.real_data
 def test_clustering_recovers_mnist_groups_and_improves_accuracy(tmp_path, data_root):
     """MNIST, 20 clients, two classes each: five clusters as planted; after two rounds they know their classes."""
-    short = ["task=mnist_fedwad", "training=fedwad", "task.source=local", "training.rounds=2", "training.local_epochs=1",
-             "task.max_examples=4000", f"paths.data_dir={data_root}", f"paths.output_dir={tmp_path}",
-             "hardware.num_workers=1"]  # fmt: skip
+    short = ["task=mnist_fedwad", "training=fedwad", "training.rounds=2", "training.local_epochs=1",
+             "task.source=local", "task.max_examples=4000", f"paths.data_dir={data_root}",
+             f"paths.output_dir={tmp_path}", "hardware.num_workers=1"]  # fmt: skip
     assert main(short) == 0
     assert main([*short, "method.clustering.graph=none"]) == 0
     by = {}
