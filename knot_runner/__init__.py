@@ -25,7 +25,7 @@ _PLACES = {
     **dict.fromkeys(("METRICS", "Metric", "TestSet"), "knot_runner.metrics"),
     **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
     "WEIGHTINGS": "knot_runner.methods.weighting",
-    **dict.fromkeys(("METHODS", "Method", "Traffic"), "knot_runner.methods.contract"),
+    **dict.fromkeys(("METHODS", "Method"), "knot_runner.methods.contract"),
     **dict.fromkeys(("TERMS", "Term"), "knot_runner.methods.distill.term"),
     **dict.fromkeys(("CLAIM_MEASURES", "ClaimMeasure"), "knot_runner.report.claims.measures"),
     "FIGURES": "knot_runner.report.figures.registry",
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from knot_runner.engine.federated.cohort import LocalProgram, LocalResult
     from knot_runner.engine.objectives import Objective
     from knot_runner.engine.tracker import TRACKERS, TrackedRun
-    from knot_runner.methods.contract import METHODS, Method, Traffic
+    from knot_runner.methods.contract import METHODS, Method
     from knot_runner.methods.distill.term import TERMS, Term
     from knot_runner.methods.losses import LOSSES, Loss
     from knot_runner.methods.weighting import WEIGHTINGS

@@ -1,16 +1,33 @@
-"""The interface of a method (pure functions between rounds of requests, over a federation), and the table of all
-methods."""
+"""What a method is: functions between rounds of requests, over a federation; and the table of all methods.
+
+**A message is everything that one client sends in a round**: named tensors. What happens between client and server
+(clipping and noise, late arrival, counting bytes, aggregation) acts on messages, for every method alike, in
+:mod:`knot_runner.methods.around`; :mod:`knot_runner.methods.messages` carries them from the clients to the fold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
 
 from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, load
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
 from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
+    from knot_runner.methods.federation import FederatedState, Folded, RoundRow
+
+#: What a method carries from round to round, tensors and plain values such as the names of artifacts; a row of a log.
+State = dict[str, Any]
+#: Work after the fold of a round: ``inferences`` and ``distillation``.
+FurtherWork = dict[str, list[Any]]
+#: Named parts. ``update`` [p]: the change of the shared parameters, one flat vector in the layout's order.
+ClientMessage = dict[str, Tensor]
 
 
 def scored(row: dict[str, object]) -> dict[str, object]:
@@ -19,77 +36,176 @@ def scored(row: dict[str, object]) -> dict[str, object]:
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """A second step after the fold of a federated round: inference by models, then perhaps further training.
+class ClientWork:
+    """What one client has trained: its ``requests`` and the engine's results, in order. The first is of the model that
+    the client received; others (Ditto's) are of models that it keeps. ``round``: in which its message arrives."""
 
-    ``plan_inference(hp, state, federation, round, trained) -> inferences``, None where nothing follows: in private
-    training a round without participants is one, too, whose sums are noise;
-    ``plan_training(hp, state, federation, round, trained, logits) -> requests``, perhaps none; ``fold(hp, state,
-    federation, round, trained, logits, distilled) -> (state, row)``, as of a method. ``state``: after the method's
-    fold; ``trained``: the results of the round's clients; ``logits``: those of the inferences, in order;
-    ``distilled``: those of the training. ``answered_by``: who runs the inferences, for counting costs.
+    round: int
+    requests: list[LocalTraining]
+    trained: list[Trained]
+
+    @property
+    def client(self) -> int:
+        """Its number."""
+        return int(self.requests[0].client)
+
+    @property
+    def begun(self) -> int:
+        """The round whose model it received, an earlier one where it is late."""
+        return int(self.requests[0].round)
+
+    @property
+    def examples(self) -> int:
+        """Its number of training examples."""
+        return len(self.requests[0].rows)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A client's message as it has left the client. ``facts``: what is noted of it on the way, such as its norm;
+    ``model``: of a second message, the model that answered where the server has it."""
+
+    client: int
+    examples: int
+    parts: ClientMessage
+    facts: dict[str, float] = field(default_factory=dict)
+    model: ClientModel | None = None
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """Messages on their way into one mean.
+
+    Attributes:
+        round: Round in which they arrive.
+        phase: 1: after training; 2: after the fold (:class:`Exchange`).
+        sent: The messages, in the order of the clients, made as they are read.
+        empty: Makes a message of the same shapes, of a client that has trained nothing.
+        aggregation: ``weighted`` by training examples, or ``uniform``.
+        unweighted: ClientMessage whose mean is uniform in either case.
     """
 
-    plan_inference: Callable[..., list[Any] | None]
-    plan_training: Callable[..., list[Any]]
-    fold: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+    round: int
+    phase: Literal[1, 2]
+    sent: Iterable[Sent]
+    empty: Callable[[], ClientMessage]
+    aggregation: str | None
+    unweighted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a server, or clients, train on after the fold: either the ``mean`` of the second messages, or ``each``.
+
+    Attributes:
+        mean: Their mean; {} where each is read.
+        each: The messages; [] where their mean is read.
+        share: Participants by all clients; of Poisson sampling its rate.
+        students: Client -> its trained model, of methods whose clients train; {} of a server.
+        measured: Whether the models are measured in this round.
+    """
+
+    mean: ClientMessage
+    each: list[Sent]
+    share: float
+    students: dict[int, ClientModel]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A second message of each client, after the fold, and what is trained on it.
+
+    ``ask(hp, federation, round, client, model) -> inferences`` by the client's trained model, [] in rounds without;
+    ``answer(hp, federation, client, logits) -> message`` of their logits; ``plan(hp, state, federation, round,
+    answers) -> requests``, perhaps none; ``fold(hp, state, federation, round, answers, distilled) -> (state, row)``.
+    ``reads``: whether ``plan`` and ``fold`` read the mean of the messages, or each of them, or either.
+    ``answered_by``: who runs the inferences; of a server, the second message is not sent.
+    """
+
+    ask: Callable[..., list[Inference]]
+    answer: Callable[..., ClientMessage]
+    plan: Callable[..., list[LocalTraining]]
+    fold: Callable[..., Folded]
+    reads: Literal["mean", "each", "either"] = "either"
     answered_by: Literal["server", "clients"] = "server"
 
 
 @dataclass(frozen=True)
-class RoundWork:
-    """The work of clients and server in a federated round: ``requests`` for local training; after the fold,
-    ``inferences`` over ``classes`` classes (0: none), and ``distillation``, requests for further training."""
-
-    requests: list[Any]
-    inferences: list[Any] = field(default_factory=list)
-    distillation: list[Any] = field(default_factory=list)
-    classes: int = 0
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """The traffic of a federated method. ``sent``: in words, for the result; ``count(hp, federation, work) -> (down,
-    up)``: bytes that all clients of a round (:class:`RoundWork`) receive and send."""
-
-    sent: str
-    count: Callable[..., tuple[int, int]]
-
-
-@dataclass(frozen=True)
 class Method:
-    """``init(hp, federation) -> state``, a flat dict that a checkpoint can hold; ``plan(hp, state, federation, round)
-    -> requests``, none when the method has finished; ``fold(hp, state, federation, round, requests, outcomes) ->
-    (state, row)``, ``row`` being the method's own log entries of the round; ``deployed(hp, state, federation, client)
-    -> model`` that a client uses, ``one_model``: the same for all, which is then tested on all test examples; else each
-    client's own model is tested on its own (``evaluated`` of the result). Methods whose models are artifacts name
-    those in their state and have no ``deployed``.
+    """A federated method. The state is a flat dict of tensors: what the server has by name, and below ``client/<k>/``
+    what client k keeps. ``server/...`` is read by the server alone.
+
+    Attributes:
+        init: ``(hp, federation) -> state``.
+        plan: ``(hp, state, federation, round) -> requests`` of the round's clients, [] when the method has finished.
+        message: ``(hp, state, federation, work) -> message`` that the client sends, of its :class:`ClientWork`;
+            ``state`` is that of the round in which it began. Its parts are all that reaches the server.
+        fold: ``(hp, state, federation, round, mean, share) -> (state, row)``: the server's step, given the ``mean`` of
+            the messages and the share of the clients that took part; ``row``: its log entries.
+        deployed: ``(hp, state, federation, client) -> model`` that a client uses.
+        fold_each: The same of ``(hp, state, federation, round, sent)``, each message by itself; read where it stands,
+            and where only means may be read, as with privacy, ``fold``.
+        own: ``(hp, state, federation, work) -> tensors`` that the client keeps of its training, None: nothing.
+        keep: ``(hp, state, federation, client, parts) -> tensors`` that it keeps of its message as sent.
+        observe: ``(works) -> row``: log entries of clients' training.
+        received: ``(hp, state, federation, client) -> message`` from the server; None: the shared parameters.
+        unweighted: ClientMessage whose mean is of clients, whatever ``method.aggregation`` says.
+        one_model: All clients deploy the same model, which is tested on all test examples; else each client's own
+            model on its own (``evaluated`` of the result).
+        exchange: ``(hp) -> exchange`` after the fold; None: of the server's distillation, where that is set.
+        settings: Class of the settings of a plug-in's method.
+        send: What the wire makes of a message, ``(parts, phase) -> (parts, facts)``; set by what stands around.
+        reduce: How messages become one mean, ``(gathering) -> (mean, row)``; None: by
+            :func:`knot_runner.methods.messages.mean_of`.
+        facts: ``(rounds, rows) -> facts`` of the result; likewise.
     """
 
-    init: Callable[..., dict[str, Any]]
-    plan: Callable[..., list[Any]]
-    fold: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
-    deployed: Callable[..., Any] | None = None
+    init: Callable[..., FederatedState]
+    plan: Callable[..., list[LocalTraining]]
+    message: Callable[..., ClientMessage] | None = None
+    fold: Callable[..., Folded] | None = None
+    deployed: Callable[..., ClientModel] | None = None
+    fold_each: Callable[..., Folded] | None = None
+    own: Callable[..., ClientMessage] | None = None
+    keep: Callable[..., ClientMessage] | None = None
+    observe: Callable[..., RoundRow] = lambda works: {}
+    received: Callable[..., ClientMessage] | None = None
+    unweighted: tuple[str, ...] = ()
     one_model: bool = True
-    #: of federated methods that exchange more than models
-    exchange: Exchange | None = None
+    exchange: Callable[..., Exchange | None] | None = None
+    settings: type = AveragingSettings
+    send: Callable[[ClientMessage, int], tuple[ClientMessage, dict[str, float]]] = lambda parts, phase: (parts, {})
+    reduce: Callable[[Gathering], tuple[ClientMessage, RoundRow]] | None = None
+    facts: Callable[[int, list[State]], State] = lambda rounds, rows: {}
+
+
+@dataclass(frozen=True)
+class RoundMethod:
+    """What the loop of rounds carries out: ``init(hp, federation) -> state``; ``plan(hp, state, federation, round) ->
+    requests``; ``fold(hp, state, federation, round, requests, outcomes) -> (state, row)``. Methods whose models are
+    artifacts are of this kind; a federated :class:`Method` becomes one in :mod:`knot_runner.methods.messages`.
+    """
+
+    init: Callable[..., State]
+    plan: Callable[..., list[Any]]
+    fold: Callable[..., tuple[State, State]]
+    deployed: Callable[..., ClientModel] | None = None
+    one_model: bool = True
+    #: ``(hp, state, federation, round, requests, outcomes, engine) -> (state, row, further work)`` after the fold
+    exchange: Callable[..., tuple[State, State, FurtherWork]] | None = None
     #: ``is_finished(hp, state, federation, round)``: whether training is over, where a round may be without requests
     #: and yet count; None: it is when it plans nothing
     is_finished: Callable[..., bool] | None = None
-    #: of federated methods; None: every client receives and sends a whole model
-    traffic: Traffic | None = None
-    #: class of the settings of a plug-in's method
-    settings: type = AveragingSettings
+    facts: Callable[[int, list[State]], State] = lambda rounds, rows: {}
 
 
 class MethodTable(Table[Any]):
     """``method.algorithm`` -> its functions. An entry given as ``package.module:NAME`` is imported when it is first
     asked for, so that a run imports its own method and no other."""
 
-    def __getitem__(self, name: str) -> Method:
+    def __getitem__(self, name: str) -> Any:
         entry = self.data[name]
-        method: Method = load(entry) if isinstance(entry, str) else entry
-        return method
+        return load(entry) if isinstance(entry, str) else entry
 
     def __setitem__(self, name: str, method: Method) -> None:
         super().__setitem__(name, method)
@@ -107,16 +223,24 @@ def _accepted(where: str, method: Method) -> Method:
         method,
         init=checked(where, method.init, lambda state, *_: unlike(state, dict, "a dict, the state")),
         plan=checked(where, method.plan, lambda requests, *_: unlike(requests, list, "a list of requests")),
-        fold=checked(where, method.fold, _fold_problem),
+        message=method.message and checked(where, method.message, _message_problem),
+        fold=method.fold and checked(where, method.fold, _fold_problem),
+        fold_each=method.fold_each and checked(where, method.fold_each, _fold_problem),
         deployed=method.deployed and checked(where, method.deployed, _deployed_problem),
     )
 
 
-def _deployed_problem(model: Any, *_: Any) -> str:
+def _deployed_problem(model: object, *_: object) -> str:
     return "None instead of a model" if model is None else ""
 
 
-def _fold_problem(result: Any, *_: Any) -> str:
+def _message_problem(parts: Any, *_: object) -> str:
+    problem = unlike(parts, dict, "a dict, the message")
+    wrong = [] if problem else [name for name, part in parts.items() if not isinstance(part, Tensor)]
+    return problem or (f"{wrong[0]!r}, which is no tensor" if wrong else "")
+
+
+def _fold_problem(result: Any, *_: object) -> str:
     problem = unlike(result, tuple, "(state, row)")
     if problem or (len(result) == 2 and all(isinstance(part, dict) for part in result)):
         return problem

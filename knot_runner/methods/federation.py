@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,9 +20,6 @@ from knot_runner.engine.federated.recipe import Recipe
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.party import Architecture, Party, label_points
-
-if TYPE_CHECKING:
-    from knot_runner.methods.federated.user_privacy import UserPrivacy  # whose package is of methods that read this
 
 #: Named tensors, all that a checkpoint has to hold: ``weights`` [P], ``buffers`` [Q], and what a method adds.
 FederatedState = dict[str, Tensor]
@@ -61,8 +58,8 @@ class Federation:
     chosen: tuple[int, ...] | None = None
     #: of a fleet: seconds that each client trains on an example [N]
     seconds_per_example: Tensor | None = None
-    #: how clients are drawn and what they send is clipped and covered by noise; None = as they are
-    privacy: UserPrivacy | None = None
+    #: a fixed number of clients a round, or each by itself, so that this is the mean number
+    sampling: Literal["fixed", "poisson"] = "fixed"
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -146,13 +143,20 @@ class Federation:
         wanted = self.training.clients_per_round
         return min(wanted, len(self)) if isinstance(wanted, int) else max(int(float(wanted) * len(self)), 1)
 
+    @property
+    def rate(self) -> float:
+        """q, the mean share of the clients in a round."""
+        return self.participants / len(self)
+
     def drawn(self, round: int) -> list[int]:
-        """The participants of ``round``, drawn without replacement from (seed, round), in ascending order; of private
-        training with Poisson sampling perhaps none."""
+        """The participants of ``round``, drawn from (seed, round), in ascending order: without replacement, or each by
+        itself with probability q, perhaps none."""
         if self.chosen is not None:
             return sorted(self.chosen)
-        if self.privacy is not None and self.privacy.sampling == "poisson":
-            return self.privacy.poisson_draw(self.numbers, self.seed, round)
+        if self.sampling == "poisson":
+            draws = torch.rand(len(self), dtype=torch.float64, generator=generator(self.seed, "poisson", round))
+            taken = (draws < self.rate).tolist()
+            return [client for client, takes_part in zip(self.numbers, taken, strict=True) if takes_part]
         return sorted(self.in_turn(round)[: self.participants])
 
     def in_turn(self, round: int) -> list[int]:

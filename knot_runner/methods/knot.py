@@ -14,7 +14,7 @@ from knot_runner.config.settings import KnotSettings, TeachersSettings
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
 from knot_runner.engine.store import Artifact
-from knot_runner.methods.contract import Method, scored
+from knot_runner.methods.contract import RoundMethod, scored
 from knot_runner.methods.losses import check_loss_and_weighting, distillation
 from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.methods.weighting import needs_bias, probability_bias
@@ -137,4 +137,4 @@ def _predict(stage: Any, party: StoredParty, state: KnotState, examples: Ref) ->
 
 
 #: KNOT, and its teachers alone
-KNOT = Method(init, plan, fold)
+KNOT = RoundMethod(init, plan, fold)

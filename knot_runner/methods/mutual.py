@@ -26,7 +26,7 @@ from knot_runner.engine.requests import OwnRequest, Ref, StageRequest, StoredPar
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Artifact
 from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epochs
-from knot_runner.methods.contract import Method, scored
+from knot_runner.methods.contract import RoundMethod, scored
 from knot_runner.methods.distill.learner import valid_score
 from knot_runner.methods.distill.students import PickStudent
 from knot_runner.methods.knot import plan_teachers
@@ -103,7 +103,7 @@ def learners(hp: MutualSettings, federation: PartyFederation) -> list[StoredPart
     return federation.teachers if hp.global_model else list(federation.clients)
 
 
-MUTUAL = Method(init, plan, fold)
+MUTUAL = RoundMethod(init, plan, fold)
 
 
 @dataclass(frozen=True)

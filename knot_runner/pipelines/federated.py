@@ -12,10 +12,12 @@ from knot_runner.config.settings import Centralized
 from knot_runner.config.settings.methods.federated import FederatedTraining, server_distillation
 from knot_runner.config.strict import build
 from knot_runner.engine.federated.choose import make_engine
-from knot_runner.engine.federated.cohort import Engine, Trained
-from knot_runner.methods.contract import METHODS, Method, RoundWork
-from knot_runner.methods.federated.costs import NOTHING_SENT, WHOLE_MODELS, round_costs
+from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.methods.around.costs import round_flops
+from knot_runner.methods.around.server_distillation import with_distillation
+from knot_runner.methods.contract import METHODS, FurtherWork, RoundMethod
 from knot_runner.methods.federation import FederatedState
+from knot_runner.methods.messages import in_rounds
 from knot_runner.pipelines.clients.architectures import architecture_facts, keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
 from knot_runner.pipelines.context import RunContext, RunInputs, as_kind, elapsed, total_seconds
@@ -25,7 +27,7 @@ from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds
 from knot_runner.pipelines.rounds.summary import summarize
 from knot_runner.results.base import DivergedResult, Evaluated, diverged_result, total_costs
 from knot_runner.results.federated import FederatedResult
-from knot_runner.util.errors import DivergedError, UserError
+from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, write_json
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def run_federated(context: RunContext) -> FederatedResult | DivergedResult:
         context.note(note)
     grouping = None
     if context.hp.clustering is not None:
-        from knot_runner.methods.federated.per_cluster import per_cluster
+        from knot_runner.methods.around.clusters import per_cluster
         from knot_runner.pipelines import clustered  # imports scikit-learn and distances, which other runs do not need
 
         grouping = clustered.group_clients(context, setup)
@@ -66,7 +68,7 @@ def run_federated(context: RunContext) -> FederatedResult | DivergedResult:
         except DivergedError as problem:
             context.note(str(problem))
             reached = problem.where.get("round", 0)  # the round that diverged counts: its model may have been seen
-            content = head | _privacy(context, setup, reached, [])
+            content = head | method.facts(reached, [])
             content["seconds"] = {"total": elapsed(began)}
             return diverged_result(content, [*notes, str(problem)], problem.where)
         summary = _summary(context, setup, outcome, engine)
@@ -74,8 +76,8 @@ def run_federated(context: RunContext) -> FederatedResult | DivergedResult:
     context.progress("rounds", 1, 1, "done")
     rounds = total_seconds(outcome.rows)
     seconds = {"total": elapsed(began), "rounds": rounds, **outcome.seconds}
-    private = _privacy(context, setup, len(outcome.rows), outcome.rows)
-    content = {**head, "status": "done", **summary, **outcome.facts, **private, "notes": notes, "seconds": seconds}
+    around = method.facts(len(outcome.rows), outcome.rows)
+    content = {**head, "status": "done", **summary, **outcome.facts, **around, "notes": notes, "seconds": seconds}
     return build(FederatedResult, content, "")
 
 
@@ -85,43 +87,40 @@ def inspect_federated(context: RunContext) -> RunInputs:
     return RunInputs(setup.task, setup.partition, setup.counts, notes)
 
 
-def _prepared(context: RunContext) -> tuple[Setup, Method, FederatedState, list[str]]:
+def _prepared(context: RunContext) -> tuple[Setup, RoundMethod, FederatedState, list[str]]:
     """Return the clients, the method, its first state and the notes on them: all that precedes distances and training.
     Raises :class:`UserError`."""
-    hp = context.hp
+    hp, settings = context.hp, context.settings
     setup = make_setup(context)
-    method = METHODS[hp.algorithm]
-    if isinstance(context.settings.partition, Centralized):
-        method = replace(method, traffic=NOTHING_SENT)
-    if server_distillation(hp) is not None and method.exchange is None:
-        raise UserError(
-            f"algorithm={hp.algorithm} has no server that distills; null is right", "method.server_distillation"
-        )
-    fleet = context.settings.fleet
-    if fleet is not None:
-        from knot_runner.methods.federated.fleet import on_fleet
+    notes = list(setup.notes)
+    method, federation = with_distillation(METHODS[hp.algorithm], hp), setup.federation
+    if settings.privacy is not None:
+        from knot_runner.methods.around.privacy import privately  # with an accountant, which other runs do not need
 
-        method, federation = on_fleet(method, setup.federation, fleet)
-        setup = replace(setup, federation=federation)
-    if hp.personalization is not None or context.settings.evaluate.matrix is not None:
+        method, federation, said = privately(method, settings.privacy, settings, federation)
+        notes += said
+    rounds = in_rounds(method, hp)
+    if settings.fleet is not None:
+        from knot_runner.methods.around.fleet import on_fleet
+
+        rounds, federation = on_fleet(method, hp, federation, settings.fleet)
+        notes.append(f"fleet {settings.fleet.name}: its clock is simulated, in virtual seconds")
+    setup = replace(setup, federation=federation)
+    if hp.personalization is not None or settings.evaluate.matrix is not None:
         from knot_runner.pipelines.personalization.client_matrix import check_own_models, untested_notes
 
-        check_own_models(hp.personalization, setup.federation)
+        check_own_models(hp.personalization, federation)
+        notes += untested_notes(federation)
     if hp.clustering is not None:
         from knot_runner.methods.federated import clustering  # scikit-learn, which other runs do not need
 
-        clustering.check_clustering(context.hp.clustering, len(setup.federation))
-    start = method.init(hp, setup.federation)  # the method is checked before distances are computed
-    notes = list(setup.notes)
-    if hp.personalization is not None or context.settings.evaluate.matrix is not None:
-        notes += untested_notes(setup.federation)
+        clustering.check_clustering(context.hp.clustering, len(federation))
+    start = rounds.init(hp, federation)  # the method is checked before distances are computed
     if hp.personalization is not None:
         from knot_runner.methods.personalization import PERSONALIZATIONS
 
-        notes += PERSONALIZATIONS[hp.personalization.kind].check(hp.personalization, setup.federation)
-    if fleet is not None:
-        notes.append(f"fleet {fleet.name}: its clock is simulated, in virtual seconds")
-    return setup, method, start, notes
+        notes += PERSONALIZATIONS[hp.personalization.kind].check(hp.personalization, federation)
+    return setup, rounds, start, notes
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class _Rounds:
 
     context: RunContext
     setup: Setup
-    method: Method
+    method: RoundMethod
     engine: Engine
     grouping: Grouping | None
 
@@ -142,7 +141,7 @@ class _Rounds:
             clusters, facts, seconds = self.grouping.clusters, {"clusters": self.grouping.facts}, self.grouping.seconds
         personal = context.hp.personalization is not None
         loop = client_rounds(context, setup, self.method, self.engine, self._measure)
-        if clusters or (personal and context.settings.privacy is None):
+        if clusters or personal:
             from knot_runner.pipelines.rounds.shared import rounds_key, run_shared_rounds
 
             key = rounds_key(context, setup, self.engine, clusters)
@@ -158,17 +157,16 @@ class _Rounds:
         return personalize(context, setup, self.engine, outcome)
 
     def _measure(
-        self, round: int, state: FederatedState, work: RoundWork, trained: list[Trained], measured: bool
-    ) -> LogRow:
-        """Return what ``rounds.jsonl`` says of a round, beyond the method's own entries."""
+        self, round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained],
+        further: FurtherWork, measured: bool,
+    ) -> LogRow:  # fmt: skip
+        """Return what ``rounds.jsonl`` says of a round, beyond the method's own entries; ``further``: the inferences
+        and the distillation after its fold."""
         context, setup = self.context, self.setup
         federation = setup.federation
-        row = scores.local_facts(work.requests, trained)
-        if federation.privacy is not None:
-            from knot_runner.pipelines.rounds.private_training import epsilon_row
-
-            row |= epsilon_row(context.settings, federation, round)
-        row |= round_costs(self.method, context.hp, federation, work, setup.example_flops)
+        row = scores.local_facts(requests, trained) | round_flops(setup.example_flops, requests, **further)
+        if isinstance(context.settings.partition, Centralized):
+            row |= {"bytes_down": 0, "bytes_up": 0}  # all examples are in one place
         if not measured:
             return row
         found = scores.predict_test(self.method, context.hp, state, federation, setup.test.labels, self.engine)
@@ -213,15 +211,6 @@ def _selects(context: RunContext) -> bool:
     return by_point or by_step or hp.selects
 
 
-def _privacy(context: RunContext, setup: Setup, rounds: int, rows: list[LogRow]) -> Facts:
-    """Return what a private run of ``rounds`` has spent; {} without privacy."""
-    if setup.federation.privacy is None:
-        return {}
-    from knot_runner.pipelines.rounds.private_training import privacy_facts
-
-    return privacy_facts(context.settings, setup.federation, rounds, rows)
-
-
 def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:
     """Return measures of the clients' own models after the last round (``evaluate.matrix``) or after personalization;
     {} where neither is enabled."""
@@ -245,7 +234,9 @@ def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
 
 def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: int | None) -> Facts:
     """Return the total costs of the rounds and of personalization."""
-    sent = (outcome.method.traffic or WHOLE_MODELS).sent
+    sent = "all that clients receive and send"
+    if isinstance(context.settings.partition, Centralized):
+        sent = "nothing, since all examples lie in one place"
     if context.hp.clustering is not None and context.hp.clustering.graph != "none":
         sent += "; not what the distances between clients took"
     flops = setup.example_flops

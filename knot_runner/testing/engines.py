@@ -47,12 +47,12 @@ def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-
         AssertionError: For the first difference that is found.
     """
     cohort, questions = _cohort(), _questions()
-    models = [*(one.start for one in cohort.values()), *(one.model for one in questions)]
+    models = [*(one.start for one in cohort.values()), *(one.model for one in questions.values())]
     before = torch.cat([model.weights for model in models])
     first = _answers(name, workers[0], cohort, questions)
     assert torch.equal(torch.cat([model.weights for model in models]), before), f"engine={name} changes its requests"
     _compare(first, _answers("loop", 1, cohort, questions), within, f"engine={name} and loop")
-    turned = _answers(name, workers[0], dict(reversed(cohort.items())), questions[::-1])
+    turned = _answers(name, workers[0], dict(reversed(cohort.items())), dict(reversed(questions.items())))
     _compare(turned, first, 0.0, f"engine={name} and the same with requests in reverse")
     for count in workers[1:]:
         other = _answers(name, count, cohort, questions)
@@ -60,7 +60,7 @@ def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-
 
 
 def _answers(
-    name: str, workers: int, cohort: dict[str, LocalTraining], questions: list[Inference]
+    name: str, workers: int, cohort: dict[str, LocalTraining], questions: dict[str, Inference]
 ) -> dict[str, Tensor]:
     """Returns what the engine makes of all requests, each part by its name."""
     hardware = HardwareSettings("cpu", "cpu", 1, workers, engine=name, precision="float64", stack=0)
@@ -68,7 +68,7 @@ def _answers(
         assert engine.train([]) == engine.logits([]) == [], f"engine={name} answers requests that nobody made"
         trained = zip(cohort, engine.train(list(cohort.values())), strict=True)
         told = {f"{what}: {part}": getattr(one, part) for what, one in trained for part in _PARTS}
-        told |= zip([f"question {one.cluster}: logits" for one in questions], engine.logits(questions), strict=True)
+        told |= zip(questions, engine.logits(list(questions.values())), strict=True)
     return {what: torch.as_tensor(value, dtype=torch.float64) for what, value in told.items()}
 
 
@@ -99,7 +99,8 @@ def _model(network: int, seed: int) -> ClientModel:
     return ClientModel(*(part.double() for part in flat.initial(_NETWORKS[network], seed)))
 
 
-def _questions() -> list[Inference]:
+def _questions() -> dict[str, Inference]:
     rows = torch.arange(INFERENCE_ROWS + 9) % 40
     asked = itertools.product((1, 0), (rows, rows[:0], rows[5:8]), ("test", "train"))
-    return [Inference(_model(n, 4), own, split, cluster=at, network=n) for at, (n, own, split) in enumerate(asked)]
+    requests = [Inference(_model(n, 4), own, split, network=n) for n, own, split in asked]
+    return {f"question {number}: logits": request for number, request in enumerate(requests)}

@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from knot_runner.cli.python import FinishedRun, compose, run
+from knot_runner.cli.python import FinishedRun, run
 from knot_runner.config.strict import content_of, without
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.util.errors import UserError
@@ -121,11 +121,10 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
     bounds = ["privacy.noise_multiplier=0", f"privacy.clip_norm={clip}", f"privacy.clip_logits={clip}"]
     private = ["privacy=user_level", *bounds, "method.aggregation=uniform", "training.clients_per_round=3"]
     try:
-        compose(small_run(words, folder, *private))
+        rows, states = _rows_and_states(words, folder, *private)
     except UserError as refusal:
         assert str(refusal).startswith("privacy=") and "\n" not in str(refusal), f"privacy is refused by: {refusal}"
         return
-    rows, states = _rows_and_states(words, folder, *private)
     for row in rows:
         number, count = row["round"], len(set(row["participants"]))
         assert len(row["update_norms"]) == count, f"{len(row['update_norms'])} messages of {count} clients"

@@ -1,4 +1,5 @@
-"""What a federated method of one's own declares of itself: it then goes where the package's methods go."""
+"""A federated method of one's own goes where the package's methods go: it says nothing of privacy, fleets, costs or
+clusters, since these act on what its clients send."""
 
 import json
 import sys
@@ -14,24 +15,48 @@ from dataclasses import dataclass
 
 import knot_runner as kr
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.own_models import kept_models
+from knot_runner.methods.federated.own_models import own
 
 
 @dataclass(kw_only=True)
 class KeptSettings(kr.AveragingSettings):
     at: float
     often: float = 2
-    PROMISES
+    selects = True
 
 
-def fold(hp, state, federation, round, requests, trained):
-    after, row = averaging.fold(hp, state, federation, round, requests, trained)
-    return {**after, **kept_models(trained)}, {**row, "at": hp.at, "often": hp.often}
+def fold(hp, state, federation, round, mean, share):
+    after, row = averaging.fold(hp, state, federation, round, mean, share)
+    return after, {**row, "at": hp.at, "often": hp.often}
 
 
-kr.METHODS["kept"] = kr.Method(averaging.init, averaging.plan, fold, averaging.deployed, settings=KeptSettings)
+kr.METHODS["kept"] = kr.Method(
+    averaging.init, averaging.plan, averaging.message, fold, averaging.deployed, own=own, settings=KeptSettings
+)
 """
-DECLARED = 'needs_rounds = not_private = ""; keeps = "model"; selects = True'
+#: FedNova (Wang et al. 2020): the mean of the updates per step, times the mean number of steps.
+FEDNOVA = """
+from dataclasses import replace
+
+import torch
+
+import knot_runner as kr
+from knot_runner.methods.federated import averaging
+
+
+def message(hp, state, federation, work):
+    steps = work.trained[0].steps
+    parts = averaging.message(hp, state, federation, work)
+    return {**parts, "update": parts["update"] / steps, "steps": torch.tensor([float(steps)])}
+
+
+def fold(hp, state, federation, round, mean, share):
+    scaled = {**mean, "update": mean["steps"] * mean["update"]}
+    return averaging.fold(hp, state, federation, round, scaled, share)
+
+
+kr.METHODS["fednova"] = replace(kr.METHODS["fedavg"], message=message, fold=fold)
+"""
 YAML = """
 defaults:
   - /base/averaging@_here_
@@ -45,25 +70,24 @@ at: 1
 @pytest.fixture(autouse=True)
 def tables_as_they_were(tables_restored):  # noqa: F811
     yield
-    for name in ("kept_method", "silent_method"):
+    for name in ("kept_method", "fednova_method"):
         sys.modules.pop(name, None)
 
 
-def arrange(folder, declared=DECLARED):
-    name = "kept_method" if declared else "silent_method"
-    (folder / f"{name}.py").write_text(METHOD.replace("PROMISES", declared))
+def arrange(folder, name="kept", code=METHOD, yaml=YAML):
+    (folder / f"{name}_method.py").write_text(code)
     (folder / "conf" / "method").mkdir(parents=True)
-    (folder / "conf" / "method" / "kept.yaml").write_text(YAML)
+    (folder / "conf" / "method" / f"{name}.yaml").write_text(yaml)
     own = [
         f"--config-dir={folder / 'conf'}",
-        f"plugins=['{folder / f'{name}.py'}']",
+        f"plugins=['{folder / f'{name}_method.py'}']",
         f"paths.output_dir={folder / 'out'}",
     ]
-    return [*replaced(TINY_IMAGES, "method=kept"), *own]
+    return [*replaced(TINY_IMAGES, f"method={name}"), *own]
 
 
 def rows_of(folder):
-    (log,) = (folder / "out").glob("femnist/kept/*/rounds.jsonl")
+    (log,) = (folder / "out").glob("femnist/*/*/rounds.jsonl")
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
@@ -79,18 +103,33 @@ def test_declared_method_trains_with_clipping(tmp_path, capsys):
     assert main([*arrange(tmp_path), "privacy=user_level", "method.aggregation=uniform"]) == 0, capsys.readouterr().err
 
 
-def test_method_that_does_not_clip_is_refused(tmp_path, capsys):
-    """Registered like FedAvg, it declares that privacy covers its messages, but takes the plain mean of the models."""
-    own = [*arrange(tmp_path), "privacy=user_level", "method.aggregation=uniform"]
-    plugin = tmp_path / "kept_method.py"
-    unclipped = plugin.read_text().replace(
-        "    after, row =", "    federation = replace(federation, privacy=None)\n    after, row ="
-    )
-    plugin.write_text("from dataclasses import replace\n" + unclipped)
-    assert main(own) == 2
-    error = capsys.readouterr().err
-    assert "privacy: method.algorithm=kept clipped 0 of 1 message of a client in a round, so epsilon would be" in error
-    assert not list((tmp_path / "out").glob("femnist/kept/*/result.json"))
+def arrange_fednova(folder):
+    yaml = YAML.replace("kept", "fednova").replace("at: 1\n", "")
+    return arrange(folder, "fednova", FEDNOVA, yaml)
+
+
+def test_fednova_moves_by_mean_direction_times_mean_steps(tmp_path, capsys):
+    """Of clients that take equally many steps it is FedAvg."""
+    assert len([line for line in FEDNOVA.splitlines() if line]) <= 25
+    own = [word for word in arrange_fednova(tmp_path) if not word.startswith("partition.")]
+    own += ["partition=iid", "partition.num_clients=4"]
+    assert main(own) == 0, capsys.readouterr().err
+    assert main(replaced(own, "method=fedavg")) == 0, capsys.readouterr().err
+    nova, plain = ([*(tmp_path / "out").glob(f"femnist/{name}/*/rounds.jsonl")] for name in ("fednova", "fedavg"))
+    for one, other in zip(nova[0].read_text().splitlines(), plain[0].read_text().splitlines(), strict=True):
+        assert json.loads(one)["loss"] == pytest.approx(json.loads(other)["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("around", [
+    ["privacy=user_level"], ["fleet=phones_async", "fleet.buffer=1"], ["fleet=phones_partial"],
+    ["+base/clustering@method.clustering=otdd", "method.clustering.clusters=2"],
+])  # fmt: skip
+def test_fednova_goes_with_what_stands_around_methods(around, tmp_path, capsys):
+    assert main([*arrange_fednova(tmp_path), *around]) == 0, capsys.readouterr().err
+    rows = rows_of(tmp_path)
+    assert all(row["bytes_up"] > row["bytes_down"] for row in rows if row["participants"])  # the steps
+    if around[0].startswith("privacy"):
+        assert all(len(row["update_norms"]) == len(row["participants"]) for row in rows)
 
 
 def test_declared_method_sets_partition_valid_default(tmp_path, capsys):
@@ -107,10 +146,7 @@ BAD = [
     (["method.at=word"], "method.at: expected a number, got 'word'"),
     (["+method.head_epochs=2"], "method.head_epochs: not a setting of method.algorithm=kept, but of fedrep"),
     (["method=fedavg", "+method.at=1"], "method.at: there is no such setting"),
-    (
-        ["method=local", "privacy=user_level"],
-        "Use one of fedavg, fedprox, scaffold",
-    ),
+    (["method=local", "privacy=user_level"], "its clients send nothing that noise could cover"),
 ]
 
 
@@ -120,16 +156,3 @@ def test_declared_method_rejects_unsupported_settings(tmp_path, capsys):
         assert main(replaced(own, *overrides)) == 2, overrides
         error = capsys.readouterr().err
         assert said in error and error.count("\n") == 1, error
-
-
-def test_undeclared_method_needs_rounds(tmp_path, capsys):
-    """What the class does not state is not inherited from a class that states it."""
-    own = arrange(tmp_path, declared="")
-    plugin = tmp_path / "silent_method.py"
-    plugin.write_text(
-        "from knot_runner.config.settings import FedAvgSettings\n"
-        + plugin.read_text().replace("kr.AveragingSettings", "FedAvgSettings")
-    )
-    assert main([*own, "fleet=phones_async"]) == 2
-    assert "method=kept do not go together: with fleet.mode=async there are no rounds" in capsys.readouterr().err
-    assert main([*own, "--cfg=job"]) == 0

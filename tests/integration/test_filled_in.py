@@ -11,9 +11,11 @@ from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import Dirichlet, Manual, Pairs
 from knot_runner.data.counts import Counts
 from knot_runner.data.images import make_partition
+from knot_runner.methods.around.fleet import asynchronous, devices, synchronous
+from knot_runner.methods.around.fleet.devices import Simulation
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import clustering
-from knot_runner.methods.federated.fleet import asynchronous, devices, synchronous
+from knot_runner.methods.messages import in_rounds
 from knot_runner.pipelines.clients.setup import check_sizes
 from knot_runner.pipelines.coreset import participants
 from tests.golden.messages import refuses
@@ -90,7 +92,8 @@ def test_buffer_is_half_of_the_clients_at_once(at_once, buffer):
     settings = compose_jobs(words, None)[0].settings
     federation = make_world([9] * 5).federation
     federation = replace(federation, training=replace(TRAINING, clients_per_round=at_once))
-    work = METHODS["fedavg"], settings.fleet, settings.method
+    simulated = Simulation(METHODS["fedavg"], in_rounds(METHODS["fedavg"], settings.method), settings.fleet)
+    work = simulated, settings.method
     state = asynchronous.init(*work, federation)
     assert len(asynchronous.next_step(*work, state, federation, 0).updates) == buffer
 
@@ -100,10 +103,12 @@ def test_median_deadline_drops_the_slower_half():
     settings = compose_jobs(words, None)[0].settings
     federation = make_world([9] * 5).federation
     federation = replace(federation, training=replace(TRAINING, clients_per_round=5))
-    work = METHODS["fedavg"], settings.fleet, settings.method
+    simulated = Simulation(METHODS["fedavg"], in_rounds(METHODS["fedavg"], settings.method), settings.fleet)
+    work = simulated, settings.method
     found = synchronous.fleet_round(*work, synchronous.init(*work, federation), federation, 0)
     assert (len(found.requests), found.late) == (3, 2)
-    times = devices.work_times(settings.fleet, federation, found.requests, True)
+    size = federation.layout.size
+    times = devices.work_times(settings.fleet, federation, found.requests, size, size)
     assert found.clock == max(time.total for time in times)
 
 

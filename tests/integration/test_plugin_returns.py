@@ -17,14 +17,16 @@ METHOD = """
 import knot_runner as kr
 from knot_runner.methods.federated import averaging
 def plan(hp, state, federation, round): return {plan}
-def fold(hp, state, federation, round, requests, trained): return {fold}
+def message(hp, state, federation, work): return {message}
+def fold(hp, state, federation, round, mean, share): return {fold}
 def init(hp, federation): return {init}
-kr.METHODS["fedsam"] = kr.Method(init, plan, fold, averaging.deployed)
+kr.METHODS["fedsam"] = kr.Method(init, plan, message, fold, averaging.deployed)
 """
 GOOD = {
     "init": "averaging.init(hp, federation)",
     "plan": "averaging.plan(hp, state, federation, round)",
-    "fold": "averaging.fold(hp, state, federation, round, requests, trained)",
+    "message": "averaging.message(hp, state, federation, work)",
+    "fold": "averaging.fold(hp, state, federation, round, mean, share)",
 }
 OBJECTIVE = """
 import dataclasses
@@ -35,7 +37,7 @@ def program(settings, work): return None
 def plan(hp, state, federation, round):
     requests = averaging.plan(hp, state, federation, round)
     return [dataclasses.replace(request, {changed}) for request in requests]
-kr.METHODS["fedsam"] = kr.Method(averaging.init, plan, averaging.fold, averaging.deployed)
+kr.METHODS["fedsam"] = dataclasses.replace(kr.METHODS["fedavg"], plan=plan)
 """
 #: After the examples of their kinds.
 READER = """
@@ -109,6 +111,8 @@ CASES = {
         [*FEDSAM, "training.evaluate_every=3"],
     ),
     "requests of another type": (method(plan="['a']"), FEDSAM),
+    "message gives None": (method(message="None"), FEDSAM),
+    "message of a number": (method(message="{'update': 1.0}"), FEDSAM),
     "fold gives None": (method(fold="None"), FEDSAM),
     "fold gives a state alone": (method(fold="(state, None)"), FEDSAM),
     "init gives None": (method(init="None"), FEDSAM),

@@ -1,18 +1,22 @@
 """Private training of methods that send more than a model, or something else, end to end: FedGen, FedDF, FedMD, FD."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
 
-from knot_runner.methods.federated.accountant import epsilon_after, noise_for
-from knot_runner.methods.federated.user_privacy import private_mean_logits, private_sum
-from tests.accounted import accounted, mechanism
-from tests.feddf_runs import run, setup_of
+from knot_runner.methods.around.privacy import clip, reduce
+from knot_runner.methods.around.privacy.accountant import epsilon_after, noise_for
+from knot_runner.methods.contract import METHODS as METHODS_TABLE
+from knot_runner.methods.contract import Gathering, Sent
+from knot_runner.methods.federated.averaging import FEDAVG
+from knot_runner.util.errors import UserError
+from tests.accounted import accounted, mechanism, private_of
+from tests.feddf_runs import run
 from tests.integration.test_private_training import PRIVATE
 from tests.tiny import CLIPPED, replaced
-from tests.unit.methods.federated.test_private_logits import private
-from tests.unit.methods.federated.worlds import CLASSES
+from tests.unit.methods.federated.worlds import Unaccounted
 
 TRANSFER = ["partition.transfer=0.2", "method.server_distillation.batch_size=16"]
 METHODS = {
@@ -40,34 +44,61 @@ def test_epsilon_counts_a_rounds_messages(method, messages, tmp_path, capsys):
 
 
 def test_noise_of_models_and_of_logits_differs():
-    """Else the difference of the two would be free of it."""
-    spec = mechanism(1.0, 1, 2)
-    found = []
-    for message in ("noise", "logits", "labels"):
-        total, _ = private_sum(spec, 0, 0, torch.zeros(5, dtype=torch.float64), [], message)
-        found.append(total)
-    assert not any(torch.equal(*pair) for pair in itertools.combinations(found, 2))
-    world, _ = private(noise_multiplier=1.0)
-    plain, _ = private_sum(world.privacy, 3, 0, torch.zeros(9, CLASSES, dtype=torch.float64), [])
-    assert torch.nn.functional.cosine_similarity(
-        private_mean_logits(world.privacy, world, 0, 9, []).flatten(), plain.flatten(), 0
-    ) < 0.99  # fmt: skip
+    """Else the difference of the two would be free of it; sizes and bounds are alike here."""
+    spec, zeros = mechanism(1.0, 1, 2), torch.zeros(3, 3, dtype=torch.float64)
+
+    def noise(phase, name):
+        sent = [Sent(0, 1, *clip(spec, {name: zeros}, phase))]
+        gathering = Gathering(0, phase, sent, lambda: {name: zeros}, "uniform")
+        return reduce(spec, Unaccounted(spec, 0.01, 4, True), 0, True, gathering)[0][name].flatten()
+
+    found = [noise(1, "update"), noise(2, "logits"), noise(2, "labels")]
+    for one, other in itertools.combinations(found, 2):
+        assert abs(float(torch.nn.functional.cosine_similarity(one, other, 0))) < 0.99
 
 
 @accounted
 def test_noise_is_found_for_all_messages(tmp_path):
     asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.clients_per_round=6"]
     words = replaced(PRIVATE, *asked)
-    federation = setup_of(tmp_path, [*words, "method=feddf", *TRANSFER]).federation
+    method, _, _ = private_of(tmp_path, [*words, "method=feddf", *TRANSFER])
     one = noise_for(mechanism(0.0, 6, 6), 3, 5.0, 0.2)
-    assert federation.privacy.noise_multiplier == pytest.approx(2**0.5 * one, abs=2e-4)
+    found = method.facts(3, [])["privacy"]["noise_multiplier"]
+    assert found == pytest.approx(2**0.5 * one, abs=2e-4)
 
 
 @pytest.mark.parametrize(
-    ("word", "attribute", "value"),
-    [("privacy.label_scale=0.5", "label_scale", 0.1), ("privacy.clip_logits=3", "clip_logits", 3.0),
-     ("privacy.clip_norm=null", "label_scale", 0.3)],
+    ("word", "scale"), [("privacy.label_scale=0.5", 0.5 * 0.2), ("privacy.clip_norm=null", 0.3)]
 )  # fmt: skip
-def test_label_scale_and_clip_logits_follow_their_keys(word, attribute, value, tmp_path):
-    federation = setup_of(tmp_path, replaced(CLIPPED, "method=fedgen", word)).federation  # clip_norm is 0.2
-    assert getattr(federation.privacy, attribute) == pytest.approx(value)
+def test_label_scale_is_relative_to_clip_norm(word, scale, tmp_path):
+    method, _, _ = private_of(tmp_path, replaced(CLIPPED, "method=fedgen", word))  # clip_norm is 0.2
+    _, facts = method.send({"update": torch.zeros(2), "labels": torch.tensor([0.6, 0.8])}, 1)
+    assert facts["norm"] == pytest.approx(scale)
+
+
+def test_clip_logits_bounds_root_mean_square_of_rows(tmp_path):
+    """Rows (30, -30) and (40, -40), already centered: norm 50 sqrt(2), of which 3 sqrt(2) is left."""
+    method, _, _ = private_of(tmp_path, replaced(CLIPPED, "method=feddf", "privacy.clip_logits=3", *TRANSFER))
+    logits = torch.tensor([[30.0, -30.0], [40.0, -40.0]])
+    sent, facts = method.send({"logits": logits + torch.tensor([[7.0], [1.0]])}, 2)
+    assert facts["norm"] == pytest.approx(50 * 2**0.5)
+    torch.testing.assert_close(sent["logits"], logits * 3 / 50)
+
+
+@pytest.mark.parametrize("each", [True, False], ids=["reads each message", "reads none"])
+def test_privacy_refuses_methods_without_a_mean(each, tmp_path, monkeypatch):
+    """As plug-ins may be: noise covers nothing but means."""
+    other = replace(FEDAVG, fold=None, fold_each=(lambda hp, state, *_: (state, {})) if each else None)
+    monkeypatch.setitem(METHODS_TABLE.data, "fedavg", other)
+    with pytest.raises(UserError, match="reads every client's message" if each else "send nothing that noise"):
+        private_of(tmp_path, [*CLIPPED, "method=fedavg"])
+
+
+@pytest.mark.parametrize(
+    "words", [["weighting=E"], ["ensemble=each"]], ids=["weighted by certainty", "each a teacher"]
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["feddf", "fedmd"])
+def test_privacy_refuses_servers_that_read_each_clients_logits(words, method, tmp_path):
+    own = [f"method.server_distillation.{word}" for word in words]
+    with pytest.raises(UserError, match="reads every client's logits"):
+        private_of(tmp_path, replaced(CLIPPED, f"method={method}", *TRANSFER, *own))

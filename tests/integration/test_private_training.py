@@ -4,16 +4,17 @@ import json
 import sys
 
 import pytest
+import torch
 
 import knot_runner as kr
 from knot_runner.cli.main import main
 from knot_runner.config.strict import content_of
-from knot_runner.methods.federated import accountant
-from knot_runner.methods.federated.accountant import epsilon_after, noise_for
+from knot_runner.methods.around.privacy import accountant
+from knot_runner.methods.around.privacy.accountant import epsilon_after, noise_for
 from knot_runner.report.compare.measures import direction
-from tests.accounted import accounted, mechanism
+from tests.accounted import accounted, mechanism, private_of
 from tests.contents import problem_of
-from tests.feddf_runs import run, setup_of
+from tests.feddf_runs import run
 from tests.golden.messages import refuses
 from tests.tiny import CLIPPED, TINY_TEXTS, replaced
 
@@ -69,19 +70,19 @@ def test_final_head_epochs_cost_no_privacy(tmp_path):
 @accounted
 def test_texts_and_what_their_vocabulary_tells(tmp_path):
     words = ["privacy=user_level", "method=fedavg", "method.aggregation=uniform", "training.clients_per_round=5"]
-    notes = setup_of(tmp_path, replaced(TINY_TEXTS, *words)).notes
+    _, _, notes = private_of(tmp_path, replaced(TINY_TEXTS, *words))
     assert "privacy: model.vocab=train is learned from the clients' texts, which epsilon does not cover" in notes
 
 
 @accounted
 def test_noise_that_is_found_for_an_epsilon(tmp_path):
     asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.clients_per_round=6"]
-    setup = setup_of(tmp_path, replaced(PRIVATE, *asked))
+    method, _, notes = private_of(tmp_path, replaced(PRIVATE, *asked))
     found = noise_for(mechanism(0.0, 6, 6), 3, 5.0, 0.2)
-    assert setup.federation.privacy.noise_multiplier == found
-    (said,) = [note for note in setup.notes if note.startswith("privacy: ")]
+    assert method.facts(3, [])["privacy"]["noise_multiplier"] == found
+    (said,) = [note for note in notes if note.startswith("privacy: ")]
     assert f"(epsilon, delta) = (5, 0.2) at user level after 3 rounds, noise multiplier {found:g}" in said
-    assert "privacy.delta: 0.2 is more than 1 / 6 clients; less is usual" in setup.notes
+    assert "privacy.delta: 0.2 is more than 1 / 6 clients; less is usual" in notes
 
 
 @accounted
@@ -95,8 +96,10 @@ def test_diverged_private_run_reports_spent_epsilon(tmp_path):
 
 def test_control_variates_are_clipped_by_control_steps(tmp_path):
     words = [*CLIPPED, "method=scaffold"]
-    federation = setup_of(tmp_path, [*words, "privacy.control_steps=10", "privacy.sampling=poisson"]).federation
-    assert federation.privacy.control_scale == pytest.approx(10 * 0.01)
+    method, federation, _ = private_of(tmp_path, [*words, "privacy.control_steps=10", "privacy.sampling=poisson"])
+    sent, facts = method.send({"control": torch.tensor([3.0, 4.0])}, 1)  # training.lr is 0.01, clip_norm 0.2
+    assert facts["norm"] == pytest.approx(10 * 0.01 * 5) and sent["control"].tolist() == pytest.approx([1.2, 1.6])
+    assert federation.sampling == "poisson"
 
 
 @accounted
@@ -112,11 +115,9 @@ def test_scaffold_spends_same_epsilon_as_fedavg(tmp_path):
 
 
 @accounted
-@pytest.mark.parametrize("method", ["fedavg", "ditto", "apfl"])
-def test_fixed_sampling_accepts_methods_that_send_no_memory(method, tmp_path):
-    """Own models of Ditto and APFL do not enter what is sent."""
-    federation = setup_of(tmp_path, [*PRIVATE, f"method={method}", "privacy.sampling=fixed"]).federation
-    assert federation.privacy.sampling == "fixed" and federation.privacy.rate == 0.5
+def test_fixed_sampling_accepts_clients_that_keep_nothing(tmp_path):
+    private, federation, _ = private_of(tmp_path, [*PRIVATE, "method=fedavg", "privacy.sampling=fixed"])
+    assert federation.sampling == "fixed" and private.facts(0, [])["privacy"]["rate"] == 0.5
 
 
 def test_results_that_cannot_be(tmp_path):

@@ -35,4 +35,4 @@ def plan(hp, state, federation, round):
     return [replace(request, objective=objective) for request in averaging.plan(hp, state, federation, round)]
 
 
-kr.METHODS["fedntd"] = kr.Method(averaging.init, plan, averaging.fold, averaging.deployed, settings=FedNtdSettings)
+kr.METHODS["fedntd"] = replace(kr.METHODS["fedavg"], plan=plan, settings=FedNtdSettings)

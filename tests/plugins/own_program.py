@@ -38,4 +38,4 @@ def plan(hp, state, federation, round):
     return [replace(request, program=program) for request in averaging.plan(hp, state, federation, round)]
 
 
-kr.METHODS["fedsam"] = kr.Method(averaging.init, plan, averaging.fold, averaging.deployed, settings=FedSamSettings)
+kr.METHODS["fedsam"] = replace(kr.METHODS["fedavg"], plan=plan, settings=FedSamSettings)

@@ -23,7 +23,7 @@ PACKAGE = {
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 31_120}, "tests": {"lines": 39_040}}
+OTHERS = {"scripts": {"nodes": 31_120}, "tests": {"lines": 39_460}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 93

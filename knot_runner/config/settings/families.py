@@ -8,7 +8,7 @@ the same reason. A plug-in registers a family of its own by :func:`register`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -94,12 +94,6 @@ def other_owners(key: str, algorithm: Any) -> str:
     classes = [pair for family in FAMILIES.values() for pair in family.settings.items()]
     owners = [name for name, cls in classes if key in {own.name for own in fields(cls)}]
     return f"not a setting of method.algorithm={algorithm}, but of {', '.join(owners)}" if owners else ""
-
-
-def federated_algorithms_where(holds: Callable[[type[FederatedSettings]], bool]) -> list[str]:
-    """Return the names of the federated algorithms whose class of settings ``holds`` is true of."""
-    classes = ((name, cls) for name, cls in METHOD_SETTINGS.items() if issubclass(cls, FederatedSettings))
-    return [name for name, cls in classes if holds(cls)]
 
 
 def load(name: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.families import federated_algorithms_where
 from knot_runner.config.settings.methods.algorithms import FedPerSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.sizes import FractionOrNone, Positive, Steps
@@ -106,9 +105,6 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
 def _check_async(fleet: FleetSettings, method: FederatedSettings) -> None:
     """Raises :class:`UserError` where ``method`` does not support an asynchronous server."""
     one, other = f"fleet={fleet.name}", f"method={method.name}"
-    if why := method.needs_rounds:
-        fits = ", ".join(federated_algorithms_where(lambda algorithm: not algorithm.needs_rounds))
-        raise Misfit(one, other, f"with fleet.mode=async there are no rounds, and the method {why}; {fits} do without")
     if isinstance(method, FedPerSettings) and method.final_head_epochs:
         why = "method.final_head_epochs is a last round of all, which fleet.mode=async has not"
         raise Misfit(one, other, why, "Use method.final_head_epochs=0")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from knot_runner.config.settings.families import federated_algorithms_where
-from knot_runner.config.settings.methods.federated import FederatedSettings, server_distillation
+from knot_runner.config.settings.methods.algorithms import LocalAlgorithmSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.methods.personalization import shares_models
 from knot_runner.config.settings.partition import Centralized
 from knot_runner.config.settings.sizes import Fraction, Positive
@@ -56,11 +56,14 @@ class UserPrivacySettings:
 
 
 def check_privacy(settings: Settings) -> None:
-    """Raises :class:`UserError` unless everything that a run's clients send is clipped and noised."""
+    """Raises :class:`UserError` for what privacy does not cover, but for what the method sends."""
     method, privacy = settings.method, f"privacy={settings.privacy.name if settings.privacy else 'null'}"
     if not isinstance(method, FederatedSettings):
         raise Misfit(privacy, f"method={method.name}", "it covers clients that train in rounds", "Use privacy=null")
-    _check_sent(privacy, method)
+    if isinstance(method, LocalAlgorithmSettings):
+        raise Misfit(
+            privacy, f"method={method.name}", "its clients send nothing that noise could cover", "Use privacy=null"
+        )
     if method.clustering is not None:
         why = "the distances between the clients' data (method.clustering) are not private"
         raise Misfit(privacy, f"method={method.name}", why, "Use method.clustering=null")
@@ -77,26 +80,3 @@ def check_privacy(settings: Settings) -> None:
         )
     if isinstance(settings.partition, Centralized):
         raise Misfit(privacy, "partition=centralized", "noise hides one client among many")
-
-
-def _check_sent(privacy: str, method: FederatedSettings) -> None:
-    """Raises :class:`UserError` where what clients send is not clipped."""
-    if method.not_private:
-        fits = ", ".join(federated_algorithms_where(lambda other: not other.not_private))
-        why = f"clients of method.algorithm={method.algorithm} {method.not_private}"
-        raise Misfit(privacy, f"method={method.name}", why, f"Use one of {fits}")
-    distillation = server_distillation(method)
-    if distillation is None:
-        return
-    if distillation.ensemble != "logits":
-        raise UserError(
-            f"{distillation.ensemble} reads every client's logits by themselves, and only "
-            "their sum is private; with privacy logits is right",
-            "method.server_distillation.ensemble",
-        )
-    if distillation.weighting != "A":
-        raise UserError(
-            f"{distillation.weighting} weighs clients by their own data or logits, which are "
-            "not clipped; with privacy A is right",
-            "method.server_distillation.weighting",
-        )

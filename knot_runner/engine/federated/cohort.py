@@ -97,8 +97,7 @@ class LocalTraining:
     ``start``: the model that it begins with, in the dtype to compute in; requests of a round may share it. ``rows`` [n]
     int64 into the training examples; ``test_rows`` [m] into the test examples, on which the model is measured before
     and after training. ``control`` [P], if given, is added to every gradient (SCAFFOLD). ``inputs``: the objective's
-    inputs for each row, name -> [n, ...]. ``cluster``: number of its cluster, ignored by engines. ``network``: number
-    of the engine's network.
+    inputs for each row, name -> [n, ...]. ``network``: number of the engine's network.
     ``held``: number of last rows held out from training; their mean loss is computed every ``recipe.check`` steps,
     training stops after ``recipe.patience`` steps without a lower one, and the weights with the lowest are returned.
     ``program``: replaces the recipe's steps; the plain loop runs it in every engine.
@@ -114,7 +113,6 @@ class LocalTraining:
     control: Tensor | None = None
     objective: Objective = field(default_factory=Objective)
     inputs: dict[str, Tensor] = field(default_factory=dict)
-    cluster: int = 0
     network: int = 0
     held: int = 0
     program: LocalProgram | None = None
@@ -153,7 +151,7 @@ class Trained:
 @dataclass(frozen=True)
 class Inference:
     """Logits of ``rows`` [n] of the test examples (or training examples) under one ``model``, of the engine's network
-    of that number; ``cluster``: as of :class:`LocalTraining`.
+    of that number.
 
     ``many``: other models are evaluated on these rows, too, so that an engine may share work that depends on the rows
     alone, which changes rounding; ``body``: identifier of the body, shared by models that differ only in their heads,
@@ -162,7 +160,6 @@ class Inference:
     model: ClientModel
     rows: Tensor
     split: Literal["test", "train"] = "test"
-    cluster: int = field(default=0, kw_only=True)
     network: int = field(default=0, kw_only=True)
     many: bool = field(default=False, kw_only=True)
     body: str = field(default="", kw_only=True)

@@ -3,6 +3,8 @@ each."""
 
 from __future__ import annotations
 
+import fnmatch
+import functools
 from dataclasses import dataclass
 from math import prod
 
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 
 from knot_runner.engine.seeds import seeded
 from knot_runner.models.network import Network, build_network
+from knot_runner.util.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,25 @@ class FlatLayout:
             is_head = field.name.startswith(self.head)
             found[field.start : field.stop] = keep == "all" or is_head == (keep == "head")
         return found
+
+    @functools.cache  # noqa: B019 (layouts are few, and live as long as a run)
+    def matching(self, patterns: tuple[str, ...]) -> Tensor:
+        """bool [P]: the parameters whose names match one of ``patterns`` (as of file names; ``head`` is the head) and,
+        of those that begin with "!", none. Raises :class:`UserError` for a pattern that nothing matches, or all."""
+        found = torch.zeros(self.size, dtype=torch.bool)
+        wanted, unwanted = [[p.removeprefix("!") for p in patterns if p.startswith("!") == no] for no in (False, True)]
+        for pattern in (*wanted, *unwanted):
+            if not any(self._matches(field, pattern) for field in self.parameters):
+                raise UserError(f"no parameter of the model matches {pattern!r}", "method.shared")
+        for field in self.parameters:
+            chosen = not wanted or any(self._matches(field, pattern) for pattern in wanted)
+            found[field.start : field.stop] = chosen and not any(self._matches(field, each) for each in unwanted)
+        if not found.any():
+            raise UserError("leaves nothing to share. Use method=local", "method.shared")
+        return found
+
+    def _matches(self, field: Field, pattern: str) -> bool:
+        return field.name.startswith(self.head) if pattern == "head" else fnmatch.fnmatchcase(field.name, pattern)
 
     def with_head(self, weights: Tensor, head: Tensor) -> Tensor:
         """A copy of ``weights`` [P] with the parameters ``head`` (as ``mask("head")`` picks them) in their place."""

@@ -32,7 +32,7 @@ from knot_runner.config.settings.methods.distill import (
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artifact
-from knot_runner.methods.contract import Method, scored
+from knot_runner.methods.contract import RoundMethod, scored
 from knot_runner.methods.distill.learner import read_terms
 from knot_runner.methods.distill.students import PickStudent, TrainStudents
 from knot_runner.methods.distill.synthesis.images import batch_norms
@@ -207,7 +207,7 @@ def generation_name(number: int) -> str:
     return f"generation {number + 1}"
 
 
-DISTILL = Method(init, plan, fold)
+DISTILL = RoundMethod(init, plan, fold)
 
 
 def phases_of(hp: DistillSettings) -> list[PhaseSettings]:

@@ -4,7 +4,7 @@ In every step w goes by its own gradient, and v by that of f(alpha v + (1 - alph
 at the mixed model; both of the weights before the step. Models are mixed, as in the paper; some public code mixes their
 outputs. A client's v begins at the w of the first round that it takes part in.
 State, beyond FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the running statistics of the mixed model,
-``alpha/<k>`` (0-dimensional) the client's alpha.
+``client/<k>/alpha`` (0-dimensional) the client's alpha.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,15 +26,13 @@ from knot_runner.engine.federated.cohort import (
     LocalResult,
     LocalTraining,
     LocalWork,
-    Trained,
 )
 from knot_runner.engine.hardware import in_float64, zero_sum
 from knot_runner.engine.training import cut_rows, gradients_of, train_batches
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.own_models import kept_model
-from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, Folded
+from knot_runner.methods.federated.own_models import kept_means, kept_model
+from knot_runner.methods.federation import FederatedState, Federation
 
 
 def plan(hp: ApflSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
@@ -41,19 +40,9 @@ def plan(hp: ApflSettings, state: FederatedState, federation: Federation, round:
     return [_with_own(hp, state, request) for request in averaging.plan(hp, state, federation, round)]
 
 
-def fold(
-    hp: ApflSettings, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained],
-) -> Folded:  # fmt: skip
-    """FedAvg's fold; clients keep their own models and alphas."""
-    after, row = averaging.fold(hp, state, federation, round, requests, trained)
-    for result in trained:
-        after |= {f"client/{result.client}/{name}": result.kept[name] for name in ("weights", "buffers")}
-        after[f"alpha/{result.client}"] = result.kept["alpha"]
-    if not trained:  # private draws may leave a round empty
-        return after, row
-    means = {name: sum(float(result.kept[name]) for result in trained) / len(trained) for name in ("alpha", "loss")}
-    return after, row | {"alpha": means["alpha"], "own_loss": means["loss"]}
+def own(hp: ApflSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+    """The client's own model and its alpha."""
+    return {name: work.trained[0].kept[name] for name in ("weights", "buffers", "alpha")}
 
 
 def deployed(hp: ApflSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
@@ -61,12 +50,12 @@ def deployed(hp: ApflSettings, state: FederatedState, federation: Federation, cl
     whole, own = averaging.deployed(hp, state, federation, client), kept_model(state, client)
     if own is None:
         return whole
-    return ClientModel(_mixed(float(state[f"alpha/{client}"]), own.weights, whole.weights), own.buffers)
+    return ClientModel(_mixed(float(state[f"client/{client}/alpha"]), own.weights, whole.weights), own.buffers)
 
 
 def _with_own(hp: ApflSettings, state: FederatedState, request: LocalTraining) -> LocalTraining:
     own = kept_model(state, request.client) or request.start
-    alpha = state.get(f"alpha/{request.client}", torch.tensor(hp.alpha, dtype=torch.float64))
+    alpha = state.get(f"client/{request.client}/alpha", torch.tensor(hp.alpha, dtype=torch.float64))
     tensors = {"weights": own.weights, "buffers": own.buffers, "alpha": alpha}
     epochs = sum(phase.epochs for phase in request.recipe.phases)
     program = LocalProgram(train_mixture, {"adaptive": hp.adaptive}, tensors, further=epochs)
@@ -129,4 +118,7 @@ def _slope(gradients: Sequence[Tensor], own: nn.Module, sent: nn.Module) -> floa
     return float(sum(in_float64((v - w) * gradient).sum() for gradient, v, w in parts))
 
 
-APFL = Method(averaging.init, plan, fold, deployed, one_model=False, exchange=DISTILLATION)
+APFL = dataclasses.replace(
+    averaging.FEDAVG, plan=plan, deployed=deployed, own=own, one_model=False,
+    observe=partial(kept_means, alpha="alpha", own_loss="loss"),
+)  # fmt: skip

@@ -1,27 +1,22 @@
 """FedAvg (McMahan et al. 2017, Algorithm 1) and FedProx (Li et al. 2020): train from the global model, then average.
 
-State: ``weights``, ``buffers``; ``buffers/<client>`` with ``batchnorm=local``; ``server/...`` with a server optimizer.
+State: ``weights`` [P], ``buffers`` [Q]; ``server/...`` with a server optimizer; ``client/<k>/unshared``, the parameters
+that ``method.shared`` leaves out, and ``client/<k>/statistics`` with ``batchnorm=local``.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from knot_runner.config.settings import AveragingSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.methods.contract import Method
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federated.chilling import drawn_requests
-from knot_runner.methods.federated.server import server_step, step_towards
-from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
-
-if TYPE_CHECKING:
-    from knot_runner.methods.federated.user_privacy import UserPrivacy
+from knot_runner.methods.federation import FederatedState, Federation, Folded
+from knot_runner.methods.messages import shared_of
 
 
 def init(hp: AveragingSettings, federation: Federation) -> FederatedState:
@@ -34,55 +29,70 @@ def plan(hp: AveragingSettings, state: FederatedState, federation: Federation, r
     return drawn_requests(hp, federation, round, functools.partial(deployed, hp, state, federation))
 
 
+def message(hp: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+    """w_k - w of the shared parameters, and the change of the running statistics, which may not be frozen."""
+    return changes(hp, state, work, shared_of(hp, federation))
+
+
+def changes(hp: AveragingSettings, state: FederatedState, work: ClientWork, shared: Tensor | None) -> ClientMessage:
+    """The change of the ``shared`` parameters (bool [P]; None: all) and of the running statistics."""
+    result = work.trained[0]
+    change = result.weights - state["weights"]
+    parts = {"update": change if shared is None else change[shared]}
+    if len(result.buffers) and hp.batchnorm != "frozen":
+        parts["statistics"] = result.buffers - state["buffers"]
+    return parts
+
+
 def fold(
-    hp: AveragingSettings, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained],
-) -> Folded:  # fmt: skip
-    """Returns the state with the mean of the trained models; with ``batchnorm=local`` clients keep their running
-    statistics. In private training the mean is of clipped updates with noise, and running statistics do not change."""
-    row: RoundRow = {}
-    if federation.privacy is None:
-        state = server_step(hp, state, requests, trained)
-    else:
-        from knot_runner.methods.federated.user_privacy import private_mean
-
-        mean, row = private_mean(federation.privacy, federation.seed, round, state["weights"], trained)
-        state = step_towards(hp, state, mean)
-    return state | own_statistics(hp, trained), row
+    hp: AveragingSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage, share: float
+) -> Folded:
+    """w + the server's step along the mean update (:func:`server_step`); statistics move by their mean change."""
+    after = dict(state)
+    if "statistics" in mean:
+        after["buffers"] = _moved(state["buffers"], mean["statistics"])
+    update, shared = mean["update"], shared_of(hp, federation)
+    if shared is not None and len(update) < len(shared):
+        update = torch.zeros(len(shared), dtype=torch.float64).masked_scatter(shared, update.double())
+    return server_step(hp, after, update), {}
 
 
-def private_step(
-    hp: AveragingSettings, privacy: UserPrivacy, state: FederatedState, federation: Federation, round: int,
-    trained: list[Trained], sent: Iterable[Tensor], size: int,
-) -> tuple[FederatedState, Tensor, list[float]]:  # fmt: skip
-    """Clip and sum messages that are a model's change and what is ``sent`` beside it, [size] of each client, as one
-    vector each.
+def server_step(hp: AveragingSettings, state: FederatedState, update: Tensor) -> FederatedState:
+    """The state after a step of the global model w along the mean ``update`` d [P].
 
-    Returns:
-        The state with the stepped global model, the noisy sum [size] of what is sent beside the models, and the norms
-        of the messages before clipping.
+    ``none``: w + lr d; ``momentum`` (FedAvgM): v = beta1 v + d, w + lr v; ``adam`` (FedAdam, Reddi et al. 2021,
+    Algorithm 2): w + lr m / (sqrt(v) + tau).
     """
-    from knot_runner.methods.federated.user_privacy import private_sum
-
-    before = state["weights"].double()
-    changes = (result.weights.double() - before for result in trained)
-    messages = (torch.cat(parts) for parts in zip(changes, sent, strict=True))
-    zeros = torch.zeros(len(before) + size, dtype=torch.float64)
-    total, norms = private_sum(privacy, federation.seed, round, zeros, messages)
-    moved, rest = total.split([len(before), size])
-    mean = (before + moved / privacy.participants).to(state["weights"].dtype)
-    return step_towards(hp, state, mean) | own_statistics(hp, trained), rest, norms
+    server, move = hp.server, update.double()
+    moments: FederatedState = {}
+    if server.optimizer == "momentum":
+        move = server.beta1 * _moment(state, "server/velocity", move) + move
+        moments = {"server/velocity": move}
+    elif server.optimizer == "adam":
+        first = server.beta1 * _moment(state, "server/first", move) + (1 - server.beta1) * move
+        second = server.beta2 * _moment(state, "server/second", move) + (1 - server.beta2) * move.square()
+        moments = {"server/first": first, "server/second": second}
+        move = first / (second.sqrt() + server.tau)
+    return {**state, **moments, "weights": _moved(state["weights"], server.lr * move)}
 
 
 def deployed(hp: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """The global model, with the client's own running statistics if it keeps them."""
-    return ClientModel(state["weights"], state.get(f"buffers/{client}", state["buffers"]))
+    """The global model, with the parameters and the running statistics that the client keeps for itself."""
+    weights = state["weights"]
+    unshared, shared = state.get(f"client/{client}/unshared"), shared_of(hp, federation)
+    if unshared is not None and shared is not None:
+        weights = weights.clone()
+        weights[~shared] = unshared
+    return ClientModel(weights, state.get(f"client/{client}/statistics", state["buffers"]))
 
 
-def own_statistics(hp: AveragingSettings, trained: list[Trained]) -> FederatedState:
-    """The part of the state that holds the running statistics that clients keep; {} where they keep none."""
-    return {f"buffers/{result.client}": result.buffers for result in trained} if hp.batchnorm == "local" else {}
+def _moved(vector: Tensor, change: Tensor) -> Tensor:
+    return (vector.double() + change).to(vector.dtype)
+
+
+def _moment(state: FederatedState, name: str, like: Tensor) -> Tensor:
+    return state.get(name, torch.zeros_like(like))
 
 
 #: FedAvg, and FedProx, whose proximal term is in the objective
-FEDAVG = Method(init, plan, fold, deployed, exchange=DISTILLATION)
+FEDAVG = Method(init, plan, message, fold, deployed)

@@ -10,17 +10,14 @@ State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 from knot_runner.config.settings import DittoSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.recipe import Phase
-from knot_runner.methods.contract import Exchange, Method
+from knot_runner.methods.contract import ClientWork
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.own_models import kept_model, kept_models
-from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, Folded
+from knot_runner.methods.federated.own_models import kept_model, own
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def plan(hp: DittoSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
@@ -29,17 +26,9 @@ def plan(hp: DittoSettings, state: FederatedState, federation: Federation, round
     return requests + [_own_request(hp, state, federation, request) for request in requests]
 
 
-def fold(
-    hp: DittoSettings, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained],
-) -> Folded:  # fmt: skip
-    """FedAvg's fold of the first half; the second half are own models, which are not sent."""
-    half = len(trained) // 2
-    after, row = averaging.fold(hp, state, federation, round, requests[:half], trained[:half])
-    own = trained[half:]
-    if own:  # private draws may leave a round empty
-        row["own_loss"] = sum(result.loss for result in own) / len(own)
-    return after | kept_models(own), row
+def observe(works: list[ClientWork]) -> RoundRow:
+    """The mean loss of the own models."""
+    return {"own_loss": sum(work.trained[1].loss for work in works) / len(works)}
 
 
 def deployed(hp: DittoSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
@@ -67,19 +56,4 @@ def _own_request(
     return dataclasses.replace(sent, start=model, recipe=recipe, control=control)
 
 
-def _of_sent(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A step of the server's distillation, of the models that were sent: the first half of what a round trained."""
-
-    def of_sent(
-        hp: DittoSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
-        *results: Any,
-    ) -> Any:  # fmt: skip
-        return step(hp, state, federation, round, trained[: len(trained) // 2], *results)
-
-    return of_sent
-
-
-_DISTILLATION = Exchange(
-    _of_sent(DISTILLATION.plan_inference), _of_sent(DISTILLATION.plan_training), _of_sent(DISTILLATION.fold)
-)
-DITTO = Method(averaging.init, plan, fold, deployed, one_model=False, exchange=_DISTILLATION)
+DITTO = dataclasses.replace(averaging.FEDAVG, plan=plan, deployed=deployed, own=own, observe=observe, one_model=False)

@@ -5,14 +5,15 @@ on a share of the client's examples and clipped to [0, 1]. A client's first W is
 later ones go on from the last W for one pass. As in the authors' code W begins at 1, the share is drawn anew in every
 round, and a client without a model of its own trains from w. Ours: the loss whose variation is looked at is the mean of
 a pass (there: of its last batch), and passes have a limit.
-State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what the client trained last; ``mix/<k>``
-[p], its W of the last layers.
+State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what the client trained last, and
+``client/<k>/mix`` [p], its W of the last layers.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,15 +27,13 @@ from knot_runner.engine.federated.cohort import (
     LocalResult,
     LocalTraining,
     LocalWork,
-    Trained,
 )
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.training import cut_rows, gradients_of
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.own_models import kept_model, kept_models
-from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, Folded
+from knot_runner.methods.federated.own_models import kept_means, kept_model, model_parts
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 
@@ -55,19 +54,10 @@ def plan(hp: FedalaSettings, state: FederatedState, federation: Federation, roun
     return [_with_mix(hp, state, federation, request) for request in requests]
 
 
-def fold(
-    hp: FedalaSettings, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained],
-) -> Folded:  # fmt: skip
-    """FedAvg's fold; clients keep what they trained, and the weights of their mixes."""
-    after, row = averaging.fold(hp, state, federation, round, requests, trained)
-    after |= kept_models(trained)
-    mixing = [result for result in trained if result.kept]
-    after |= {f"mix/{result.client}": result.kept["mix"] for result in mixing}
-    if not mixing:
-        return after, row
-    means = {name: sum(float(r.kept[name].double().mean()) for r in mixing) / len(mixing) for name in ("mix", "passes")}
-    return after, row | {"mix": means["mix"], "mix_passes": means["passes"]}
+def own(hp: FedalaSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+    """What the client trained, and the weights of its mix."""
+    (result,) = work.trained
+    return model_parts(result) | {name: tensor for name, tensor in result.kept.items() if name == "mix"}
 
 
 def deployed(hp: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
@@ -77,7 +67,7 @@ def deployed(hp: FedalaSettings, state: FederatedState, federation: Federation, 
     if own is None or hp.deployed == "trained":
         return own or whole
     start = layer_starts(federation.layout)[-hp.layers]
-    mix = state.get(f"mix/{client}", torch.ones_like(own.weights[start:]))
+    mix = state.get(f"client/{client}/mix", torch.ones_like(own.weights[start:]))
     return ClientModel(_mixed(start, own.weights, whole.weights, mix), own.buffers)
 
 
@@ -96,7 +86,7 @@ def _with_mix(
     if own is None:
         return request
     start = layer_starts(federation.layout)[-hp.layers]
-    last = state.get(f"mix/{request.client}")
+    last = state.get(f"client/{request.client}/mix")
     passes = hp.max_epochs if last is None else 1
     settings = MixSettings(hp.share, hp.rate, hp.threshold, hp.window, start, passes)
     tensors = {"weights": own.weights, "mix": torch.ones_like(own.weights[start:]) if last is None else last}
@@ -167,4 +157,7 @@ def _mixed(start: int, own: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
     return torch.cat([sent[:start], own[start:] + (sent - own)[start:] * mix])
 
 
-FEDALA = Method(init, plan, fold, deployed, one_model=False, exchange=DISTILLATION)
+FEDALA = dataclasses.replace(
+    averaging.FEDAVG, init=init, plan=plan, deployed=deployed, own=own, one_model=False,
+    observe=partial(kept_means, mix="mix", mix_passes="passes"),
+)  # fmt: skip

@@ -2,20 +2,17 @@
 
 A client minimizes CE with the true label plus ``weight`` times that with the others' mean logits of that label; its
 model stays its own. State, beyond :mod:`own_models`: ``label_logits/<k>`` [C, C], row y the mean logits of client k for
-its examples of label y, and ``label_counts/<k>`` [C], how many these were, of clients that have taken part. In private
-training ``label_logits/all`` and ``label_counts/all`` instead: clients send the mean logits of each of their labels,
-and which labels these are, as one vector, of n = 2 C rows. With z and B = ``clip_logits`` of :mod:`user_privacy`,
+its examples of label y, and ``label_counts/<k>`` [C], whether it has any, of clients that have taken part.
 
-    u_k = (means [C, C], B present [C]),  (M, N) = sum_k min(1, B sqrt(2 C) / |u_k|) u_k + N(0, 2 C z^2 B^2 I),
-
-and of a label y that max(N_y / B, 1) clients have, the mean is M_y over that; below half a client it is unknown. A
-client learns these means of the last round's participants, itself among them. Ours: no paper has this message.
+Where only means may be read, as with privacy, the state has ``label_logits/all`` and ``label_counts/all`` instead, of
+the last round's participants: with N_y, how many clients have label y by the mean of what they sent, at least 1, the
+mean of the label is their sum over N_y; below half a client it is unknown. A client learns these means, itself among
+them. Ours: no paper has this.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,12 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.config.settings import FedDistillSettings
-from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
-from knot_runner.methods.contract import Exchange, Method
+from knot_runner.methods.contract import Answers, ClientMessage, Exchange
 from knot_runner.methods.federated import own_models
-from knot_runner.methods.federated.costs import LABEL_LOGITS
-from knot_runner.methods.federated.user_privacy import UserPrivacy, logits_privacy, norms_row, private_sum
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 
 #: Settings of the objective that the cross-entropy does not have.
@@ -86,14 +81,28 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     return rows | {"label_logits": inputs.tensors["label_logits"], "known": inputs.tensors["known"]}, loss
 
 
-def own_inferences(
-    hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
-) -> list[Inference]:
-    """Requests inference of each participant's trained model on its own training examples."""
-    return [
-        federation.inference(result.client, result.model, federation.clients[result.client].train, "train")
-        for result in trained
-    ]
+def told(hp: FedDistillSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
+    """The others' mean logits, and of which labels there are any."""
+    means = others_means(state, federation, client)
+    if means is None:
+        return {}
+    return {"labels": means[0].to(federation.model.weights.dtype), "present": means[1]}
+
+
+def ask(hp: FedDistillSettings, federation: Federation, round: int, client: int, model: ClientModel) -> list[Inference]:
+    """Requests inference of the client's trained model on its own training examples."""
+    return [federation.inference(client, model, federation.clients[client].train, "train")]
+
+
+def answer(hp: FedDistillSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
+    """``labels`` [C, C], the mean logits that the client gives its training examples of each label, 0 without any;
+    ``present`` [C], 1 for labels of which it has some."""
+    (own,) = logits
+    labels = federation.train_labels[federation.clients[client].train]
+    counts = torch.bincount(labels, minlength=own.shape[1])
+    total = torch.zeros(own.shape[1], own.shape[1], dtype=torch.float64).index_add_(0, labels, own.double())
+    means = total / counts.clamp_min(1)[:, None]
+    return {"labels": means.to(own.dtype), "present": (counts > 0).to(own.dtype)}
 
 
 def no_training(*_: Any) -> list[LocalTraining]:
@@ -101,62 +110,21 @@ def no_training(*_: Any) -> list[LocalTraining]:
     return []
 
 
-def fold_label_means(
-    hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
-    logits: list[Tensor], distilled: list[Trained],
+def fold_labels(
+    hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
+    distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Stores what each participant sends: mean logits and count of each of its labels; in private training the noisy
-    means of all of them."""
-    if federation.privacy is not None:
-        shared, row = private_label_means(federation.privacy, federation, round, trained, logits)
-        return {**state, **shared}, row
-    sent: FederatedState = {}
-    for result, own in zip(trained, logits, strict=True):
-        means, counts = means_by_label(federation, result.client, own)
-        sent[f"label_logits/{result.client}"] = means.to(own.dtype)
-        sent[f"label_counts/{result.client}"] = counts
-    return {**state, **sent}, {}
+    """Stores what each participant sends, or what all of them send on average."""
+    after = dict(state)
+    for one in answers.each:
+        after[f"label_logits/{one.client}"], after[f"label_counts/{one.client}"] = one.parts.values()
+    if answers.mean:
+        sums, counts = (answers.share * len(federation) * mean for mean in answers.mean.values())
+        counts = torch.where(counts > 0.5, counts.clamp_min(1), 0.0)
+        means = (sums / counts.clamp_min(1)[:, None]).to(federation.model.weights.dtype)
+        after |= {"label_logits/all": means, "label_counts/all": counts}
+    return after, {}
 
 
-def private_label_means(
-    privacy: UserPrivacy, federation: Federation, round: int, trained: list[Trained], logits: list[Tensor]
-) -> Folded:
-    """(``label_logits/all`` [C, C] and ``label_counts/all`` [C], the noisy means of the participants' mean logits and
-    how many clients they are of, 0 where that is unknown; the norms of what each sends). ``logits``: each client's of
-    its own training examples."""
-    classes = len(federation.labels.names)
-    privacy, scale = logits_privacy(privacy, 2 * classes), privacy.clip_logits
-
-    def messages() -> Iterator[Tensor]:
-        for result, own in zip(trained, logits, strict=True):
-            means, counts = means_by_label(federation, result.client, own)
-            means = means - means.mean(1, keepdim=True)
-            yield torch.cat([means, scale * (counts > 0).double()[:, None]], 1)
-
-    zeros = torch.zeros(classes, classes + 1, dtype=torch.float64)
-    total, norms = private_sum(privacy, federation.seed, round, zeros, messages(), "labels")
-    counts = total[:, classes] / scale
-    counts = torch.where(counts > 0.5, counts.clamp_min(1), 0.0)
-    means = total[:, :classes] / counts.clamp_min(1)[:, None]
-    dtype = federation.architectures[0].start.weights.dtype
-    return {"label_logits/all": means.to(dtype), "label_counts/all": counts}, norms_row(privacy, norms)
-
-
-def means_by_label(federation: Federation, client: int, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """(Mean of the ``logits`` [n, C] that the client gives its training examples, for each label [C, C], float64, 0
-    without any; how many it has of each [C])."""
-    labels = federation.train_labels[federation.clients[client].train]
-    counts = torch.bincount(labels, minlength=logits.shape[1])
-    total = torch.zeros(logits.shape[1], logits.shape[1], dtype=torch.float64).index_add_(0, labels, logits.double())
-    return total / counts.clamp_min(1)[:, None], counts
-
-
-FEDDISTILL = Method(
-    own_models.init,
-    plan_regularized,
-    own_models.fold,
-    own_models.deployed,
-    one_model=False,
-    exchange=Exchange(own_inferences, no_training, fold_label_means, answered_by="clients"),
-    traffic=LABEL_LOGITS,
-)
+EXCHANGE = Exchange(ask, answer, no_training, fold_labels, answered_by="clients")
+FEDDISTILL = dataclasses.replace(own_models.LOCAL, plan=plan_regularized, received=told, exchange=lambda hp: EXCHANGE)

@@ -12,13 +12,8 @@ The head of client k maps features z to logits W_k z + b_k. The generator minimi
 clients have them and noise e, sum_k a_k(y) CE(W_k G(e, y) + b_k, y) with a_k(y) the share of client k in all examples
 of y, plus ``diversity`` times exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|), means over coordinates (the public code's loss).
 
-Private training: a client's model and the shares of its labels are clipped as one vector and covered by noise. With C,
-z, q and K of :mod:`user_privacy`, p_k the shares of client k's labels, and s = ``label_scale`` C,
-
-    u_k = clip((w_k - w, s p_k)),  (U, V) = sum_k u_k + N(0, z^2 C^2 I),  w + U / (q K),  labels in proportion to V.
-
-The generator learns from the last layer of the new global model, in the place of each client's own: the server sees
-nothing else. Ours: no paper has this message.
+Where only means may be read, as with privacy, it learns from the last layer of the new global model and the mean shares
+of labels. Ours: no paper has this.
 """
 
 from __future__ import annotations
@@ -34,14 +29,13 @@ from torch import Tensor, nn
 from knot_runner.config.settings import FedGenSettings
 from knot_runner.config.settings.methods.server_distillation import LatentGenerator
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
 from knot_runner.engine.seeds import generator, seeded
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method, Sent
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federated.user_privacy import UserPrivacy, norms_row
-from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded
+from knot_runner.methods.messages import Gathering, mean_of, received
 from knot_runner.util.errors import UserError
 
 #: Settings of the objective that the cross-entropy does not have.
@@ -49,6 +43,8 @@ OF_GENERATOR = ("alpha", "beta")
 LABELS = "generator/labels"
 #: In a method's state: its weights and running statistics, and Adam's state.
 MODEL, ADAM = "generator/model.", "generator/adam."
+#: Mean shares of labels are counts of so many examples.
+MILLION = 1_000_000
 #: What Adam keeps of each parameter.
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
@@ -69,23 +65,58 @@ def plan(hp: FedGenSettings, state: FederatedState, federation: Federation, roun
     return [_on_features(hp, state, federation, model.eval(), request) for request in requests]
 
 
+def message(hp: FedGenSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+    """FedAvg's, and ``labels`` [C], the share of each label in the client's examples."""
+    labels = federation.train_labels[federation.clients[work.client].train]
+    counts = torch.bincount(labels, minlength=len(federation.labels.names))
+    parts = averaging.message(hp, state, federation, work)
+    return parts | {"labels": (counts.double() / len(labels)).to(state["weights"].dtype)}
+
+
 def fold(
-    hp: FedGenSettings, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained],
+    hp: FedGenSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage, share: float
+) -> Folded:
+    """FedAvg's fold, and the generator trained by the last layer of the new global model, with labels as often as the
+    clients have them on average; all alike where noise leaves none."""
+    after, _ = averaging.fold(hp, state, federation, round, mean, share)
+    shares = mean["labels"].double().clamp_min(0)
+    if not shares.any():
+        shares = torch.ones_like(shares)
+    counts = (MILLION * shares / shares.sum()).round().long()
+    return _with_generator(hp, state, after, federation, round, [_head(federation, after["weights"], counts)])
+
+
+def fold_each(
+    hp: FedGenSettings, state: FederatedState, federation: Federation, round: int, sent: list[Sent]
+) -> Folded:
+    """FedAvg's fold, and the generator trained by the participants' last layers."""
+    mean, _ = mean_of(Gathering(round, 1, sent, dict, hp.aggregation))
+    after, _ = averaging.fold(hp, state, federation, round, mean, len(sent) / len(federation))
+    heads = []
+    for one in sent:
+        counts = (one.parts["labels"].double() * one.examples).round().long()
+        heads.append(_head(federation, state["weights"] + one.parts["update"], counts))
+    return _with_generator(hp, state, after, federation, round, heads)
+
+
+def _with_generator(
+    hp: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
+    heads: list[Head],
 ) -> Folded:  # fmt: skip
-    """The mean of what was trained, and the generator trained by the participants' last layers; in private training by
-    the new global model's."""
-    if federation.privacy is None:
-        after, row = averaging.fold(hp, state, federation, round, requests, trained)
-        heads = [_head(federation, result.weights, counts_by_label(federation, result)) for result in trained]
-    else:
-        after, counts, row = private_fold_labels(hp, federation.privacy, state, federation, round, trained)
-        heads = [_head(federation, after["weights"], counts)]
+    """``after`` with the generator of ``state`` trained by ``heads``, and its mean loss."""
     model = _generator(hp, federation)
     load_generator(model, state)
-    made, loss = train_generator(hp.generator, model, state, heads, federation.seed, round)
+    tensors, loss = train_generator(hp.generator, model, state, heads, federation.seed, round)
     counts = torch.stack([head.counts for head in heads]).sum(0)
-    return {**after, **made, LABELS: counts}, {**row, "generator_loss": loss}
+    return {**after, **tensors, LABELS: counts}, {"generator_loss": loss}
+
+
+def with_generator(hp: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
+    """The model, and once it is trained the generator with the counts of labels."""
+    parts = received(hp, state, federation, client)
+    if LABELS in state:
+        parts |= {name: tensor for name, tensor in state.items() if name == LABELS or name.startswith(MODEL)}
+    return parts
 
 
 def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
@@ -155,13 +186,7 @@ def _head(federation: Federation, weights: Tensor, counts: Tensor) -> Head:
     return Head(weight, bias, counts)
 
 
-def counts_by_label(federation: Federation, result: Trained) -> Tensor:
-    """How many training examples of each label a participant has, [C]."""
-    labels = federation.train_labels[federation.clients[result.client].train]
-    return torch.bincount(labels, minlength=len(federation.labels.names))
-
-
-FEDGEN = Method(init, plan, fold, averaging.deployed, exchange=DISTILLATION)
+FEDGEN = Method(init, plan, message, fold, averaging.deployed, fold_each=fold_each, received=with_generator)
 
 
 @dataclass(frozen=True)
@@ -244,23 +269,3 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 def load_generator(model: nn.Module, state: dict[str, Tensor]) -> None:
     """Undo :func:`model_tensors`, in place."""
     model.load_state_dict({name.removeprefix(MODEL): own for name, own in state.items() if name.startswith(MODEL)})
-
-
-#: Noisy shares of labels are counts of so many examples.
-MILLION = 1_000_000
-
-
-def private_fold_labels(
-    hp: FedGenSettings, privacy: UserPrivacy, state: FederatedState, federation: Federation, round: int,
-    trained: list[Trained],
-) -> tuple[FederatedState, Tensor, RoundRow]:  # fmt: skip
-    """(The state with the stepped global model; counts [C] of the labels, in noisy proportions, all alike where noise
-    leaves none; norms of the clients' messages before clipping)."""
-    counts = (counts_by_label(federation, result).double() for result in trained)
-    sent = (privacy.label_scale * own / own.sum() for own in counts)
-    classes = len(federation.labels.names)
-    after, shares, norms = averaging.private_step(hp, privacy, state, federation, round, trained, sent, classes)
-    shares = shares.clamp_min(0)
-    if not shares.any():
-        shares = torch.ones_like(shares)
-    return after, (MILLION * shares / shares.sum()).round().long(), norms_row(privacy, norms)

@@ -7,56 +7,44 @@ by the same distillation as FedDF's server (``method.server_distillation``). The
 
 from __future__ import annotations
 
-from torch import Tensor
+import dataclasses
 
 from knot_runner.config.settings import FedMdSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.methods.contract import Exchange, Method
+from knot_runner.methods.around.server_distillation import answer, ask, distillation_request, distilled_row, reads
+from knot_runner.methods.contract import Answers, Exchange
 from knot_runner.methods.federated import own_models
-from knot_runner.methods.federated.costs import PUBLIC_LOGITS
 from knot_runner.methods.federated.own_models import kept_models
-from knot_runner.methods.federated.server_distillation import client_inferences, distillation_request, distilled_row
-from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation, Folded
+
+
+def exchange(hp: FedMdSettings) -> Exchange:
+    """Logits of public examples, and the clients' training on their consensus."""
+    return Exchange(ask, answer, client_training, fold_clients, reads(hp.server_distillation), answered_by="clients")
 
 
 def client_training(
-    hp: FedMdSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
-    logits: list[Tensor],
-) -> list[LocalTraining]:  # fmt: skip
+    hp: FedMdSettings, state: FederatedState, federation: Federation, round: int, answers: Answers
+) -> list[LocalTraining]:
     """Requests that each participant distills from all participants' logits, starting from its trained model."""
+    spec = hp.server_distillation
+    known = hp, spec, federation, round, answers
     return [
-        distillation_request(
-            hp, hp.server_distillation, federation, round, trained, logits, result.client, result.model,
-            federation.clients[result.client].test,
-        )
-        for result in trained
-    ]  # fmt: skip
+        distillation_request(*known, client, model, federation.clients[client].test)
+        for client, model in answers.students.items()
+    ]
 
 
 def fold_clients(
-    hp: FedMdSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
-    logits: list[Tensor], distilled: list[Trained],
+    hp: FedMdSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
+    distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Stores every participant's distilled model; accuracies are on its own test examples. In private training also
-    the norms of the participants' logits before clipping."""
-    norms: RoundRow = {}
-    if federation.privacy is not None:
-        from knot_runner.methods.federated.user_privacy import logits_row
-
-        norms = logits_row(federation.privacy, logits)
+    """Stores every participant's distilled model; accuracies are on its own test examples."""
     if not distilled:
-        return state, norms
+        return state, {}
     tested = sum(len(federation.clients[result.client].test) for result in distilled)
     row = distilled_row(distilled, tested if federation.training.measures(round) else 0)
-    return {**state, **kept_models(distilled)}, row | norms
+    return {**state, **kept_models(distilled)}, row
 
 
-FEDMD = Method(
-    own_models.init,
-    own_models.plan,
-    own_models.fold,
-    own_models.deployed,
-    one_model=False,
-    exchange=Exchange(client_inferences, client_training, fold_clients, answered_by="clients"),
-    traffic=PUBLIC_LOGITS,
-)
+FEDMD = dataclasses.replace(own_models.LOCAL, exchange=exchange)

@@ -6,13 +6,14 @@ soups on its held-out examples (``partition.valid``), n and P being the size and
 and sends, and w joins the pool; else the first is. As in the authors' code what is averaged are the soups, and running
 statistics stay the client's. Ours: selection on held-out examples, where the code selects on the test examples; and no
 fine-tuning after the last round. State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the
-client's last model; ``pool/<k>`` [P] and ``pool_size/<k>`` (0-dimensional), the mean of the global models in its pool
+client's last model; ``client/<k>/pool`` [P] and ``client/<k>/pool_size``, the mean of the global models in its pool
 and their number.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,14 +27,12 @@ from knot_runner.engine.federated.cohort import (
     LocalResult,
     LocalTraining,
     LocalWork,
-    Trained,
 )
 from knot_runner.engine.training import forward_all
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.own_models import kept_model, kept_models
-from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, Folded
+from knot_runner.methods.federated.own_models import kept_means, kept_model, model_parts
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 #: Held-out examples that are classified at once.
@@ -61,19 +60,9 @@ def plan(hp: FedsoupSettings, state: FederatedState, federation: Federation, rou
     return [_with_soup(state, federation, request) for request in requests]
 
 
-def fold(
-    hp: FedsoupSettings, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained],
-) -> Folded:  # fmt: skip
-    """FedAvg's fold; clients keep what they sent, and their pools."""
-    after, row = averaging.fold(hp, state, federation, round, requests, trained)
-    after |= kept_models(trained)
-    souped = [result for result in trained if result.kept]
-    if not souped:
-        return after, row
-    for result in souped:
-        after |= {f"{name}/{result.client}": result.kept[name] for name in ("pool", "pool_size")}
-    return after, row | {"pool_size": sum(int(result.kept["pool_size"]) for result in souped) / len(souped)}
+def own(hp: FedsoupSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+    """What the client sent, and its pool."""
+    return model_parts(work.trained[0]) | work.trained[0].kept
 
 
 def deployed(hp: FedsoupSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
@@ -85,8 +74,8 @@ def _with_soup(state: FederatedState, federation: Federation, request: LocalTrai
     client = request.client
     tensors = {
         "valid": federation.clients[client].valid,
-        "pool": state.get(f"pool/{client}", torch.zeros_like(request.start.weights)),
-        "pool_size": state.get(f"pool_size/{client}", torch.tensor(0)),
+        "pool": state.get(f"client/{client}/pool", torch.zeros_like(request.start.weights)),
+        "pool_size": state.get(f"client/{client}/pool_size", torch.tensor(0)),
     }
     # two predictions of the held-out examples; an epoch of training is three of its own
     further = 2 * len(tensors["valid"]) / (3 * len(request.rows))
@@ -115,4 +104,7 @@ def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
     return int((forward_all(work.model, examples, ROWS).argmax(1) == examples.labels).sum())
 
 
-FEDSOUP = Method(init, plan, fold, deployed, one_model=False, exchange=DISTILLATION)
+FEDSOUP = dataclasses.replace(
+    averaging.FEDAVG, init=init, plan=plan, deployed=deployed, own=own, one_model=False,
+    observe=partial(kept_means, pool_size="pool_size"),
+)  # fmt: skip

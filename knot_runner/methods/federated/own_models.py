@@ -10,10 +10,9 @@ import functools
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federated.chilling import drawn_requests
-from knot_runner.methods.federated.costs import NOTHING_SENT
-from knot_runner.methods.federation import FederatedState, Federation, Folded
+from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
@@ -26,12 +25,9 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
     return drawn_requests(hp, federation, round, functools.partial(deployed, hp, state, federation))
 
 
-def fold(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained],
-) -> Folded:  # fmt: skip
-    """Stores every participant's trained model."""
-    return state | kept_models(trained), {}
+def own(hp: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+    """The model that the client trained last, in the round."""
+    return model_parts(work.trained[-1])
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
@@ -39,13 +35,15 @@ def deployed(hp: FederatedSettings, state: FederatedState, federation: Federatio
     return kept_model(state, client) or federation.start_of(client)
 
 
+def model_parts(result: Trained) -> ClientMessage:
+    """A trained model as tensors."""
+    return {"weights": result.weights, "buffers": result.buffers}
+
+
 def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedState:
     """The part of the state that holds what clients have ``trained``, below ``prefix``."""
-    kept: FederatedState = {}
-    for result in trained:
-        name = f"{prefix}/{result.client}"
-        kept |= {f"{name}/weights": result.weights, f"{name}/buffers": result.buffers}
-    return kept
+    models = ((f"{prefix}/{result.client}", model_parts(result)) for result in trained)
+    return {f"{place}/{name}": tensor for place, parts in models for name, tensor in parts.items()}
 
 
 def kept_model(state: FederatedState, client: int) -> ClientModel | None:
@@ -56,4 +54,14 @@ def kept_model(state: FederatedState, client: int) -> ClientModel | None:
     return ClientModel(weights, state[f"client/{client}/buffers"])
 
 
-LOCAL = Method(init, plan, fold, deployed, one_model=False, traffic=NOTHING_SENT)
+def kept_means(works: list[ClientWork], **names: str) -> RoundRow:
+    """Log entry -> the mean over clients, and over its values, of the tensor of that name which a program kept."""
+    row: RoundRow = {}
+    for entry, name in names.items():
+        found = [work.trained[0].kept[name].double().mean() for work in works if name in work.trained[0].kept]
+        if found:
+            row[entry] = float(sum(found)) / len(found)
+    return row
+
+
+LOCAL = Method(init, plan, deployed=deployed, own=own, one_model=False)

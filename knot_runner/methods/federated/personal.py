@@ -1,11 +1,10 @@
 """FedPer (Arivazhagan et al. 2019) and FedRep (Collins et al. 2021): a shared body, a personal head for each client.
 
-FedPer trains both together; FedRep first the head, then the body. The head is the last linear layer (FedWaD's public
-code). A head never leaves its client: one that has not trained yet uses the global body with its initial head, which is
-that of the first global model for every client, as in PFLlib. With ``method.first_head=averaged`` it uses the mean of
-the trained heads, as in FedWaD's public code. The state has that mean in either case: a server that distills (FedDF)
-trains the averaged model on the outputs of the clients' models, and does not change their heads.
-State, beyond FedAvg's: ``head/<client>``, the head's parameters of clients that have trained one.
+FedAvg with ``method.shared: ["!head"]``. FedPer trains head and body together; FedRep first the head, then the body.
+The head is the last linear layer (FedWaD's public code). A client that has not trained yet uses the global body with
+the initial head, which is that of the first global model for every client, as in PFLlib. With ``first_head=averaged``
+clients send their heads, too, and it uses their mean, as in FedWaD's public code. A server that distills (FedDF) is
+sent whole models likewise, trains the averaged one on their outputs, and does not change the clients' heads.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from __future__ import annotations
 import dataclasses
 
 from knot_runner.config.settings import FedPerSettings, FedRepSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.recipe import Phase
-from knot_runner.methods.contract import Method
+from knot_runner.methods import messages
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.chilling import local_request
-from knot_runner.methods.federated.costs import BODIES
-from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.messages import shared_of
 from knot_runner.util.errors import UserError
 
 
@@ -49,31 +48,27 @@ def plan(hp: FedPerSettings, state: FederatedState, federation: Federation, roun
     return [_request(hp, state, federation, round, client, phases) for client in chosen]
 
 
-def fold(
-    hp: FedPerSettings, state: FederatedState, federation: Federation, round: int, requests: list[LocalTraining],
-    trained: list[Trained],
-) -> Folded:  # fmt: skip
-    """Average the models and keep each client's head; a round of heads alone leaves the global model as it is. Clients
-    keep their own running statistics (``batchnorm=local``) in either."""
-    phases = [phase for request in requests for phase in request.recipe.phases]
-    heads_alone = bool(phases) and all(phase.trains == "head" for phase in phases)
-    row: RoundRow = {}
-    if not heads_alone:
-        state, row = averaging.fold(hp, state, federation, round, requests, trained)
-    head = federation.layout.mask("head")
-    heads = {f"head/{result.client}": result.weights[head] for result in trained}
-    return state | averaging.own_statistics(hp, trained) | heads, row
+def message(hp: FedPerSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+    """The body; the head, too, where the server uses its mean; nothing after an epoch of heads alone."""
+    if all(phase.trains == "head" for phase in work.requests[0].recipe.phases):
+        return {}
+    whole = hp.first_head == "averaged" or hp.server_distillation is not None
+    return averaging.changes(hp, state, work, None if whole else shared_of(hp, federation))
+
+
+def received(hp: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
+    """The body; the mean head, too, which ``first_head=averaged`` gives to clients without one of their own."""
+    parts = messages.received(hp, state, federation, client)
+    return parts | {"weights": state["weights"]} if hp.first_head == "averaged" else parts
 
 
 def deployed(hp: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the global body with the client's own head, or with its first one (``method.first_head``)."""
     model = averaging.deployed(hp, state, federation, client)
-    own = state.get(f"head/{client}")
-    if own is None and hp.first_head == "averaged":
+    if hp.first_head == "averaged" or f"client/{client}/unshared" in state:
         return model
-    if own is None:
-        own = federation.model.weights[federation.layout.mask("head")]
-    return ClientModel(federation.layout.with_head(model.weights, own), model.buffers)
+    first = federation.model.weights[federation.layout.mask("head")]
+    return ClientModel(federation.layout.with_head(model.weights, first), model.buffers)
 
 
 def _request(
@@ -91,4 +86,4 @@ def _request(
 
 
 #: FedRep and FedPer
-SHARED_BODY = Method(init, plan, fold, deployed, one_model=False, exchange=DISTILLATION, traffic=BODIES)
+SHARED_BODY = Method(init, plan, message, averaging.fold, deployed, received=received, one_model=False)

@@ -13,7 +13,7 @@ from torch import Tensor
 from knot_runner.config.settings import FederatedSettings, LocalSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.recipe import Phase, Recipe
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federated import chilling
 from knot_runner.methods.federation import FederatedState, Federation
 
@@ -75,7 +75,7 @@ class Personalization:
     personalize these clients.
     """
 
-    method: Method
+    method: RoundMethod
     rounds: Callable[[Any, PersonalFederation], int]
     points: Callable[[Any], list[Point]]
     measured: Measured

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from knot_runner.config.settings import CossimSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.methods.personalization.combine import stacked_models, weighted_sums
 from knot_runner.methods.personalization.contract import (
@@ -121,5 +121,5 @@ def _finish(hp: CossimSettings, federation: PersonalFederation, state: Federated
 
 
 COSSIM = Personalization(
-    Method(_init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
+    RoundMethod(_init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
 )

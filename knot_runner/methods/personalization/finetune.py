@@ -12,7 +12,7 @@ import math
 
 from knot_runner.config.settings.methods.personalization import TuningSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federated.own_models import kept_models
 from knot_runner.methods.federation import FederatedState, Folded
 from knot_runner.methods.personalization.contract import (
@@ -101,4 +101,4 @@ def finetune_models(
     yield from ((step + 1, client, current(state, client)) for client in clients)
 
 
-FINETUNING = Method(init, plan, fold, one_model=False)
+FINETUNING = RoundMethod(init, plan, fold, one_model=False)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from knot_runner.config.settings import LandscapeSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Folded
 from knot_runner.methods.personalization import finetune
 from knot_runner.methods.personalization.contract import MeasuredModels, PersonalFederation
@@ -163,4 +163,4 @@ def _of_models(client: int, models: Sequence[ClientModel], losses: Losses) -> Te
     return torch.stack([table[:, client], others], 1)
 
 
-LANDSCAPE = Method(finetune.init, plan, fold, one_model=False)
+LANDSCAPE = RoundMethod(finetune.init, plan, fold, one_model=False)

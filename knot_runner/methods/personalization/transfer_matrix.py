@@ -22,7 +22,7 @@ from knot_runner.config.settings import TransferMatrixSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.methods.personalization.combine import Updates, matrix_facts, stacked_models
 from knot_runner.methods.personalization.contract import (
@@ -245,5 +245,5 @@ def _finish(hp: TransferMatrixSettings, federation: PersonalFederation, state: F
 
 
 TRANSFER_MATRIX = Personalization(
-    Method(_init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
+    RoundMethod(_init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
 )

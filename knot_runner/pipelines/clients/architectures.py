@@ -8,10 +8,12 @@ import re
 import torch
 from torch import Tensor
 
+from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.messages import shared_of
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import scores
@@ -55,7 +57,7 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
     probabilities = torch.softmax(found.logits.double(), 1).float()
     arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
     write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
-    named = _named(setup.federation, outcome.state)
+    named = _named(context.hp, setup.federation, outcome.state)
     write_atomic(context.folder / MODEL_FILE, tensor_parts(named))
     kept = _kept_models(context, setup, outcome, named)
     if context.settings.on_images:
@@ -97,10 +99,11 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
     return kept
 
 
-def _named(federation: Federation, state: FederatedState) -> dict[str, Tensor]:
-    """Returns each global model by parameter name, with clients' own parts; prefix ``cluster/<c>/`` where there are
-    several."""
+def _named(hp: FederatedSettings, federation: Federation, state: FederatedState) -> dict[str, Tensor]:
+    """Returns each global model by parameter name, with clients' own parts (``client/<k>/<parameter>``); prefix
+    ``cluster/<c>/`` where there are several."""
     tensors: dict[str, Tensor] = {}
+    shared = shared_of(hp, federation)
     for key, value in state.items():
         if "fleet/" in key:  # what those who still train were sent
             continue
@@ -110,6 +113,12 @@ def _named(federation: Federation, state: FederatedState) -> dict[str, Tensor]:
             layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
             own = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
             tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in own.items()}
-        elif prefix.split("/")[-1] in ("head", "buffers"):
-            tensors[key] = value
+        elif name == "statistics":
+            own = flat.views(value, federation.layout.buffers)
+            tensors |= {f"{prefix}/{buffer}": tensor for buffer, tensor in own.items()}
+        elif name == "unshared":
+            whole = torch.zeros(federation.layout.size, dtype=value.dtype)
+            whole[~shared] = value
+            fields = tuple(field for field in federation.layout.parameters if not shared[field.start])
+            tensors |= {f"{prefix}/{parameter}": tensor for parameter, tensor in flat.views(whole, fields).items()}
     return tensors

@@ -118,10 +118,10 @@ def make_setup(context: RunContext) -> Setup:
     networks = [dataclasses.replace(network, spec=spec) for spec in architecture_settings(context.hp) or [network.spec]]
     architectures = [_architecture(context, one, dtype) for one in networks]
     if distillation is not None and distillation.terms:
-        from knot_runner.methods.federated.server_terms import check_server_terms
+        from knot_runner.methods.around.server_terms import check_server_terms
 
-        networks, private = [one.network for one in architectures], settings.privacy is not None
-        check_server_terms(context.hp.algorithm, distillation, networks, len(server["transfer"]), private)
+        networks = [one.network for one in architectures]
+        check_server_terms(context.hp.algorithm, distillation, networks, len(server["transfer"]))
     training = as_kind(settings.training, FederatedTraining)
     if isinstance(settings.partition, Centralized):
         training = dataclasses.replace(training, clients_per_round=1, local_epochs=1)
@@ -149,11 +149,6 @@ def make_setup(context: RunContext) -> Setup:
     )
     if server:
         federation = with_server(federation, tests=torch.arange(len(test.labels)), **server)
-    if settings.privacy is not None:
-        from knot_runner.pipelines.rounds.private_training import privacy_notes, with_privacy
-
-        federation = with_privacy(federation, settings)
-        partition.notes.extend(privacy_notes(settings, federation))
     return Setup(task, partition, federation, data, test, len(held_out))
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from knot_runner.engine.federated.cohort import ClientModel, Engine
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.rounds.scores import one_model
 from knot_runner.records import CLIENTS_FILE
@@ -229,7 +229,13 @@ class _Bodies:
 
 
 def deployed_matrix(
-    method: Method, hp: Any, state: FederatedState, federation: Federation, labels: Tensor, classes: int, engine: Engine
+    method: RoundMethod,
+    hp: Any,
+    state: FederatedState,
+    federation: Federation,
+    labels: Tensor,
+    classes: int,
+    engine: Engine,
 ) -> ClientMatrix:
     """Measures the models deployed to clients after a round; ``labels`` [all test examples]."""
     tests = TestRows.of(federation.rows("test"))

@@ -23,8 +23,8 @@ from torch import Tensor
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.costs import training_flops
+from knot_runner.methods.around.costs import training_flops
+from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.personalization import PERSONALIZATIONS
 from knot_runner.methods.personalization.contract import (
@@ -96,7 +96,7 @@ class _Work:
     clients' models on their own test examples, one client after another."""
 
     def __init__(
-        self, context: RunContext, setup: Setup, engine: Engine, method: Method, state: FederatedState
+        self, context: RunContext, setup: Setup, engine: Engine, method: RoundMethod, state: FederatedState
     ) -> None:
         self.context, self.setup, self.engine = context, setup, engine
         self.spec = context.hp.personalization
@@ -159,7 +159,9 @@ class _Work:
         flops = self.setup.example_flops
         return {"client_flops": None if flops is None else sum(training_flops(one, flops) for one in requests)}
 
-    def _measure(self, round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
+    def _measure(
+        self, round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
+    ) -> tuple[FederatedState, LogRow]:
         """Measures the models due after ``round`` into the record, in place."""
         shown = self.kind.measured(self.spec, self.federation, state, round)
         for number, group in itertools.groupby(shown, key=lambda one: one[0]):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from knot_runner.config.settings import FederatedTraining
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
-from knot_runner.methods.contract import Method, RoundWork
-from knot_runner.methods.federated.server_distillation import SERVER
+from knot_runner.methods.around.server_distillation import SERVER
+from knot_runner.methods.contract import FurtherWork, RoundMethod
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.metrics import ACCURACY
 from knot_runner.pipelines.context import RunContext, as_kind
@@ -24,49 +25,60 @@ from knot_runner.util.files import LogRow
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients.setup import Setup
 
-#: (round, state after it, what was done in it, trained, whether to measure) -> the round's row
-MeasureRound = Callable[[int, FederatedState, RoundWork, list[Trained], bool], LogRow]
-#: (models asked, their answers, requests for further training) -> None
-SeeExchange = Callable[[list[Inference], list[Tensor], list[LocalTraining]], None]
+#: (round, state after it, requests, trained, what followed the fold, whether to measure) -> the round's row
+MeasureRound = Callable[[int, FederatedState, list[LocalTraining], list[Trained], FurtherWork, bool], LogRow]
+
+
+@dataclass(frozen=True)
+class CheckedEngine:
+    """An ``engine`` for one ``round`` of ``federation``, whose results are checked."""
+
+    engine: Engine
+    federation: Federation
+    round: int
+
+    def train(self, requests: list[LocalTraining]) -> list[Trained]:
+        """Train every request. Raises :class:`DivergedError`."""
+        trained = self.engine.train(requests) if requests else []
+        check_outcomes(self.round, trained, self.federation)
+        return trained
+
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """Logits of every request."""
+        return self.engine.logits(requests)
 
 
 def client_rounds(
-    context: RunContext, setup: Setup, method: Method, engine: Engine, measure: MeasureRound
+    context: RunContext, setup: Setup, method: RoundMethod, engine: Engine, measure: MeasureRound
 ) -> RoundLoop:
     """Rounds of local training by the clients of ``setup``, committed in the run's folder.
 
     ``measure``: makes a round's log row, with metrics every ``training.evaluate_every`` rounds and in the last.
     """
     training, federation = as_kind(context.settings.training, FederatedTraining), setup.federation
-    private = federation.privacy
     shown = ""  # the last accuracy
-    after: dict[str, Any] = {}  # the exchange after the current round's fold
+    after: FurtherWork = {}  # the work after the current round's fold
 
     def execute(round: int, requests: list[LocalTraining]) -> list[Trained]:
         wrong = next((request for request in requests if not isinstance(request, LocalTraining)), None)
         if wrong is not None:
             raise UserError(f"plan returned a list with {type(wrong).__name__} instead of LocalTraining", "METHODS")
-        trained = engine.train(requests) if requests else []
-        check_outcomes(round, trained, federation)
-        if private is not None:
-            private.sums.clear()
-        return trained
+        return CheckedEngine(engine, federation, round).train(requests)
 
-    def exchange(round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
+    def exchange(
+        round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
+    ) -> tuple[FederatedState, LogRow]:
         after.clear()
-        return run_exchange(method, context.hp, federation, engine, round, state, trained, see)
-
-    def see(inferences: list[Inference], logits: list[Tensor], distillation: list[LocalTraining]) -> None:
-        classes = logits[0].shape[1] if logits else 0
-        after.update(inferences=inferences, distillation=distillation, classes=classes)
+        if method.exchange is None:
+            return state, {}
+        checked = CheckedEngine(engine, federation, round)
+        state, row, work = method.exchange(context.hp, state, federation, round, requests, trained, checked)
+        after.update(work)
+        return state, row
 
     def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
         nonlocal shown
-        if private is not None and trained and round < training.rounds:  # a last round of heads alone sends nothing
-            from knot_runner.methods.federated.user_privacy import check_sums  # which other runs do not need
-
-            check_sums(private, context.hp.algorithm)
-        row = measure(round, state, RoundWork(requests, **after), trained, training.measures(round))
+        row = measure(round, state, requests, trained, after, training.measures(round))
         after.clear()  # requests hold models
         if ACCURACY in row:
             shown = f"accuracy {row[ACCURACY]:.3f}"
@@ -78,26 +90,8 @@ def client_rounds(
         method, context.hp, federation, commits, execute, observe, exchange,
         stops=functools.partial(reached_target, training),
         log=lambda row: context.log(scalars(row)),
-        rounds=0 if private is None else training.rounds,
+        rounds=training.rounds if federation.sampling == "poisson" else 0,
     )  # fmt: skip
-
-
-def run_exchange(
-    method: Method, hp: Any, federation: Federation, engine: Engine, round: int, state: FederatedState,
-    trained: list[Trained], see: SeeExchange = lambda *_: None,
-) -> tuple[FederatedState, LogRow]:  # fmt: skip
-    """Runs the method's :class:`Exchange` after the fold of ``round``, if it has one; returns the new state and its log
-    entries. ``see`` receives the exchange's requests. Raises :class:`DivergedError`."""
-    steps, private = method.exchange, federation.privacy is not None
-    inferences = steps.plan_inference(hp, state, federation, round, trained) if steps and (trained or private) else None
-    if inferences is None or not (inferences or private):
-        return state, {}
-    logits = engine.logits(inferences) if inferences else []
-    requests = steps.plan_training(hp, state, federation, round, trained, logits)
-    see(inferences, logits, requests)
-    distilled = engine.train(requests) if requests else []
-    check_outcomes(round, distilled, federation)
-    return steps.fold(hp, state, federation, round, trained, logits, distilled)
 
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import RoundMethod, State
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.util.files import Facts, LogRow
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.personalization.personalized import PersonalModels
 
-#: What a method carries from round to round: tensors, and plain values such as the names of artifacts.
-State = dict[str, Any]
 #: (round, requests) -> their outcomes, in order
 Execute = Callable[[int, list[Any]], list[Any]]
-#: (round, state after its fold, outcomes) -> the state after its exchange, and what there is to say of that
-ExchangeRound = Callable[[int, State, list[Any]], tuple[State, LogRow]]
+#: (round, state after its fold, requests, outcomes) -> the state after its exchange, and what there is to say of that
+ExchangeRound = Callable[[int, State, list[Any], list[Any]], tuple[State, LogRow]]
 #: (round, state after it, requests, outcomes) -> what there is to say of the round beyond the method's own words
 Observe = Callable[[int, State, list[Any], list[Any]], LogRow]
 
@@ -34,14 +32,14 @@ class RoundLoop:
     committed state can be resumed from; ``log``: receives every row.
     """
 
-    method: Method
+    method: RoundMethod
     hp: Any
     federation: Any
     commits: Commits
     execute: Execute
     observe: Observe = lambda *_: {}
     #: what follows the fold: the state after it, and what there is to say
-    exchange: ExchangeRound = lambda round, state, outcomes: (state, {})
+    exchange: ExchangeRound = lambda round, state, requests, outcomes: (state, {})
     stops: Callable[[list[LogRow]], bool] = lambda _: False
     usable: Callable[[State], bool] = lambda _: True
     log: Callable[[LogRow], None] = lambda _: None
@@ -56,7 +54,7 @@ class TrainingResult:
     """The outcome of all rounds: the deployed method and state, all rows, further facts for the result, and the seconds
     outside rounds; ``personal``: clients' own models after personalization."""
 
-    method: Method
+    method: RoundMethod
     state: State
     rows: list[LogRow]
     facts: Facts
@@ -81,7 +79,10 @@ def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list
         began = time.monotonic()
         outcomes = loop.execute(round, requests)
         state, folded = method.fold(hp, state, federation, round, requests, outcomes)
-        state, exchanged = loop.exchange(round, state, outcomes)
+        state, exchanged = loop.exchange(round, state, requests, outcomes)
+        for name in ("bytes_down", "bytes_up"):
+            if name in exchanged:
+                exchanged[name] += folded[name]
         row = {"round": round + 1, **folded, **exchanged, **loop.observe(round, state, requests, outcomes)}
         rows.append(row | {"seconds": time.monotonic() - began} if loop.timed else row)
         loop.log(row)

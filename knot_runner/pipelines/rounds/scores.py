@@ -13,7 +13,7 @@ from torch import Tensor
 
 from knot_runner import metrics
 from knot_runner.engine.federated.cohort import ClientModel, Engine, Inference, LocalTraining, Trained
-from knot_runner.methods.contract import Method
+from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federated.chilling import scheduled
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import DivergedError, UserError
@@ -44,7 +44,7 @@ NO_WORK: LogRow = {
 
 
 def predict_test(
-    method: Method, hp: Any, state: FederatedState, federation: Federation, labels: Tensor, engine: Engine
+    method: RoundMethod, hp: Any, state: FederatedState, federation: Federation, labels: Tensor, engine: Engine
 ) -> TestPredictions:
     """Runs inference on the test examples: a global model on each of them once, clients' own models on their own.
 
@@ -80,7 +80,7 @@ def _check_same(model: ClientModel, other: ClientModel, hp: Any) -> None:
 
 
 def _own_logits(
-    method: Method, hp: Any, state: FederatedState, federation: Federation, clients: list[int], engine: Engine
+    method: RoundMethod, hp: Any, state: FederatedState, federation: Federation, clients: list[int], engine: Engine
 ) -> Iterator[Tensor]:
     """Yields logits of each client's model on its own test examples, making a few models at a time."""
     at_once = max(FEWEST_AT_ONCE, VALUES_AT_ONCE // federation.layout.size)
@@ -91,7 +91,7 @@ def _own_logits(
         yield from engine.logits([federation.inference(*one) for one in zip(part, models, own, strict=True)])
 
 
-def one_model(method: Method, hp: Any) -> bool:
+def one_model(method: RoundMethod, hp: Any) -> bool:
     """Whether all clients use the same model."""
     return method.one_model and hp.batchnorm != "local"
 
@@ -136,7 +136,7 @@ def over_clusters(accuracies: list[float | None], federation: Federation, cluste
 
 
 def measure_valid(
-    method: Method, hp: object, state: FederatedState, setup: Setup, engine: Engine
+    method: RoundMethod, hp: object, state: FederatedState, setup: Setup, engine: Engine
 ) -> dict[str, float] | None:
     """Returns every metric of the deployed models on the clients' own validation examples, pooled; {}
     for logits that are not finite, None where nothing is held out."""

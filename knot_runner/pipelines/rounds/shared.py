@@ -69,6 +69,7 @@ def rounds_key(context: RunContext, setup: Setup, engine: Engine, clusters: Sequ
         "training": without(dataclasses.asdict(settings.training), *NOT_IN_KEY),
         "method": without(dataclasses.asdict(context.hp), *NOT_IN_KEY),
         "fleet": settings.fleet,
+        "privacy": settings.privacy,
     }
     if engine.name == "stacked":
         plain["stack"] = settings.hardware.stack

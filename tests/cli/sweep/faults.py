@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from knot_runner.config.settings import AveragingSettings
-from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import averaging
 
 
@@ -53,4 +53,4 @@ def plan(hp, state, federation, round):
     return requests
 
 
-METHODS["faulty"] = Method(averaging.init, plan, averaging.fold, averaging.deployed, settings=FaultySettings)
+METHODS["faulty"] = replace(METHODS["fedavg"], plan=plan, settings=FaultySettings)

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import pytest
-import torch
 
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
@@ -140,13 +139,12 @@ def moved_by_call():
     return {"fold": fold}
 
 
-def unclipped():
-    """A fold that takes the mean of all updates beside that of the clipped ones."""
+def beyond_the_mean():
+    """A fold that moves the model by more than the mean of the clipped updates."""
 
-    def fold(hp, state, federation, round, requests, trained):
-        after, row = METHODS["fedprox"].fold(hp, state, federation, round, requests, trained)
-        mean = torch.stack([one.weights for one in trained] or [state["weights"]]).mean(0)
-        return {**after, "weights": mean}, row
+    def fold(hp, state, federation, round, mean, share):
+        doubled = {name: 2 * part for name, part in mean.items()}
+        return METHODS["fedprox"].fold(hp, state, federation, round, doubled, share)
 
     return {"fold": fold}
 
@@ -154,9 +152,9 @@ def unclipped():
 def by_degrees_of_freedom():
     """A fold that divides by the number of clients less one."""
 
-    def fold(hp, state, federation, round, requests, trained):
-        after, row = METHODS["fedprox"].fold(hp, state, federation, round, requests, trained)
-        return {**after, "weights": after["weights"] / (len(trained) - 1)}, row
+    def fold(hp, state, federation, round, mean, share):
+        after, row = METHODS["fedprox"].fold(hp, state, federation, round, mean, share)
+        return {**after, "weights": after["weights"] / (share * len(federation) - 1)}, row
 
     return {"fold": fold}
 
@@ -192,7 +190,7 @@ def by_variance_of_labels():
     (moved_by_call, checks.check_workers_agree, "two workers and one leave different result, rows"),
     (moved_by_call, checks.check_resumption, "an interrupted run and one left alone leave different result, rows"),
     (moved_by_call, checks.check_engines_agree, "lean and loop: "),
-    (unclipped, checks.check_clipping, "the global model moves by"),
+    (beyond_the_mean, checks.check_clipping, "the global model moves by"),
     (by_degrees_of_freedom, checks.check_one_client, "the run has diverged"),
 ])  # fmt: skip
 def test_check_finds_what_is_wrong(wrong, check, said, tmp_path, monkeypatch):

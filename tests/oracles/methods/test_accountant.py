@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from knot_runner.methods.federated.accountant import epsilon_after, neighbors, noise_for
+from knot_runner.methods.around.privacy.accountant import epsilon_after, neighbors, noise_for
 from tests.accounted import accounted, mechanism
 
 

@@ -10,13 +10,12 @@ import torch
 from knot_runner.config.settings import SinkhornSettings
 from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
-from knot_runner.methods.federated.server_distillation import drawn_examples
+from knot_runner.methods.around.clusters import cluster_state, per_cluster
+from knot_runner.methods.around.server_distillation import drawn_examples
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.losses import distillation
 from tests.feddf_runs import POINTS, RANDOM, TRANSFER, close, distill
-from tests.unit.methods.federated.worlds import CLASSES, World, make_world, rounds_of, settings
+from tests.unit.methods.federated.worlds import CLASSES, World, make_world, method_of, rounds_of, settings
 
 SINKHORN = SinkhornSettings("sinkhorn", "newton", 0.1, 1e-9, 0.5)
 
@@ -182,7 +181,8 @@ def test_feddf_round_reports_accuracy_steps_and_loss():
     assert one.row["distill_steps"] == 2 * 7 and one.row["distill_loss"] > 0
     assert one.row["distill_before"] != one.row["distill_after"] and one.row["distill_tested"] == 40
     unmeasured = OneRound(distill(lr=0.5), evaluate_every=3)
-    assert set(unmeasured.row) == {"distill_loss", "distill_steps"}
+    assert set(unmeasured.row) == {"distill_loss", "distill_steps", "bytes_up", "bytes_down"}
+    assert unmeasured.row["bytes_up"] == unmeasured.row["bytes_down"] == 0  # the server has the models
     assert torch.equal(unmeasured.state["weights"], one.state["weights"])
 
 
@@ -221,7 +221,7 @@ def test_feddf_distillation_works_with_other_global_methods(algorithm):
 def test_per_cluster_distillation_equals_each_cluster_alone():
     spec, groups = distill(weighting="E"), ([0, 1], [2, 3, 4])
     alone = [OneRound(spec, members=members) for members in groups]
-    method = per_cluster(METHODS["fedavg"], [one.federation for one in alone])
+    method = per_cluster(method_of(alone[0].hp), [one.federation for one in alone])
     (both,) = rounds_of(World(alone[0].federation, alone[0].world.engine), alone[0].hp, 1, method)
     state, row = both.after, both.said
     for number, one in enumerate(alone):

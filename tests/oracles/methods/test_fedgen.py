@@ -9,15 +9,24 @@ from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.seeds import generator
+from knot_runner.methods.around.clusters import cluster_state, per_cluster
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import fedgen
 from knot_runner.methods.federated.fedgen import Head, heads_loss
-from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.models.network import Network
 from tests.feddf_runs import close, run
 from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
-from tests.unit.methods.federated.worlds import CLASSES, SHAPE, World, make_world, rounds_of, settings, spec_of
+from tests.unit.methods.federated.worlds import (
+    CLASSES,
+    SHAPE,
+    World,
+    make_world,
+    method_of,
+    rounds_of,
+    settings,
+    spec_of,
+)
 
 HIDDEN = 5
 
@@ -149,7 +158,7 @@ def test_processes_train_it_as_the_loop_does():
 def test_clusters_have_generators_of_their_own():
     groups = ([0, 1], [2, 3, 4])
     alone = [Rounds(2, members=members) for members in groups]
-    method = per_cluster(METHODS["fedgen"], [one.federation for one in alone])
+    method = per_cluster(method_of(alone[0].hp), [one.federation for one in alone])
     state = rounds_of(World(alone[0].federation, alone[0].world.engine), alone[0].hp, 2, method)[-1].after
     for number, one in enumerate(alone):
         own = cluster_state(state, number)

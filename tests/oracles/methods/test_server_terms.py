@@ -5,7 +5,7 @@ import torch
 
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.federated.server_terms import check_server_terms
+from knot_runner.methods.around.server_terms import check_server_terms
 from knot_runner.methods.federation import with_server
 from knot_runner.models.network import Network
 from knot_runner.testing.methods import check_engines_agree

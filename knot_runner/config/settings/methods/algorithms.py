@@ -1,7 +1,7 @@
 """Settings of the federated algorithms: one class each, in one table by ``method.algorithm``.
 
 A class holds the settings of its algorithm and nothing else, so that what an algorithm does not have cannot be set. Its
-class attributes state what fleets, privacy and bundles must know. A plug-in's class derives from
+class attributes state what bundles and partitions must know. A plug-in's class derives from
 :class:`AveragingSettings` or :class:`FederatedSettings`, and is registered with its functions
 (:class:`~knot_runner.methods.contract.Method`).
 """
@@ -26,7 +26,6 @@ class FedAvgSettings(AveragingSettings):
     """Averages the clients' models (McMahan et al. 2017)."""
 
     functions = "knot_runner.methods.federated.averaging:FEDAVG"
-    needs_rounds = not_private = ""
 
 
 @dataclass(kw_only=True)
@@ -34,7 +33,6 @@ class FedProxSettings(AveragingSettings):
     """Adds a proximal term to local training (Li et al. 2020)."""
 
     functions = "knot_runner.methods.federated.averaging:FEDAVG"
-    needs_rounds = not_private = ""
 
     #: weight of the proximal term, (mu / 2) * distance^2 to the global model
     mu: NotNegative
@@ -45,9 +43,6 @@ class ScaffoldSettings(AveragingSettings):
     """Uses control variates against client drift (Karimireddy et al. 2020)."""
 
     functions = "knot_runner.methods.federated.scaffold:SCAFFOLD"
-    needs_rounds = not_private = ""
-    sends = ("weights", "buffers", "control")
-    controls = True
 
 
 @dataclass(kw_only=True)
@@ -55,8 +50,6 @@ class FedGenSettings(AveragingSettings):
     """FedAvg with a feature generator trained by the server (Zhu, Hong and Zhou 2021)."""
 
     functions = "knot_runner.methods.federated.fedgen:FEDGEN"
-    needs_rounds = not_private = ""
-    sends = ("weights", "buffers", "generator/")
 
     #: feature generator of the server
     generator: LatentGenerator
@@ -67,8 +60,7 @@ class FedPerSettings(AveragingSettings):
     """Shares the body; every client keeps its head (Arivazhagan et al. 2019)."""
 
     functions = "knot_runner.methods.federated.personal:SHARED_BODY"
-    needs_rounds = not_private = ""
-    keeps = "head"
+    travels = ("!head",)
 
     #: head epochs of all clients in the last round; 0 for none (FedWaD: 10)
     final_head_epochs: StepsOrNone
@@ -80,8 +72,6 @@ class FedPerSettings(AveragingSettings):
 class FedRepSettings(FedPerSettings):
     """FedPer, but trains the head before the body (Collins et al. 2021)."""
 
-    needs_rounds = not_private = ""
-
     #: epochs for the head; the body trains for the remaining ``training.local_epochs``; null: one for the body
     head_epochs: Steps | None
 
@@ -91,7 +81,6 @@ class DittoSettings(AveragingSettings):
     """Trains a personal model v with the penalty (lambda / 2) * distance^2 to the global model (Li et al. 2021)."""
 
     functions = "knot_runner.methods.federated.ditto:DITTO"
-    needs_rounds = not_private = ""
 
     #: penalty weight lambda; 0 trains v independently
     lambda_: NotNegative
@@ -106,7 +95,6 @@ class ApflSettings(AveragingSettings):
     """Mixes a personal model v and the global model w: alpha v + (1 - alpha) w (Deng et al. 2020)."""
 
     functions = "knot_runner.methods.federated.apfl:APFL"
-    needs_rounds = not_private = ""
 
     #: initial mixing weight
     alpha: Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
@@ -119,8 +107,6 @@ class FedalaSettings(AveragingSettings):
     """Initializes each client by a learned element-wise mix of its model and the global model (Zhang et al. 2023)."""
 
     functions = "knot_runner.methods.federated.fedala:FEDALA"
-    needs_rounds = not_private = ""
-    keeps = "model"
 
     #: number of last layers that are mixed; others are copied from the global model
     layers: Annotated[Depth, AT_LEAST_ONE]
@@ -143,8 +129,6 @@ class FedsoupSettings(AveragingSettings):
     """Averages each client model with past global models selected on its held-out examples (Chen et al. 2023)."""
 
     functions = "knot_runner.methods.federated.fedsoup:FEDSOUP"
-    needs_rounds = not_private = ""
-    keeps = "model"
     selects = True
     by_all_rounds = "begins to mix models after a share of all rounds (method.start)"
 
@@ -157,8 +141,6 @@ class LocalAlgorithmSettings(FederatedSettings):
     """Trains every client alone."""
 
     functions = "knot_runner.methods.federated.own_models:LOCAL"
-    needs_rounds = ""
-    not_private = "send nothing that noise could cover"
 
     #: client models, by file name and assigned in turn; empty uses ``model``
     models: list[Any] = field(default_factory=list)
@@ -169,9 +151,6 @@ class FedDistillSettings(FederatedSettings):
     """Exchanges mean logits per label (Jeong et al. 2018)."""
 
     functions = "knot_runner.methods.federated.feddistill:FEDDISTILL"
-    needs_rounds = not_private = ""
-    sends = ("label_logits/", "label_counts/")
-    sends_logits = True
 
     #: regularization by the mean logits
     labels: LabelDistillation
@@ -184,8 +163,6 @@ class FedMdSettings(FederatedSettings):
     """Distills clients of any architecture from their mean logits on unlabeled examples (Li and Wang 2019)."""
 
     functions = "knot_runner.methods.federated.fedmd:FEDMD"
-    needs_rounds = not_private = ""
-    sends_logits = True
 
     #: distillation of the clients
     server_distillation: ServerDistillation

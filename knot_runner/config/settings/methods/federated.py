@@ -122,19 +122,6 @@ class FederatedSettings:
     functions: ClassVar[str] = ""
     #: whether the server averages models; otherwise each client has its own model
     averages: ClassVar[bool] = False
-    #: state that a client keeps from its last training, regardless of the model it received
-    keeps: ClassVar[Literal["nothing", "head", "model"]] = "nothing"
-    #: reason why asynchronous updates are not supported; "" if they are, with ``sends`` as stated
-    needs_rounds: ClassVar[str] = "is not known to go without rounds"
-    #: state sent to clients, by name or by a prefix that ends with "/"; old versions are kept for clients in training
-    sends: ClassVar[tuple[str, ...]] = ()
-    #: reason why privacy does not cover client messages; "" if each client sends one averaged model only, or the
-    #: algorithm clips all messages itself
-    not_private: ClassVar[str] = "are not known to send one model each and nothing else, and only that is clipped"
-    #: whether clients send logits instead of models
-    sends_logits: ClassVar[bool] = False
-    #: whether clients keep control variates and send their changes
-    controls: ClassVar[bool] = False
     #: whether clients select on held-out examples, so that ``partition.valid`` has a default
     selects: ClassVar[bool] = False
     #: reason why early rounds depend on the total number of rounds; "" if they do not
@@ -163,21 +150,10 @@ class FederatedSettings:
     #: training of client models after the last round, by ``kind``; null disables it
     personalization: PersonalizationSettings | None = None
 
-    def __init_subclass__(cls) -> None:
-        """A class promises only what it states itself: it may send more than its base does."""
-        for promise in ("needs_rounds", "not_private"):
-            if promise not in cls.__dict__:
-                setattr(cls, promise, getattr(FederatedSettings, promise))
-
     def __post_init__(self) -> None:
         chilled = (self.schedule, self.stragglers, self.hard_temperature) != (None, None, None)
         if self.temperature == 1 and not chilled:  # there is no temperature to train without
             self.lr_control = False
-
-    @classmethod
-    def remembers(cls) -> bool:
-        """Whether what a client sends depends on the rounds that it took part in before, by what it has kept."""
-        return cls.controls or cls.keeps != "nothing" or not cls.averages
 
 
 @dataclass(kw_only=True)
@@ -185,8 +161,12 @@ class AveragingSettings(FederatedSettings):
     """Additional keys of algorithms whose server averages models."""
 
     averages = True
-    sends: ClassVar[tuple[str, ...]] = ("weights", "buffers")
+    #: ``shared`` where it is null
+    travels: ClassVar[tuple[str, ...]] = ("*",)
 
+    #: patterns of the parameters that travel; ``!`` excludes, ``head`` is the last layer; null: all, of FedPer and
+    #: FedRep all but the head
+    shared: list[str] | None = None
     #: server optimizer
     server: ServerSettings
     #: distill the averaged model from the round's clients on unlabeled examples; null disables it

@@ -1,18 +1,17 @@
 """Rounds of a small fleet, played without commits."""
 
 import dataclasses
-import functools
 
 import torch
 
 from knot_runner.config.settings import FleetSettings
+from knot_runner.methods.around.fleet import on_fleet
+from knot_runner.methods.around.server_distillation import with_distillation
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.fleet import on_fleet
 from knot_runner.methods.federation import with_server
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
 from tests.changed_settings import built
-from tests.unit.methods.federated.worlds import holding_out, make_world, settings
+from tests.unit.methods.federated.worlds import holding_out, make_world, method_of, settings
 
 PLAIN = {"name": "t", "compute": {"median": 1.0, "sigma": 0.0}, "network": None, "availability": None, "dropout": 0.0}
 
@@ -40,7 +39,7 @@ class NoCommits:
 class Played:
     """Rounds of a fleet with what follows each; ``members``: those of the five clients that there are; ``held``: a
     third of their examples is. ``rows``, ``states`` after each round, ``seen``: (requests, trained) of each, ``after``:
-    what was asked for after it, (inferences, logits, requests)."""
+    what was asked for after it: inferences and distillation."""
 
     def __init__(self, fleet, algorithm="fedavg", members=(0, 1, 2), hidden=(), changes=None, held=False, **training):
         self.world = make_world(list(hidden)).with_training(**{"clients_per_round": 3, **training})
@@ -49,13 +48,13 @@ class Played:
         served = with_server(self.world.federation, torch.arange(0), torch.arange(30, 62), torch.arange(5, 25))
         self.federation = dataclasses.replace(served, members=tuple(members))
         self.hp = settings(algorithm, **(changes or {}))
-        self.method = METHODS[algorithm]
+        self.method = method_of(self.hp)
         if fleet is not None:
-            self.method, self.federation = on_fleet(self.method, self.federation, fleet)
+            plain = with_distillation(METHODS[algorithm], self.hp)
+            self.method, self.federation = on_fleet(plain, self.hp, self.federation, fleet)
         self.states, self.seen, self.after = [], [], []
         work = self.method, self.hp, self.federation
-        exchange = functools.partial(run_exchange, *work, self.world.engine, see=self.see)
-        loop = RoundLoop(*work, NoCommits(), self.train, self.look, exchange, timed=False)
+        loop = RoundLoop(*work, NoCommits(), self.train, self.look, self.exchange, timed=False)
         self.state, self.rows = run_rounds(loop)
 
     def train(self, round, requests):
@@ -63,8 +62,13 @@ class Played:
         self.seen.append((requests, trained))
         return trained
 
-    def see(self, inferences, logits, requests):
-        self.after.append((inferences, logits, requests))
+    def exchange(self, round, state, requests, trained):
+        if self.method.exchange is None:
+            return state, {}
+        work = self.hp, state, self.federation, round, requests, trained
+        state, row, asked = self.method.exchange(*work, self.world.engine)
+        self.after.append(asked)
+        return state, row
 
     def look(self, round, state, requests, trained):
         self.states.append(state)

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from knot_runner.config.settings import LabelDistillation
-from knot_runner.methods.contract import METHODS, Method
-from knot_runner.methods.federated import own_models
+from knot_runner.methods.contract import METHODS
 from tests.unit.methods.federated.plain import examples, gradient, loss, play
 from tests.unit.methods.federated.worlds import settings
 
@@ -48,7 +47,7 @@ def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
         expected = alphas[client] * v + (1 - alphas[client]) * w
         found = APFL.deployed(hp, state, world.federation, client).weights
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
-        assert float(state[f"alpha/{client}"]) == pytest.approx(alphas[client], abs=1e-12)
+        assert float(state[f"client/{client}/alpha"]) == pytest.approx(alphas[client], abs=1e-12)
     assert (len(set(alphas.values())) > 1) == adaptive
     if lr == 4.0:
         assert {0.0, 1.0} & set(alphas.values())  # clipped
@@ -63,7 +62,7 @@ def test_apfl_extreme_alpha_equals_global_or_local_model(world):
     hp = apfl(alpha=1.0)
     state, _ = play(everybody, hp, APFL, 2)
     alone = settings("feddistill", labels=LabelDistillation(0.0, 1.0))  # own_models: nothing is averaged
-    method = Method(own_models.init, own_models.plan, own_models.fold, own_models.deployed)
+    method = METHODS["local"]
     local, _ = play(everybody, alone, method, 2)
     for client in range(5):
         expected = method.deployed(alone, local, everybody.federation, client)

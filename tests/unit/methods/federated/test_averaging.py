@@ -6,11 +6,11 @@ import torch
 
 from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.federated.cohort import Trained
-from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.server import AVERAGED_AT_ONCE, average
+from knot_runner.methods.contract import Gathering, Sent
+from knot_runner.methods.messages import SUMMED_AT_ONCE, mean_of
 from knot_runner.pipelines.clients.setup import check_sizes
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.worlds import SIZES, rounds_of, settings
+from tests.unit.methods.federated.worlds import SIZES, method_of, rounds_of, settings
 
 
 def one_round(world, hp):
@@ -30,18 +30,24 @@ def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
     assert torch.equal(before["weights"], world.federation.model.weights)
 
 
-@pytest.mark.parametrize("size", [0, 5, AVERAGED_AT_ONCE, AVERAGED_AT_ONCE + 1, 2 * AVERAGED_AT_ONCE + 7])
-def test_average_in_parts_equals_whole_mean(size):
-    """Of models larger than what is averaged at a time, too; summed in float64 and rounded once."""
+@pytest.mark.parametrize("clients", [1, 8, 19])
+@pytest.mark.parametrize("size", [0, 5, SUMMED_AT_ONCE, SUMMED_AT_ONCE + 1, 2 * SUMMED_AT_ONCE + 7])
+def test_mean_in_parts_equals_whole_mean(size, clients):
+    """Of more messages, and larger ones, than are summed at a time, too; in float64."""
     draws = torch.Generator().manual_seed(size)
-    models = [torch.randn(size, generator=draws) for _ in range(7)]
-    by = torch.rand(7, generator=draws, dtype=torch.float64)
-    expected = torch.zeros(size, dtype=torch.float64)
-    for share, model in zip(by, models, strict=True):
-        expected = expected + share * model.double()
-    mean = average(by, models)
-    assert mean.dtype == torch.float32 and mean.shape == (size,)
-    torch.testing.assert_close(mean, expected.float(), rtol=1e-7, atol=1e-9)
+    sent = [
+        Sent(k, k + 1, {"update": torch.randn(size, generator=draws), "counts": torch.randn(2, 3, generator=draws)})
+        for k in range(clients)
+    ]
+    for aggregation, unweighted in (("weighted", ()), ("uniform", ()), ("weighted", ("counts",))):
+        mean, row = mean_of(Gathering(0, 1, iter(sent), dict, aggregation, unweighted))
+        assert row == {} and set(mean) == {"update", "counts"}
+        for name, found in mean.items():
+            uniform = aggregation == "uniform" or name in unweighted
+            by = [1.0 if uniform else one.examples for one in sent]
+            expected = sum(weight * one.parts[name].double() for weight, one in zip(by, sent, strict=True)) / sum(by)
+            assert found.dtype == torch.float64 and found.shape == sent[0].parts[name].shape
+            torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-15)
 
 
 def test_participants_are_drawn_by_seed_and_round(world):
@@ -69,10 +75,11 @@ def test_server_optimizers_follow_their_formulas(world, optimizer):
     hp = settings(server=ServerSettings(optimizer, 0.5, 0.9, 0.99, 1e-2), aggregation="uniform")
     w = world.federation.model.weights
     vectors = [w + 0.1, w - 0.3 * w]
-    state = METHODS["fedavg"].init(hp, world.federation)
+    method = method_of(hp)
+    state = method.init(hp, world.federation)
     velocity = first = second = torch.zeros_like(w)
     for _ in range(3):
-        requests = METHODS["fedavg"].plan(hp, state, world.federation, 0)[:2]
+        requests = method.plan(hp, state, world.federation, 0)[:2]
         pairs = zip(requests, vectors, strict=True)
         trained = [Trained(r.client, v, w.new_empty(0), 1, 0.0, 0, 0, finite=True) for r, v in pairs]
         delta = (vectors[0] + vectors[1]) / 2 - state["weights"]
@@ -84,7 +91,7 @@ def test_server_optimizers_follow_their_formulas(world, optimizer):
         else:
             first, second = 0.9 * first + 0.1 * delta, 0.99 * second + 0.01 * delta**2
             expected = state["weights"] + 0.5 * first / (second.sqrt() + 1e-2)
-        state, _ = METHODS["fedavg"].fold(hp, state, world.federation, 0, requests, trained)
+        state, _ = method.fold(hp, state, world.federation, 0, requests, trained)
         torch.testing.assert_close(state["weights"], expected, rtol=1e-13, atol=1e-15)
 
 

@@ -3,19 +3,18 @@
 import pytest
 import torch
 
-from knot_runner.methods.contract import METHODS
-from tests.unit.methods.federated.worlds import normed_world, settings
+from tests.unit.methods.federated.worlds import method_of, normed_world, settings
 
 
 @pytest.mark.parametrize("how", ["averaged", "local", "frozen"])
 def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
     normed = normed_world(world)
-    hp, method, federation = settings(batchnorm=how), METHODS["fedavg"], normed.federation
+    hp, method, federation = settings(batchnorm=how), method_of(settings()), normed.federation
     start = state = method.init(hp, federation)
     for round in range(2):
         requests = method.plan(hp, state, federation, round)
         for request in requests:
-            own = state.get(f"buffers/{request.client}")
+            own = state.get(f"client/{request.client}/statistics")
             assert torch.equal(request.start.buffers, state["buffers"] if own is None else own)
         trained = normed.engine.train(requests)
         before, (state, _) = state, method.fold(hp, state, federation, round, requests, trained)
@@ -27,7 +26,7 @@ def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
         assert torch.equal(state["buffers"], start["buffers"])
     else:
         assert not torch.equal(state["buffers"], start["buffers"])
-    kept = [key for key in state if key.startswith("buffers/")]
+    kept = [key for key in state if key.endswith("/statistics")]
     assert (len(kept) >= 3) == (how == "local")
     for result in trained:
         model = method.deployed(hp, state, federation, result.client)
@@ -39,7 +38,8 @@ def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
 def test_batchnorm_last_head_round_keeps_statistics_in_place(world, how):
     """The server's stay as they are; a client's own are those that its head was trained with."""
     normed = normed_world(world)
-    hp, method = settings("fedper", batchnorm=how, final_head_epochs=1), METHODS["fedper"]
+    hp = settings("fedper", batchnorm=how, final_head_epochs=1)
+    method = method_of(hp)
     federation = normed.federation
     start = method.init(hp, federation)
     requests = method.plan(hp, start, federation, federation.training.rounds)

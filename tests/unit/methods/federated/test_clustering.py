@@ -14,11 +14,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from knot_runner.config.settings import Stragglers
 from knot_runner.config.settings.methods.transport import ClusteringSettings, FedwadSettings, OtddSettings
-from knot_runner.methods.contract import METHODS
+from knot_runner.methods.around.clusters import cluster_state, joint_state, per_cluster
 from knot_runner.methods.federated import clustering
-from knot_runner.methods.federated.per_cluster import cluster_state, joint_state, per_cluster
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.worlds import SIZES, settings
+from tests.unit.methods.federated.worlds import SIZES, method_of, settings
 
 OTDD = OtddSettings(
     "federated", "sqrt_frobenius", "root_diagonal", 100, "float64", FedwadSettings("approximate", 10, 10, 0.5, 1.0)
@@ -174,7 +173,7 @@ def all_rounds(method, hp, federation, engine, name=lambda client: client):
 @pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
 def test_clusters_learn_as_federations_of_their_own(deep, hp):
     """Bit for bit in float64: each cluster against a federation that holds its clients alone."""
-    method, everyone = METHODS[hp.algorithm], deep.federation
+    method, everyone = method_of(hp), deep.federation
     both = per_cluster(method, [everyone.cluster(members) for members in CLUSTERS])
     state = all_rounds(both, hp, everyone, deep.engine)
     for number, members in enumerate(CLUSTERS):
@@ -198,7 +197,7 @@ def _renamed(key: str, members: list[int]) -> str:
 
 @pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
 def test_per_cluster_of_all_clients_equals_method(deep, hp):
-    method, everyone = METHODS[hp.algorithm], deep.federation
+    method, everyone = method_of(hp), deep.federation
     both = per_cluster(method, [everyone.cluster(range(len(SIZES)))])
     found = cluster_state(all_rounds(both, hp, everyone, deep.engine), 0)
     expected = all_rounds(method, hp, everyone, deep.engine)

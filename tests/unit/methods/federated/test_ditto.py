@@ -28,7 +28,7 @@ def test_ditto_pulls_own_models_towards_sent_model(whole):
     for requests, trained, row in seen:
         assert [request.client for request in requests] == [0, 1, 2, 3, 4] * 2
         losses = [result.loss for result in trained[5:]]
-        assert row == {"own_loss": pytest.approx(sum(losses) / 5)}
+        assert row["own_loss"] == pytest.approx(sum(losses) / 5)
         sent = []
         for request in requests[:5]:
             x, y = examples(whole, request)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from knot_runner.methods.federated.fleet import devices
+from knot_runner.methods.around.fleet import devices
 from tests.unit.methods.federated.fleets import Played, fleet_of
 from tests.unit.methods.federated.plain import descend, examples
 

@@ -8,11 +8,10 @@ import torch
 from knot_runner.config.settings import Stragglers
 from knot_runner.engine.federated.recipe import Phase
 from knot_runner.engine.seeds import generator
+from knot_runner.methods.around.clusters import cluster_state, on_clock, per_cluster
+from knot_runner.methods.around.fleet import devices, on_fleet
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.chilling import stragglers
-from knot_runner.methods.federated.fleet import devices, on_fleet
-from knot_runner.methods.federated.fleet.synchronous import sends_models
-from knot_runner.methods.federated.per_cluster import cluster_state, on_clock, per_cluster
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.fleets import NoCommits, Played, fleet_of
@@ -43,6 +42,7 @@ def test_fleet_rounds_match_clock_and_counts_by_hand(fleet, shares, seconds, par
     assert played.column("clock") == [seconds * number for number in (1, 2, 3, 4)]
     assert played.column("participants") == [participants] * 4
     assert [(row["dropped"], row["late"], row["partial"]) for row in played.rows] == [counts] * 4
+    assert played.column("bytes_up") == played.column("bytes_down") == [15 * 8 * len(participants)] * 4
     requests, trained = played.seen[0]
     mean = played.federation.model.weights
     if participants:
@@ -79,25 +79,43 @@ def test_whole_epochs_until_a_deadline(deadline, epochs):
     assert devices.WorkTime(4, 2.0, 2.0).epochs_until(deadline) == epochs
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
-def test_fleet_clock_counts_sending_by_model_size(algorithm, paced):
-    """15 numbers of 32 bits down at 3e-6 Mbit/s and up at 1e-6; SCAFFOLD's controls are as many again."""
+#: Of a round: algorithm, hidden layers, how many numbers a client receives and sends (4 pixels, 3 classes).
+NUMBERS = [
+    ("fedavg", (), 15, 15),
+    ("scaffold", (), 30, 30),  # controls are as many again
+    ("fedper", (5,), 25, 25),  # the body
+    ("fedgen", (5,), 43, 43 + 3),  # and shares of labels; no generator is trained yet
+    ("local", (), 0, 0),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "hidden", "down", "up"), NUMBERS)
+def test_fleet_clock_counts_sending_by_numbers_sent(algorithm, hidden, down, up, paced):
+    """Numbers of 32 bits down at 3e-6 Mbit/s and up at 1e-6."""
     paced(1.0, 2.0, 0.5)
     network = {"down": 3e-6, "up": 1e-6, "sigma": 0.0}
-    played = Played(fleet_of(network=network), algorithm)
-    sending = 15 * 32 / 3 + 15 * 32
-    assert played.rows[0]["clock"] == pytest.approx(48 + sending * (2 if algorithm == "scaffold" else 1), rel=1e-12)
+    played = Played(fleet_of(network=network), algorithm, hidden=hidden)
+    assert played.rows[0]["clock"] == pytest.approx(48 + down * 32 / 3 + up * 32, rel=1e-12)
 
 
-def test_work_times_omit_sending_without_models():
+def test_fleet_clock_counts_generator_once_it_is_sent(paced):
+    """Its weights, statistics and counts of labels, from the second round on."""
+    paced(1.0, 2.0, 0.5)
+    network = {"down": 1e-6, "up": 1e-6, "sigma": 0.0}
+    played = Played(fleet_of(network=network), "fedgen", hidden=(5,))
+    generator = sum(own.numel() for name, own in played.state.items() if name.startswith("generator/model."))
+    seconds = torch.tensor([0.0, *played.column("clock")], dtype=torch.float64).diff()
+    assert seconds[1:] - seconds[0] == pytest.approx([32 * (generator + 3)] * 3, rel=1e-12)
+
+
+def test_work_times_omit_sending_where_nothing_is_sent():
     (request,) = Played(None, members=[1], clients_per_round=1).seen[0][0]
-    fleet = fleet_of(network={"down": 1.0, "up": 1.0, "sigma": 0.0})
+    fleet = fleet_of(network={"down": 2.0, "up": 1.0, "sigma": 0.0})
     federation = make_world([]).federation
-    (sends,) = devices.work_times(fleet, federation, [request], True)
-    (not_,) = devices.work_times(fleet, federation, [request], False)
-    assert sends.sending > 0 == not_.sending and not_.total == 24.0
-    hp = settings("fedavg")
-    assert sends_models(hp) and not sends_models(settings("local"))
+    (sends,) = devices.work_times(fleet, federation, [request], 10, 30)
+    (not_,) = devices.work_times(fleet, federation, [request], 0, 0)
+    assert sends.sending == pytest.approx(32 * (10 / 2 + 30 / 1) / 1e6, rel=1e-12)
+    assert not_.sending == 0 and not_.total == 24.0
 
 
 def test_work_times_include_second_model_of_program(paced):
@@ -105,14 +123,14 @@ def test_work_times_include_second_model_of_program(paced):
     paced(2.0)
     hp, federation, method = settings("apfl"), make_world([5]).federation, METHODS["apfl"]
     requests = method.plan(hp, method.init(hp, federation), dataclasses.replace(federation, chosen=(0,)), 0)
-    (time,) = devices.work_times(fleet_of(network=None), federation, requests, True)
+    (time,) = devices.work_times(fleet_of(network=None), federation, requests, 0, 0)
     assert requests[0].program.further == 2
     assert (time.epochs, time.total) == (2, 2 * 2 * len(requests[0].rows) * 2.0)
 
 
 def test_work_times_omit_dropped_last_batch():
     (request,) = Played(None, members=[1], clients_per_round=1, batch_size=5, drop_last=True).seen[0][0]
-    (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], True)
+    (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], 0, 0)
     assert time.epoch == 10.0
 
 
@@ -159,7 +177,7 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
     paced(1.0, 2.0, 0.5)
     failing({3: 0.5, 4: 0.25})
     world, fleet, hp = make_world([]), fleet_of(), settings()
-    method, _ = on_fleet(METHODS["fedavg"], world.federation, fleet)
+    method, _ = on_fleet(METHODS["fedavg"], hp, world.federation, fleet)
     clusters = [world.federation.cluster(members) for members in ([0, 1, 2], [3, 4])]
     both = per_cluster(method, clusters)
     everyone = world.federation
@@ -172,6 +190,7 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
     for row, first, second in zip(rows, alone[0].rows, alone[1].rows, strict=True):
         assert row["clock"] == max(first["clock"], second["clock"]) > 0 and second["dropped"] == 2
         assert row["dropped"] == first["dropped"] + second["dropped"]
+        assert (row["bytes_down"], second["bytes_down"]) == (first["bytes_down"], 0)
     failing(dict.fromkeys(range(5), 0.5))
     assert len(run_rounds(loop)[1]) == 4  # nobody is ever through
     parts = [

@@ -5,13 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import AveragingSettings
-from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.engine.federated.cohort import ClientModel
-from knot_runner.methods.contract import METHODS, Method
-from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.fleet import devices
-from knot_runner.methods.federated.own_models import kept_models
+from knot_runner.methods.around.fleet import devices
+from knot_runner.methods.contract import METHODS
+from knot_runner.methods.federated import own_models
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.fleets import Played, fleet_of
 from tests.unit.methods.federated.worlds import SIZES
@@ -33,7 +30,7 @@ def test_steps_by_hand(paced):
     start = played.federation.model.weights
     weights = [state["weights"] for state in played.states]
     ((first,), (came,)), ((second,), _), ((slow,), (stale,)), ((last,), (late,)) = played.seen
-    assert torch.equal(first.start.weights, start) and torch.equal(weights[0], came.weights)
+    assert torch.equal(first.start.weights, start) and torch.allclose(weights[0], came.weights, rtol=0, atol=1e-14)
     assert torch.equal(second.start.weights, weights[0]) and torch.equal(slow.start.weights, start)
     assert torch.allclose(weights[2], weights[1] + (1 + 2) ** -0.5 * (stale.weights - start), atol=1e-14)
     assert torch.equal(last.start.weights, weights[1])  # client 0 began at 2 s, before client 1's update
@@ -108,7 +105,7 @@ def test_heads_stay_as_their_clients_trained_them(paced):
     head = played.federation.layout.mask("head")
     (request,), (stale,) = played.seen[2]
     state, before = played.states[2], played.states[1]
-    assert torch.equal(state["head/1"], stale.weights[head])
+    assert torch.equal(state["client/1/unshared"], stale.weights[head])
     body = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
     assert torch.allclose(state["weights"][~head], body[~head], atol=1e-14)
 
@@ -136,17 +133,17 @@ def test_async_fedsoup_mixes_clients_starting_model(paced):
         ((request,), (soup,)), state = played.seen[place], played.states[place]
         before = played.states[place - 1] if place else {"weights": played.federation.model.weights}
         sent = played.states[begun - 1]["weights"] if begun else played.federation.model.weights
-        pool = before.get(f"pool/{client}", torch.zeros_like(sent))
-        size = int(before.get(f"pool_size/{client}", 0))
+        pool = before.get(f"client/{client}/pool", torch.zeros_like(sent))
+        size = int(before.get(f"client/{client}/pool_size", 0))
         (theta,) = played.world.engine.train(
             [dataclasses.replace(request, start=ClientModel(sent, EMPTY), program=None)]
         )
         without, larger = (theta.weights + size * pool) / (size + 1), (theta.weights + size * pool + sent) / (size + 2)
-        joined = int(state[f"pool_size/{client}"]) > size
+        joined = int(state[f"client/{client}/pool_size"]) > size
         grown += joined
         assert torch.allclose(soup.weights, larger if joined else without, atol=1e-14)
         if joined:
-            assert torch.allclose(state[f"pool/{client}"], (size * pool + sent) / (size + 1), atol=1e-14)
+            assert torch.allclose(state[f"client/{client}/pool"], (size * pool + sent) / (size + 1), atol=1e-14)
         assert torch.equal(state[f"client/{client}/weights"], soup.weights)  # kept whole
         tau = place - begun
         wanted = before["weights"] + (1 + tau) ** -0.5 * (soup.weights - sent)
@@ -154,24 +151,39 @@ def test_async_fedsoup_mixes_clients_starting_model(paced):
     assert grown  # a soup with the global model was chosen, too
 
 
-@pytest.mark.parametrize("keeps", ["model", "nothing"])
-def test_keeps_setting_declares_whether_clients_keep_trained_models(paced, monkeypatch, keeps):
-    """FedAvg, whose clients also keep what they have trained: as it was trained, or moved with the server's model."""
-
-    def fold(hp, state, federation, round, requests, trained):
-        after, row = averaging.fold(hp, state, federation, round, requests, trained)
-        return {**after, **kept_models(trained)}, row
-
+def test_clients_keep_what_a_method_says_as_trained(paced, monkeypatch):
+    """FedAvg, whose clients also keep what they have trained, however late their change of the model is."""
     paced(1 / 16, 2.5 / 24, 10 / 32)
-    monkeypatch.setitem(METHODS, "own", Method(averaging.init, averaging.plan, fold, averaging.deployed))
-    own = type("Own", (AveragingSettings,), {"keeps": keeps, "needs_rounds": ""})
-    monkeypatch.setitem(METHOD_SETTINGS, "own", own)
+    monkeypatch.setitem(METHODS, "own", dataclasses.replace(METHODS["fedavg"], own=own_models.own))
     played = Played(buffered(), "own")
     ((request,), (stale,)), before, after = played.seen[2], played.states[1], played.states[2]
     moved = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
-    assert torch.allclose(after["client/1/weights"], stale.weights if keeps == "model" else moved, atol=1e-14)
+    assert torch.equal(after["client/1/weights"], stale.weights)
     assert torch.allclose(after["weights"], moved, atol=1e-14)
     assert not torch.allclose(moved, stale.weights)
+
+
+def test_late_parts_count_less_where_they_are_changes_of_the_model(paced, monkeypatch):
+    """Of the parts of a message, the update and the statistics; others arrive as they are."""
+    arrived = []
+
+    def message(hp, state, federation, work):
+        update = work.trained[0].weights - state["weights"]
+        return {"update": update, "statistics": 2 * update, "own": 3 * update}
+
+    def fold(hp, state, federation, round, mean, share):
+        arrived.append(mean)
+        return {**state, "weights": state["weights"] + mean["update"]}, {}
+
+    paced(1 / 16, 2.5 / 24, 10 / 32)
+    monkeypatch.setitem(METHODS, "own", dataclasses.replace(METHODS["fedavg"], message=message, fold=fold))
+    played = Played(buffered(staleness_exponent=1.0), "own")
+    assert played.column("staleness") == [0.0, 0.0, 2.0, 1.0]
+    for mean, ((request,), (result,)), staleness in zip(arrived, played.seen, (0, 0, 2, 1), strict=True):
+        update = result.weights - request.start.weights
+        for name, wanted in (("update", 1), ("statistics", 2)):
+            torch.testing.assert_close(mean[name], wanted * update / (1 + staleness), rtol=0, atol=1e-14)
+        torch.testing.assert_close(mean["own"], 3 * update, rtol=0, atol=1e-14)
 
 
 def test_soups_begin_with_a_version(paced):
@@ -179,8 +191,8 @@ def test_soups_begin_with_a_version(paced):
     paced(1 / 10, 2.5 / 16, 10 / 20)
     played = Played(buffered(), "fedsoup", changes={"start": 0.5}, held=True)
     assert [request.program is not None for (request,), _ in played.seen] == [False, False, False, True]
-    assert set(played.states[2]) >= {"client/1/weights"} and "pool/1" not in played.states[2]
-    assert "pool/0" in played.states[3]
+    assert set(played.states[2]) >= {"client/1/weights"} and "client/1/pool" not in played.states[2]
+    assert "client/0/pool" in played.states[3]
 
 
 def test_async_server_waits_for_available_client(paced, monkeypatch):

@@ -5,17 +5,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.config.settings import AveragingSettings, ServerSettings
-from knot_runner.config.settings.families import METHOD_SETTINGS
+from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated import fedgen
 from knot_runner.methods.federated.fedgen import Head
-from knot_runner.methods.federated.versions import as_begun, version_entries
+from knot_runner.methods.messages import as_begun, version_entries
 from tests.feddf_runs import distill
 from tests.oracles.methods.test_fedgen import by_hand
 from tests.unit.methods.federated.fleets import Played, fleet_of
 from tests.unit.methods.federated.plain import examples, gradient
-from tests.unit.methods.federated.worlds import CLASSES, SIZES, settings
+from tests.unit.methods.federated.worlds import CLASSES, SIZES
 
 #: One batch of all examples, so that no draw matters.
 WHOLE = {"batch_size": 24, "small_clients": "allow"}
@@ -92,14 +91,14 @@ def test_async_scaffold_corrects_by_starting_control(exponent, spread):
         versions.append(versions[-1] + (1 + place - version) ** -exponent * (weights - versions[version]))
         torch.testing.assert_close(state["weights"], versions[-1], rtol=0, atol=1e-13)
         torch.testing.assert_close(state["control"], control[-1], rtol=0, atol=1e-12)
-        torch.testing.assert_close(state[f"control/{client}"], own[client], rtol=0, atol=1e-12)
+        torch.testing.assert_close(state[f"client/{client}/control"], own[client], rtol=0, atol=1e-12)
 
 
 def test_async_scaffold_server_control_equals_client_mean(spread):
     played = Played(buffered(2), "scaffold", members=range(5), clients_per_round=4, rounds=12)
     assert max(played.column("staleness")) > 1
     for state in played.states:
-        own = [state.get(f"control/{client}", torch.zeros_like(state["control"])) for client in range(5)]
+        own = [state.get(f"client/{client}/control", torch.zeros_like(state["control"])) for client in range(5)]
         torch.testing.assert_close(state["control"], torch.stack(own).mean(0), rtol=0, atol=1e-13)
 
 
@@ -137,6 +136,8 @@ def test_async_feddistill_uses_means_sent_before_start(spread):
         for label, logits in means.items():
             torch.testing.assert_close(state[f"label_logits/{client}"][label], logits, rtol=0, atol=1e-12)
     assert ["known" in request.inputs for (request,), _ in played.seen] == [False] * 4 + [True] * 4
+    told = (CLASSES * CLASSES) * 8 + CLASSES  # means, and a flag for each
+    assert played.column("bytes_down") == [0] * 4 + [told] * 4
 
 
 def test_async_fedgen_trains_clients_on_sent_generator(spread):
@@ -174,12 +175,12 @@ def test_async_feddf_distills_from_buffered_clients(spread):
     assert max(played.column("staleness")) > 1
     versions = [played.federation.model.weights, *(state["weights"] for state in played.states)]
     for place, (requests, trained) in enumerate(played.seen):
-        inferences, logits, (training,) = played.after[place]
+        inferences, (training,) = played.after[place]["inferences"], played.after[place]["distillation"]
         assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
         x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)
         told = [x @ one.weights[:12].view(CLASSES, 4).T + one.weights[12:] for one in trained]
-        for found, wanted in zip(logits, told, strict=True):
-            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+        (found,) = training.inputs.values()
+        torch.testing.assert_close(found, torch.stack(told).mean(0), rtol=0, atol=1e-12)
         stepped, sizes = versions[place], [len(request.rows) for request in requests]
         for request, result, size in zip(requests, trained, sizes, strict=True):
             assert torch.equal(request.start.weights, versions[request.round])  # distilled, too
@@ -200,9 +201,11 @@ def test_async_fedmd_averages_logits_of_buffered_clients(spread):
     for place, (requests, trained) in enumerate(played.seen):
         clients = [request.client for request in requests]
         assert len(clients) == 2 and all(torch.equal(one.start.weights, models[one.client]) for one in requests)
-        inferences, logits, distilled = played.after[place]
+        inferences, distilled = played.after[place]["inferences"], played.after[place]["distillation"]
         assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
         assert [one.client for one in distilled] == clients
+        x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)
+        logits = [x @ one.weights[:12].view(CLASSES, 4).T + one.weights[12:] for one in trained]
         for one, result in zip(distilled, trained, strict=True):
             assert torch.equal(one.start.weights, result.weights)
             (told,) = one.inputs.values()
@@ -212,30 +215,33 @@ def test_async_fedmd_averages_logits_of_buffered_clients(spread):
     assert not any(name.startswith("fleet/sent/") for state in played.states for name in state)
 
 
-@pytest.mark.parametrize("algorithm", ["local", "fedmd", "feddistill"])
-def test_async_fleet_neither_sends_nor_moves_own_models(algorithm, spread):
+@pytest.mark.parametrize("algorithm", ["local", "fedmd"])
+def test_async_fleet_takes_no_time_to_send_own_models(algorithm, spread):
     """However slow the network is, clients take as long as they train."""
     changes = CONSENSUS if algorithm == "fedmd" else {}
     network = {"down": 1e-6, "up": 1e-6, "sigma": 0.0}
     played = Played(buffered(network=network), algorithm, changes=changes)
     assert played.column("clock") == pytest.approx([1.0, 2.0, 2.6, 3.0], rel=1e-12)
-    assert played.column("staleness") == [0, 0, 2, 1]
-    ((_,), (stale,)), state = played.seen[2], played.states[2]
-    if algorithm != "fedmd":
-        assert torch.equal(state["client/1/weights"], stale.weights)
     plain = Played(buffered(network=network))
     assert plain.rows[0]["clock"] == pytest.approx(1.0 + 2 * 15 * 32, rel=1e-12)
 
 
-def test_version_entries_select_by_name_or_prefix(monkeypatch):
-    own = type("Own", (AveragingSettings,), {"sends": ("weights", "shared/")})
-    monkeypatch.setitem(METHOD_SETTINGS, "own", own)
-    hp, old, new = settings("own"), torch.zeros(1), torch.ones(1)
-    kept = version_entries(hp, {"weights": old, "weights/1": old, "shared/a": old, "other": old}, 2, 2)
+@pytest.mark.parametrize("algorithm", ["local", "feddistill"])
+def test_async_fleet_keeps_own_models_as_trained(algorithm, spread):
+    played = Played(buffered(), algorithm)
+    assert played.column("staleness") == [0, 0, 2, 1]
+    for (_, (result,)), state in zip(played.seen, played.states, strict=True):
+        assert torch.equal(state[f"client/{result.client}/weights"], result.weights)
+
+
+def test_version_entries_hold_all_but_what_clients_and_server_keep():
+    old, new = torch.zeros(1), torch.ones(1)
+    names = ("client/1/weights", "server/first", "fleet/clock", "fleet/sent/1/weights")
+    kept = version_entries({"weights": old, "shared/a": old, **dict.fromkeys(names, old)}, 2, 2)
     assert kept.keys() == {"fleet/sent/2/weights", "fleet/sent/2/shared/a"}
     assert all(tensor is not old for tensor in kept.values())  # a commit holds no tensor under two names
-    now = {**kept, "weights": new, "weights/1": new, "shared/b": new, "fleet/sent/22/weights": new}
-    found = as_begun(hp, now, 2, 4)
+    now = {**kept, "weights": new, "shared/b": new, "fleet/sent/22/weights": new, **dict.fromkeys(names, new)}
+    found = as_begun(now, 2, 4)
     assert found["weights"] is kept["fleet/sent/2/weights"] and found["shared/a"] is kept["fleet/sent/2/shared/a"]
-    assert found["weights/1"] is new and "shared/b" not in found
-    assert as_begun(hp, now, 4, 4) is now and version_entries(hp, now, 2, 4) == kept
+    assert "shared/b" not in found and all(found[name] is new for name in names)
+    assert as_begun(now, 4, 4) is now and version_entries(now, 2, 4) == kept

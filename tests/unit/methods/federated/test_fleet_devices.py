@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.federated.fleet import devices
+from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.party import Party
 from tests.unit.methods.federated.fleets import Played, fleet_of
 from tests.unit.methods.federated.worlds import make_world
@@ -27,10 +27,11 @@ def test_speeds_are_lognormal_and_of_the_seed():
     normal = torch.randn(4000, generator=generator(3, "fleet", "compute"), dtype=torch.float64)
     assert torch.allclose(found, 0.1 * (0.7 * normal).exp(), rtol=1e-12)
     assert float((found / 0.1).log().std()) == pytest.approx(0.7, abs=0.03)
-    sending = devices.seconds_per_number(fleet, federation)
-    assert float(sending.log().median()) == pytest.approx(math.log(32 * 0.75 / 1e6), abs=0.03)
+    sending = devices.sending_seconds(fleet, federation, 3, 1)
+    assert float(sending.log().median()) == pytest.approx(math.log(32 * (3 / 4 + 1 / 2) / 1e6), abs=0.03)
     assert float(sending.log().std()) == pytest.approx(0.5, abs=0.03)
     assert abs(float(torch.corrcoef(torch.stack([found.log(), sending.log()]))[0, 1])) < 0.05
+    assert torch.equal(devices.sending_seconds(fleet_of(), federation, 3, 1), torch.zeros(4000, dtype=torch.float64))
     other = devices.seconds_per_example(fleet, dataclasses.replace(federation, seed=4))
     assert not torch.equal(found, other)
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from knot_runner.engine.federated import flat
+from knot_runner.methods.around.server_distillation import ENSEMBLE
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.methods.federation import with_server
 from tests.feddf_runs import TRANSFER, distill
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.worlds import World, rounds_of, settings
+from tests.unit.methods.federated.worlds import World, method_of, normed_world, rounds_of, settings
 
 
 def play(world, hp, rounds):
@@ -30,12 +30,14 @@ def test_personal_clients_keep_heads_and_share_body(deep, algorithm, first_head)
     newest = {}
     for _, _, trained in seen:
         newest |= {result.client: result.weights[head] for result in trained}
-    assert set(newest) == {int(key.split("/")[1]) for key in state if key.startswith("head/")}
+    assert set(newest) == {int(key.split("/")[1]) for key in state if key.endswith("/unshared")}
     for client in range(len(federation)):
         model = METHODS[algorithm].deployed(hp, state, federation, client).weights
         assert torch.equal(model[~head], state["weights"][~head])
         assert torch.equal(model[head], newest.get(client, first[first_head]))
     mean = sum(result.weights for result in seen[-1][2]) / 3
+    if first_head == "own":
+        mean[head] = federation.model.weights[head]
     torch.testing.assert_close(state["weights"], mean, rtol=1e-13, atol=1e-15)
 
 
@@ -76,7 +78,7 @@ def test_fedper_last_round_trains_all_heads_alone(deep):
     for request, result in zip(requests, trained, strict=True):
         assert torch.equal(result.weights[~head], request.start.weights[~head])
         assert not torch.equal(result.weights[head], request.start.weights[head])
-        assert torch.equal(state[f"head/{result.client}"], result.weights[head])
+        assert torch.equal(state[f"client/{result.client}/unshared"], result.weights[head])
     assert METHODS["fedper"].plan(hp, state, federation, 5) == []
 
 
@@ -86,7 +88,7 @@ def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
     hp, head = settings(algorithm, server_distillation=distill(ensemble="logits")), federation.layout.mask("head")
     for one in rounds_of(World(federation, deep.engine), hp, 2):
-        _, _, (request,) = one.asked
+        (request,) = one.asked["distillation"]
         asked = [federation.inference(result.client, result.model, TRANSFER, "train") for result in one.trained]
         told = torch.stack(deep.engine.logits(asked)).mean(0)
         torch.testing.assert_close(request.inputs[ENSEMBLE], told, rtol=1e-6, atol=1e-7)
@@ -136,3 +138,39 @@ def test_personal_heads_match_loop_exchanging_bodies(deep, algorithm):
     for client, model in enumerate(models):
         found = METHODS[algorithm].deployed(hp, state, federation, client).weights
         torch.testing.assert_close(found, flat.flat_vectors(model)[0], rtol=1e-12, atol=1e-13)
+
+
+def test_fedbn_keeps_normalization_with_clients(linear):
+    """FedBN (Li et al. 2021): all but the normalization layers is averaged; clients keep these and their statistics."""
+    world = normed_world(linear)
+    hp = settings(shared=["!*norm*"], batchnorm="local", aggregation="uniform")
+    layout, federation = world.federation.layout, world.federation
+    normed = torch.zeros(layout.size, dtype=torch.bool)
+    for field in layout.parameters:
+        normed[field.start : field.stop] = "norm" in field.name
+    assert 0 < int(normed.sum()) < layout.size
+    newest = {}
+    for one in rounds_of(world, hp, 2):
+        mean = sum(result.weights for result in one.trained) / len(one.trained)
+        torch.testing.assert_close(one.after["weights"][~normed], mean[~normed], rtol=1e-12, atol=1e-14)
+        assert torch.equal(one.after["weights"][normed], federation.model.weights[normed])
+        assert one.row["bytes_up"] == 8 * len(one.trained) * (int((~normed).sum()) + layout.buffer_size)
+        newest |= {result.client: result for result in one.trained}
+    for client, result in newest.items():
+        model = method_of(hp).deployed(hp, one.after, federation, client)
+        assert torch.equal(model.weights[normed], result.weights[normed]) and torch.equal(model.buffers, result.buffers)
+        assert torch.equal(model.weights[~normed], one.after["weights"][~normed])
+
+
+@pytest.mark.parametrize("patterns", [["hed"], ["!body.9"], ["head", "!head"], ["!*"]])
+def test_shared_refuses_patterns_that_match_nothing_or_leave_nothing(deep, patterns):
+    with refuses():
+        rounds_of(deep, settings(shared=patterns))
+
+
+def test_shared_takes_patterns_by_name(deep):
+    layout = deep.federation.layout
+    head, bias = layout.mask("head"), layout.biases()
+    assert torch.equal(layout.matching(("head",)), head) and torch.equal(layout.matching(("!head",)), ~head)
+    assert torch.equal(layout.matching(("*.bias",)), bias)
+    assert torch.equal(layout.matching(("*.bias", "!head")), bias & ~head)

@@ -6,30 +6,68 @@ import math
 import pytest
 import torch
 
-from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.feddistill import others_means, private_label_means
-from knot_runner.methods.federated.server_distillation import ENSEMBLE
-from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean_logits
+from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
+from knot_runner.methods.around.server_distillation import ENSEMBLE
+from knot_runner.methods.contract import METHODS, Gathering, Sent
+from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
+from knot_runner.methods.messages import in_rounds
 from tests.feddf_runs import TRANSFER, distill
-from tests.unit.methods.federated.worlds import CLASSES, World, make_world, rounds_of, settings
+from tests.unit.methods.federated import worlds
+from tests.unit.methods.federated.worlds import CLASSES, Unaccounted, World, make_world, rounds_of, settings
 
 BOUND, EXPECTED = 0.4, 4
+FD = settings("feddistill", aggregation="uniform")
 
 
-def private(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER, **changes):
-    """A linear world in whose rounds ``chosen`` take part, four of eight being expected, and its engine."""
+def mechanism(**changes):
+    """Four of five clients are expected."""
+    return UserPrivacy(**{"clip_norm": 1.0, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
+                          "clients": 5, "clip_logits": BOUND, **changes})  # fmt: skip
+
+
+def federated(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER):
+    """A linear world in whose rounds ``chosen`` take part, and its engine."""
     world = make_world([]).with_training(clients_per_round=EXPECTED)
-    spec = UserPrivacy(**{"clip_norm": 1.0, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
-                          "clients": 8, "clip_logits": BOUND, **changes})  # fmt: skip
     federation = with_server(world.federation, torch.arange(0, 40), transfer, TRANSFER[:0])
-    return dataclasses.replace(federation, privacy=spec, chosen=chosen), world.engine
+    return dataclasses.replace(federation, sampling="poisson", chosen=chosen), world.engine
 
 
-def one_round(algorithm, federation, engine, **changes):
-    """(State after the fold, after the exchange, its row, what was trained, requests seen in the exchange)."""
-    (one,) = rounds_of(World(federation, engine), settings(algorithm, aggregation="uniform", **changes))
-    return one.folded, one.after, one.said, one.trained, one.asked[2] if one.asked else []
+def one_round(algorithm, federation, engine, spec=None, **changes):
+    """(State after the fold, after the exchange, its row, what was trained, requests seen in the exchange); ``spec``:
+    not private, if None."""
+    hp = settings(algorithm, aggregation="uniform", **changes)
+    method = None if spec is None else worlds.private(hp, federation, spec)
+    (one,) = rounds_of(World(federation, engine), hp, method=method)
+    return one.folded, one.after, one.said, one.trained, one.asked.get("distillation", [])
+
+
+def mean_logits(spec, round, rows, logits):
+    """What a server reads of ``logits`` [rows, C] that clients send in ``round``."""
+    sent = (Sent(client, 1, *clip(spec, {"logits": own}, 2)) for client, own in enumerate(logits))
+    empty = {"logits": torch.zeros(rows, CLASSES, dtype=torch.float64)}
+    gathering = Gathering(round, 2, sent, lambda: empty, "uniform")
+    return reduce(spec, Unaccounted(spec, 0.01, 4, True), 3, True, gathering)[0]["logits"]
+
+
+class Answering:
+    """An engine whose models give these logits."""
+
+    def __init__(self, logits):
+        self.own = logits
+
+    def logits(self, inferences):
+        return self.own
+
+    def train(self, requests):
+        assert not requests
+        return []
+
+
+def label_means(spec, federation, round, requests, trained, logits):
+    """The state after an exchange of FD, in which trained clients give their examples these ``logits``."""
+    fd = in_rounds(worlds.private(FD, federation, spec), FD)
+    return fd.exchange(FD, {}, federation, round, requests, trained, Answering(logits))[0]
 
 
 def answers(engine, weights, rows):
@@ -50,9 +88,9 @@ def clipped_mean(engine, trained, rows, bound=BOUND):
 
 
 def test_private_feddf_server_learns_clipped_mean_alone():
-    federation, engine = private()
+    federation, engine = federated()
     spec = distill(ensemble="logits")
-    _, after, row, trained, (request,) = one_round("fedavg", federation, engine, server_distillation=spec)
+    _, _, row, trained, (request,) = one_round("fedavg", federation, engine, mechanism(), server_distillation=spec)
     wanted, norms = clipped_mean(engine, trained, TRANSFER)
     limit = BOUND * math.sqrt(len(TRANSFER))
     assert min(norms) < limit < max(norms)  # some were clipped, some were not
@@ -64,77 +102,67 @@ def test_private_feddf_server_learns_clipped_mean_alone():
 def test_private_feddf_without_clipping_and_noise_equals_feddf():
     """Where the clients expected are those who came, and examples are drawn with repetitions."""
     found = []
-    for plain in (False, True):
-        federation, engine = private(chosen=(0, 1, 2, 4), clip_norm=None, clip_logits=0.01)
-        federation = dataclasses.replace(federation, privacy=None) if plain else federation
+    for privacy in (None, mechanism(clip_norm=None, clip_logits=0.01)):
+        federation, engine = federated(chosen=(0, 1, 2, 4))
         spec = distill(ensemble="logits", steps=9, optimizer="sgd", lr=0.5)
-        _, after, row, _, _ = one_round("fedavg", federation, engine, server_distillation=spec)
-        assert ("logits_clipped" in row) != plain
+        _, after, row, _, _ = one_round("fedavg", federation, engine, privacy, server_distillation=spec)
+        assert ("logits_clipped" in row) == (privacy is not None)
         found.append(after["weights"])
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)
 
 
 def test_private_mean_logits_bounds_influence_of_one_client():
-    federation, _ = private()
     draws = torch.Generator().manual_seed(2)
     logits = [torch.randn(7, CLASSES, generator=draws, dtype=torch.float64) for _ in range(5)]
     for factor in (1e-3, 1.0, 1e9):
-        moved = EXPECTED * (
-            private_mean_logits(federation.privacy, federation, 0, 7, [*logits[:4], factor * logits[4] + 5.0])
-            - private_mean_logits(federation.privacy, federation, 0, 7, logits[:4])
-        )
+        with_ = mean_logits(mechanism(), 0, 7, [*logits[:4], factor * logits[4] + 5.0])
+        moved = EXPECTED * (with_ - mean_logits(mechanism(), 0, 7, logits[:4]))
         assert 0 < float(moved.norm()) <= BOUND * math.sqrt(7) * (1 + 1e-12)
         assert factor == 1e-3 or float(moved.norm()) == pytest.approx(BOUND * math.sqrt(7))
 
 
 def test_private_mean_logits_noise_matches_bound():
     """Over 200 rounds: standard deviation z B sqrt(n) / (qK) within 4 of its standard errors."""
-    federation, _ = private(noise_multiplier=2.0)
-    seen = torch.stack([private_mean_logits(federation.privacy, federation, round, 9, []) for round in range(200)])
+    spec = mechanism(noise_multiplier=2.0)
+    seen = torch.stack([mean_logits(spec, round, 9, []) for round in range(200)])
     error = 4 / math.sqrt(2 * seen.numel())
     assert float(seen.std()) == pytest.approx(2.0 * BOUND * 3 / EXPECTED, rel=error)
-    assert torch.equal(private_mean_logits(federation.privacy, federation, 7, 9, []), seen[7])
+    assert torch.equal(mean_logits(spec, 7, 9, []), seen[7])
 
 
 def test_private_label_means_noise_differs_from_logits_noise():
     """As many numbers of one round: from one draw their signs would be the same."""
-    federation, _ = private(noise_multiplier=2.0)
+    spec, (federation, _) = mechanism(noise_multiplier=2.0), federated()
     for round in range(3):
-        told = private_label_means(federation.privacy, federation, round, [], [])[0]["label_logits/all"]
-        other = (
-            private_mean_logits(federation.privacy, federation, round, CLASSES + 1, [])
-            .flatten()
-            .view(CLASSES, CLASSES + 1)
-        )
-        assert not torch.equal(told.sign(), other[:, :CLASSES].sign())
+        told = label_means(spec, federation, round, [], [], [])["label_logits/all"]
+        other = mean_logits(spec, round, CLASSES + 1, []).flatten()[: CLASSES * CLASSES]
+        assert not torch.equal(told.flatten().sign(), other.sign())
 
 
 def test_private_feddf_distills_a_round_without_participants():
     """From noise; if it were not, that nobody came could be seen."""
-    federation, engine = private(chosen=(), noise_multiplier=1.0)
+    spec, (federation, engine) = mechanism(noise_multiplier=1.0), federated(chosen=())
     folded, after, row, trained, (request,) = one_round(
-        "fedavg", federation, engine, server_distillation=distill(ensemble="logits")
+        "fedavg", federation, engine, spec, server_distillation=distill(ensemble="logits")
     )
     assert trained == [] and "logits_clipped" not in row and row["distill_steps"] > 0
     assert not torch.equal(after["weights"], folded["weights"])
-    assert torch.equal(
-        request.inputs[ENSEMBLE], private_mean_logits(federation.privacy, federation, 0, len(TRANSFER), [])
-    )
+    assert torch.equal(request.inputs[ENSEMBLE], mean_logits(spec, 0, len(TRANSFER), []))
 
 
 def test_private_feddf_skips_logits_without_distillation():
-    federation, engine = private(noise_multiplier=1.0)
+    federation, engine = federated(chosen=())
     folded, after, row, _, seen = one_round(
-        "fedavg", federation, engine, server_distillation=distill(ensemble="logits", after=1)
-    )
+        "fedavg", federation, engine, mechanism(noise_multiplier=1.0),
+        server_distillation=distill(ensemble="logits", after=1),
+    )  # fmt: skip
     assert row == {} and seen == [] and torch.equal(after["weights"], folded["weights"])
 
 
 def test_fedmd_clients_fit_the_clipped_mean():
-    federation, engine = private()
-    _, after, row, trained, seen = one_round(
-        "fedmd", federation, engine, server_distillation=distill(ensemble="logits")
-    )
+    federation, engine = federated()
+    spec = distill(ensemble="logits")
+    _, after, row, trained, seen = one_round("fedmd", federation, engine, mechanism(), server_distillation=spec)
     wanted, norms = clipped_mean(engine, trained, TRANSFER)
     assert [request.client for request in seen] == [0, 1, 2, 3, 4]
     for request in seen:
@@ -146,12 +174,15 @@ def test_fedmd_clients_fit_the_clipped_mean():
 
 
 def test_fedmd_without_participants_changes_nothing():
-    federation, engine = private(chosen=(), noise_multiplier=1.0)
-    _, after, row, _, seen = one_round("fedmd", federation, engine, server_distillation=distill(ensemble="logits"))
-    assert after == {} and seen == [] and row == {"update_norms": []}
+    federation, engine = federated(chosen=())
+    spec = distill(ensemble="logits")
+    _, after, row, _, seen = one_round(
+        "fedmd", federation, engine, mechanism(noise_multiplier=1.0), server_distillation=spec
+    )
+    assert after == {} and seen == [] and row == {"update_norms": [], "bytes_up": 0, "bytes_down": 0}
 
 
-def label_messages(federation, engine, trained):
+def label_messages(federation, engine, trained, bound):
     """Each client's message [C, C + 1], typed out: mean logits of its labels, and B for each that it has."""
     found = []
     for result in trained:
@@ -161,17 +192,17 @@ def label_messages(federation, engine, trained):
             own = rows[engine.data.labels[rows] == label]
             if len(own):
                 message[label, :CLASSES] = answers(engine, result.weights, own).mean(0)
-                message[label, CLASSES] = federation.privacy.clip_logits
+                message[label, CLASSES] = bound
         found.append(message)
     return found
 
 
 @pytest.mark.parametrize("bound", [0.05, BOUND])
 def test_fd_clients_learn_clipped_label_means(bound):
-    federation, engine = private(clip_logits=bound)
-    _, after, row, trained, _ = one_round("feddistill", federation, engine)
+    federation, engine = federated()
+    _, after, row, trained, _ = one_round("feddistill", federation, engine, mechanism(clip_logits=bound))
     total, norms, limit = torch.zeros(CLASSES, CLASSES + 1, dtype=torch.float64), [], bound * math.sqrt(2 * CLASSES)
-    for message in label_messages(federation, engine, trained):
+    for message in label_messages(federation, engine, trained, bound):
         norms.append(math.sqrt(float((message**2).sum())))
         total += min(1.0, limit / norms[-1]) * message
     known = total[:, CLASSES] / bound
@@ -179,7 +210,9 @@ def test_fd_clients_learn_clipped_label_means(bound):
     assert row["update_norms"] == pytest.approx(norms, rel=1e-12)
     assert row["clipped"] == sum(norm > limit for norm in norms) / 5
     means, knows = others_means(after, federation, 0)
-    assert bool(knows.all()) and not any(name.endswith("/0") for name in after)
+    assert bool(knows.all()) and {name for name in after if name.startswith("label")} == {
+        "label_logits/all", "label_counts/all"
+    }  # fmt: skip
     torch.testing.assert_close(means, total[:, :CLASSES] / known.clamp_min(1)[:, None], rtol=1e-12, atol=1e-14)
     requests = METHODS["feddistill"].plan(settings("feddistill"), after, federation, 1)
     for request in requests:  # everybody is told the same
@@ -189,16 +222,15 @@ def test_fd_clients_learn_clipped_label_means(bound):
 
 
 def test_private_label_means_marks_absent_labels_unknown():
-    federation, engine = private(chosen=(0,))
+    federation, engine = federated(chosen=(0,))
     labels = torch.zeros_like(engine.data.labels)
     labels[federation.clients[0].train[:3]] = 1
     federation = dataclasses.replace(federation, train_labels=labels)
     rows = federation.clients[0].train
     draws = torch.Generator().manual_seed(1)
     logits = torch.randn(len(rows), CLASSES, generator=draws, dtype=torch.float64)
-    (result,) = engine.train(METHODS["fedavg"].plan(settings(), {"weights": federation.model.weights,
-                             "buffers": federation.model.buffers}, federation, 0))  # fmt: skip
-    shared, _ = private_label_means(federation.privacy, federation, 0, [result], [1e-3 * logits])
+    requests = METHODS["feddistill"].plan(FD, {}, federation, 0)
+    shared = label_means(mechanism(), federation, 0, requests, engine.train(requests), [1e-3 * logits])
     assert shared["label_counts/all"].tolist() == [1.0, 1.0, 0.0]
     centered = 1e-3 * (logits - logits.mean(1, keepdim=True))
     torch.testing.assert_close(shared["label_logits/all"][1], centered[:3].mean(0), rtol=1e-12, atol=1e-16)
@@ -207,15 +239,15 @@ def test_private_label_means_marks_absent_labels_unknown():
 
 def test_private_label_means_bounds_influence_of_one_client():
     """Counts are times B again; without noise the means times the counts are the sums, where these are at least 1."""
-    bound = 0.3
-    sums = []
+    bound, (federation, engine) = 0.3, federated()
+    requests = METHODS["feddistill"].plan(FD, {}, federation, 0)
+    trained, sums = engine.train(requests), []
     for factor in (None, 1e-2, 1.0, 1e6):
-        federation, engine = private(clip_logits=bound)
-        _, _, _, trained, _ = one_round("feddistill", federation, engine)
         own = [answers(engine, result.weights, federation.clients[result.client].train) for result in trained]
         taken = slice(0, 4) if factor is None else slice(0, 5)
         own[4] = own[4] * (factor or 1.0)
-        shared, _ = private_label_means(federation.privacy, federation, 0, trained[taken], own[taken])
+        spec = mechanism(clip_logits=bound)
+        shared = label_means(spec, federation, 0, requests[taken], trained[taken], own[taken])
         counts = shared["label_counts/all"]
         assert float(counts.min()) > 1
         sums.append(torch.cat([shared["label_logits/all"] * counts[:, None], bound * counts[:, None]], 1))
@@ -227,14 +259,9 @@ def test_private_label_means_bounds_influence_of_one_client():
 
 def test_fd_noise_is_of_the_bound():
     """Over 300 rounds without participants: counts are z sqrt(2 C) times a normal; half of them are unknown."""
-    federation, _ = private(noise_multiplier=3.0)
-    counts = torch.stack(
-        [
-            private_label_means(federation.privacy, federation, round, [], [])[0]["label_counts/all"]
-            for round in range(300)
-        ]
-    ).flatten()
-    deviation = 3.0 * math.sqrt(2 * CLASSES)
+    spec, (federation, _) = mechanism(noise_multiplier=3.0), federated()
+    found = [label_means(spec, federation, round, [], [], [])["label_counts/all"] for round in range(300)]
+    counts, deviation = torch.stack(found).flatten(), 3.0 * math.sqrt(2 * CLASSES)
     share = float((counts > 0).double().mean())
     above = 0.5 * math.erfc(0.5 / deviation / math.sqrt(2))
     assert abs(share - above) < 4 * math.sqrt(0.25 / len(counts))
@@ -244,7 +271,7 @@ def test_fd_noise_is_of_the_bound():
 
 
 def test_fd_plan_withholds_unknown_labels():
-    federation, engine = private()
+    federation, engine = federated()
     counts = torch.tensor([2.0, 0.0, 1.0], dtype=torch.float64)
     state = {"label_logits/all": torch.ones(CLASSES, CLASSES), "label_counts/all": counts}
     for request in METHODS["feddistill"].plan(settings("feddistill"), state, federation, 1):

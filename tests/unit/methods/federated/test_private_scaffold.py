@@ -6,35 +6,31 @@ import math
 import pytest
 import torch
 
-from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.user_privacy import UserPrivacy
+from knot_runner.methods.around.privacy import UserPrivacy
+from knot_runner.methods.messages import in_rounds
+from tests.unit.methods.federated import worlds
 from tests.unit.methods.federated.plain import play
 from tests.unit.methods.federated.worlds import settings
 
-SCAFFOLD = METHODS["scaffold"]
 SCALE = 0.8
+HP = settings("scaffold", aggregation="uniform")
 
 
 def private(world, **changes):
-    """``world`` with everybody in every round, neither clipped nor noised unless ``changes`` say so."""
+    """(``world``, private SCAFFOLD): everybody in every round, neither clipped nor noised unless ``changes`` say so."""
     spec = UserPrivacy(**{"clip_norm": None, "noise_multiplier": 0.0, "sampling": "fixed", "participants": 5,
-                          "clients": 5, "control_scale": SCALE, **changes})  # fmt: skip
-    own = dataclasses.replace(world.federation, privacy=spec)
-    return dataclasses.replace(world, federation=own).with_training(clients_per_round=spec.participants)
-
-
-def uniform(**changes):
-    return settings("scaffold", aggregation="uniform", **changes)
+                          "clients": 5, "scales": (("control", SCALE),), **changes})  # fmt: skip
+    own = dataclasses.replace(world.federation, sampling=spec.sampling)
+    world = dataclasses.replace(world, federation=own).with_training(clients_per_round=spec.participants)
+    return world, in_rounds(worlds.private(HP, world.federation, spec), HP)
 
 
 def test_messages_are_clipped_whole_and_summed(world):
-    """Three rounds of five clients of eight, four of whom were expected; c_k goes by what its client sends."""
+    """Three rounds of five clients, four of whom were expected; c_k goes by what its client sends."""
     bound, expected = 0.25, 4
-    spec = {"clip_norm": bound, "participants": expected, "clients": 8, "sampling": "poisson"}
-    whole = private(world, **spec).with_training(clients_per_round=5)
+    whole, scaffold = private(world, clip_norm=bound, participants=expected, sampling="poisson")
     everyone = dataclasses.replace(whole.federation, chosen=(0, 1, 2, 3, 4))
-    whole = dataclasses.replace(whole, federation=everyone)
-    state, seen = play(whole, uniform(), SCAFFOLD, 3)
+    state, seen = play(dataclasses.replace(whole, federation=everyone), HP, scaffold, 3)
     w = everyone.model.weights
     c, own = torch.zeros_like(w), [torch.zeros_like(w) for _ in range(5)]
     shares = []
@@ -50,37 +46,39 @@ def test_messages_are_clipped_whole_and_summed(world):
             own[client] = own[client] + share * change
             norms.append(math.sqrt(squares))
             shares.append(share)
-        w, c = w + models / expected, c + controls / 8
+        w, c = w + models / expected, c + controls / 5
         assert row["update_norms"] == pytest.approx(norms, rel=1e-12)
         assert row["clipped"] == sum(norm > bound for norm in norms) / 5
     torch.testing.assert_close(state["weights"], w, rtol=0, atol=1e-12)
     torch.testing.assert_close(state["control"], c, rtol=0, atol=1e-12)
     for client in range(5):
-        torch.testing.assert_close(state[f"control/{client}"], own[client], rtol=0, atol=1e-12)
+        torch.testing.assert_close(state[f"client/{client}/control"], own[client], rtol=0, atol=1e-12)
     assert min(shares) < 0.9 and max(shares) == 1.0  # some were clipped, some were not
 
 
 def test_private_scaffold_control_equals_client_mean_without_noise(world):
     """Also where some do not take part, and all are clipped."""
-    whole = private(world, clip_norm=0.05, sampling="poisson", participants=3)
-    state, seen = play(whole, uniform(), SCAFFOLD, 4)
+    whole, scaffold = private(world, clip_norm=0.05, sampling="poisson", participants=3)
+    state, seen = play(whole, HP, scaffold, 4)
     taken = {request.client for requests, _, _ in seen for request in requests}
     assert 0 < len(seen[0][0]) < 5
-    mean = sum(state[f"control/{client}"] for client in taken) / 5
+    mean = sum(state[f"client/{client}/control"] for client in taken) / 5
     torch.testing.assert_close(state["control"], mean, rtol=0, atol=1e-13)
     assert float(mean.norm()) > 1e-3
 
 
 def test_private_scaffold_bounds_joint_influence_of_one_client(world):
     """Whatever it sends: what its absence changes of (U, V) is of norm C at most."""
-    whole = private(world, clip_norm=0.15)
-    _, ((requests, trained, _),) = play(whole, uniform(), SCAFFOLD, 1)
+    whole, scaffold = private(world, clip_norm=0.15, sampling="poisson")
+    everyone = dataclasses.replace(whole.federation, chosen=(0, 1, 2, 3, 4))
+    start = scaffold.init(HP, everyone)
+    requests = scaffold.plan(HP, start, everyone, 0)
+    trained = whole.engine.train(requests)
+    rest = [*requests[:2], *requests[3:]], [*trained[:2], *trained[3:]]
     for factor in (1e-3, 1.0, 1e6):
         wild = dataclasses.replace(trained[2], weights=trained[2].weights * factor)
-        start = SCAFFOLD.init(uniform(), whole.federation)
-        with_, _ = SCAFFOLD.fold(uniform(), start, whole.federation, 0, requests, [*trained[:2], wild, *trained[3:]])
-        rest = [*requests[:2], *requests[3:]], [*trained[:2], *trained[3:]]
-        without, _ = SCAFFOLD.fold(uniform(), start, whole.federation, 0, *rest)
+        with_, _ = scaffold.fold(HP, start, everyone, 0, requests, [*trained[:2], wild, *trained[3:]])
+        without, _ = scaffold.fold(HP, start, everyone, 0, *rest)
         model = 5 * (with_["weights"] - without["weights"])
         control = 5 * SCALE * (with_["control"] - without["control"])
         moved = math.sqrt(float(model.square().sum() + control.square().sum()))
@@ -90,15 +88,15 @@ def test_private_scaffold_bounds_joint_influence_of_one_client(world):
 
 def test_private_scaffold_empty_round_noises_model_and_control(deep):
     """Over 200 rounds: standard deviations zC / (qK) and zC / (sK) within 4 of their standard errors, independent."""
-    spec = {"clip_norm": 0.5, "noise_multiplier": 2.0, "sampling": "poisson", "participants": 2}
-    federation = private(deep, **spec).federation
-    state, moves, turns = SCAFFOLD.init(uniform(), federation), [], []
+    whole, scaffold = private(deep, clip_norm=0.5, noise_multiplier=2.0, sampling="poisson", participants=2)
+    federation = whole.with_training(rounds=200).federation
+    state, moves, turns = scaffold.init(HP, federation), [], []
     for round in range(200):
-        after, row = SCAFFOLD.fold(uniform(), state, federation, round, [], [])
-        assert row == {"update_norms": []} and after.keys() == {*state, "control"}
+        after, row = scaffold.fold(HP, state, federation, round, [], [])
+        assert row == {"bytes_down": 0, "bytes_up": 0, "update_norms": []} and after.keys() == {*state, "control"}
         moves.append(after["weights"] - state["weights"])
         turns.append(after["control"])
-    again, _ = SCAFFOLD.fold(uniform(), state, federation, 199, [], [])
+    again, _ = scaffold.fold(HP, state, federation, 199, [], [])
     assert torch.equal(again["control"], turns[-1]) and torch.equal(again["weights"], after["weights"])
     moves, turns = torch.stack(moves).flatten(), torch.stack(turns).flatten()
     error = 4 / math.sqrt(2 * len(moves))

@@ -31,7 +31,7 @@ def test_scaffold_control_equals_plain_gradient_after_one_step(world):
         plain = METHODS["fedavg"].plan(settings(), one.before, small.federation, round)
         for result in small.engine.train(plain):
             gradient = (one.before["weights"] - result.weights) / 0.1
-            torch.testing.assert_close(one.after[f"control/{result.client}"], gradient, rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(one.after[f"client/{result.client}/control"], gradient, rtol=1e-9, atol=1e-12)
 
 
 def test_momentum_is_refused(world):

@@ -6,10 +6,22 @@ import math
 import pytest
 import torch
 
-from knot_runner.engine.federated.cohort import Trained
-from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.user_privacy import UserPrivacy, private_mean
-from tests.unit.methods.federated.worlds import SERVER, World, holding_out, rounds_of, settings
+from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
+from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
+from knot_runner.methods.contract import Gathering, Sent
+from knot_runner.methods.federation import with_server
+from knot_runner.methods.messages import in_rounds
+from tests.feddf_runs import TRANSFER, distill
+from tests.unit.methods.federated import worlds
+from tests.unit.methods.federated.worlds import (
+    CLASSES,
+    SERVER,
+    Unaccounted,
+    World,
+    holding_out,
+    rounds_of,
+    settings,
+)
 
 
 def privacy(**changes) -> UserPrivacy:
@@ -18,99 +30,125 @@ def privacy(**changes) -> UserPrivacy:
                           "clients": 5, **changes})  # fmt: skip
 
 
-def came(client: int, weights: torch.Tensor) -> Trained:
-    return Trained(client, weights, torch.empty(0), 1, 0.5, 0, 0, True)
+def mean_update(spec, seed, round, updates, like=None):
+    """(Mean of the clients' ``updates`` that the server reads, its row); ``like``: the shape of one, if there are
+    none."""
+    sent = (Sent(client, 1, *clip(spec, {"update": update}, 1)) for client, update in enumerate(updates))
+    like = updates[0] if like is None else like
+    gathering = Gathering(round, 1, sent, lambda: {"update": torch.zeros_like(like)}, "uniform")
+    mean, row = reduce(spec, Unaccounted(spec, 0.01, 4, False), seed, True, gathering)
+    return mean["update"], row
 
 
-def private(world: World, spec: UserPrivacy) -> World:
-    federation = dataclasses.replace(world.federation, privacy=spec)
+def sampled(world: World, spec: UserPrivacy) -> World:
+    """``world`` whose clients are drawn as ``spec`` says."""
+    federation = dataclasses.replace(world.federation, sampling=spec.sampling)
     return World(federation, world.engine).with_training(clients_per_round=spec.participants)
 
 
-def played(world: World, algorithm: str = "fedavg", rounds: int = 2, **changes):
-    """(State, rows, requests of every round) of ``rounds`` rounds."""
-    found = rounds_of(world, settings(algorithm, **{"aggregation": "uniform", **changes}), rounds)
-    return found[-1].after, [one.row for one in found], [one.requests for one in found]
+def private_rounds(world: World, spec: UserPrivacy, hp, rounds=2):
+    """``rounds`` private rounds."""
+    world = sampled(world, spec)
+    return rounds_of(world, hp, rounds, worlds.private(hp, world.federation, spec))
 
 
-START = torch.tensor([1.0, -2.0], dtype=torch.float64)
-MOVES = [[3.0, 4.0], [0.3, -0.4], [0.0, 1.0]]
+def folding(world: World, spec: UserPrivacy, hp):
+    """(The federation as it is sampled, the private method of ``hp`` in rounds)."""
+    federation = sampled(world, spec).federation
+    return federation, in_rounds(worlds.private(hp, federation, spec), hp)
 
 
-def test_private_mean_divides_clipped_sum_by_expected_number():
+def head_of(weights):
+    """bool [P]: the last layer of the deep world."""
+    return torch.arange(len(weights)) >= len(weights) - (CLASSES * 5 + CLASSES)
+
+
+MOVES = torch.tensor([[3.0, 4.0], [0.3, -0.4], [0.0, 1.0]], dtype=torch.float64)
+COSTS = {"bytes_down", "bytes_up"}
+
+
+def test_reduce_divides_clipped_sum_by_expected_number():
     """Norms 5, .5 and 1 with C = 1: the first is a fifth of itself; of 4 clients expected 3 came."""
-    trained = [came(client, START + torch.tensor(move, dtype=torch.float64)) for client, move in enumerate(MOVES)]
     spec = privacy(clip_norm=1.0, participants=4, clients=8, sampling="poisson")
-    mean, row = private_mean(spec, 0, 0, START, trained)
-    by_hand = [1.0 + (3 / 5 + 0.3 + 0) / 4, -2.0 + (4 / 5 - 0.4 + 1) / 4]
-    assert mean.tolist() == pytest.approx(by_hand, abs=1e-14)
+    mean, row = mean_update(spec, 0, 0, MOVES)
+    assert mean.tolist() == pytest.approx([(3 / 5 + 0.3 + 0) / 4, (4 / 5 - 0.4 + 1) / 4], abs=1e-14)
     assert row["update_norms"] == pytest.approx([5, 0.5, 1]) and row["clipped"] == pytest.approx(1 / 3)
 
 
-def test_private_mean_keeps_small_updates_beside_large():
+def test_clip_shrinks_all_parts_alike_by_their_scaled_norm():
+    """(3, 4) and 12 by scale 1 / 2: norm sqrt(25 + 36); running statistics are not sent."""
+    spec = privacy(clip_norm=2.0, scales=(("control", 0.5),))
+    parts = {"update": torch.tensor([3.0, 4.0]).double(), "control": torch.tensor([12.0]).double()}
+    sent, facts = clip(spec, {**parts, "statistics": torch.ones(3)}, 1)
+    assert facts == {"norm": pytest.approx(math.sqrt(61), rel=1e-14)} and sent.keys() == parts.keys()
+    for name, part in parts.items():
+        torch.testing.assert_close(sent[name], part * 2 / math.sqrt(61), rtol=1e-14, atol=0)
+    assert clip(spec, {"statistics": torch.ones(3)}, 1) == ({}, {})
+
+
+def test_reduce_keeps_small_updates_beside_large():
     """1 + 2^-24 + 2^-24: each addition in float32 would round to 1."""
-    trained = [came(client, torch.tensor([move])) for client, move in enumerate((1.0, 2.0**-24, 2.0**-24))]
-    mean, _ = private_mean(privacy(participants=1), 0, 0, torch.zeros(1), trained)
-    assert mean.dtype == torch.float32 and mean.tolist() == [1 + 2.0**-23]
+    updates = [torch.tensor([move]) for move in (1.0, 2.0**-24, 2.0**-24)]
+    mean, _ = mean_update(privacy(participants=1), 0, 0, updates)
+    assert mean.tolist() == [1 + 2.0**-23]
 
 
-def test_private_mean_noise_std_equals_z_times_clip():
+def test_reduce_noise_std_equals_z_times_clip():
     """100,000 draws: the sample standard deviation is within 1% (4.5 of its standard errors), the mean within 4 of
     its own."""
-    size, z, clip, expected = 100_000, 0.7, 3.0, 20
-    start = torch.zeros(size, dtype=torch.float64)
-    spec = privacy(clip_norm=clip, noise_multiplier=z, participants=expected, clients=60)
-    noise = private_mean(spec, 5, 2, start, [])[0] * expected
-    assert float(noise.std()) == pytest.approx(z * clip, rel=0.01)
-    assert abs(float(noise.mean())) < 4 * z * clip / math.sqrt(size)
-    assert float((noise.abs() < z * clip).double().mean()) == pytest.approx(0.6827, abs=0.006)
+    size, z, bound, expected = 100_000, 0.7, 3.0, 20
+    spec = privacy(clip_norm=bound, noise_multiplier=z, participants=expected, clients=60)
+    noise = mean_update(spec, 5, 2, [], torch.zeros(size))[0] * expected
+    assert float(noise.std()) == pytest.approx(z * bound, rel=0.01)
+    assert abs(float(noise.mean())) < 4 * z * bound / math.sqrt(size)
+    assert float((noise.abs() < z * bound).double().mean()) == pytest.approx(0.6827, abs=0.006)
 
 
-def test_private_mean_noise_depends_on_seed_and_round():
+def test_reduce_noise_depends_on_seed_and_round():
     spec = privacy(clip_norm=1.0, noise_multiplier=1.0)
-    first, row = private_mean(spec, 1, 3, START, [])
-    assert row == {"update_norms": []} and not torch.equal(first, START)
-    assert torch.equal(first, private_mean(spec, 1, 3, START, [])[0])
+    first, row = mean_update(spec, 1, 3, [], MOVES[0])
+    assert row == {"update_norms": []} and bool(first.all())
+    assert torch.equal(first, mean_update(spec, 1, 3, [], MOVES[0])[0])
     for seed, round in ((1, 4), (2, 3)):
-        assert not torch.equal(first, private_mean(spec, seed, round, START, [])[0])
-    assert torch.equal(private_mean(privacy(), 1, 3, START, [])[0], START)
+        assert not torch.equal(first, mean_update(spec, seed, round, [], MOVES[0])[0])
+    assert mean_update(privacy(), 1, 3, [], MOVES[0])[0].tolist() == [0.0, 0.0]
 
 
-def test_poisson_draw_samples_clients_independently_at_rate():
+def test_poisson_draws_sample_clients_independently_at_rate(linear):
     """4,000 rounds of 12 clients at q = 1/4: frequencies within 4 standard errors of q, counts as binomial ones."""
-    spec, rounds, rate = privacy(sampling="poisson", participants=3, clients=12), 4000, 0.25
-    clients = range(100, 112)
-    draws = [spec.poisson_draw(clients, 7, round) for round in range(rounds)]
+    rounds, rate = 4000, 0.25
+    world = sampled(linear, privacy(sampling="poisson", participants=3))
+    federation = dataclasses.replace(world.federation, members=tuple(range(100, 112)), seed=7)
+    draws = [federation.drawn(round) for round in range(rounds)]
     error = math.sqrt(rate * (1 - rate) / rounds)
-    for client in clients:
+    for client in federation.numbers:
         assert abs(sum(client in draw for draw in draws) / rounds - rate) < 4 * error
     sizes = torch.tensor([len(draw) for draw in draws], dtype=torch.float64)
     assert float(sizes.mean()) == pytest.approx(3, abs=4 * math.sqrt(12) * error)
     assert float(sizes.var()) == pytest.approx(12 * rate * (1 - rate), rel=0.1)
-    assert 0 in sizes and draws[0] == spec.poisson_draw(clients, 7, 0) != spec.poisson_draw(clients, 8, 0)
+    other = dataclasses.replace(federation, seed=8)
+    assert 0 in sizes and draws[:9] == [federation.drawn(round) for round in range(9)]
+    assert draws[:9] != [other.drawn(round) for round in range(9)]
     assert all(draw == sorted(draw) for draw in draws)
 
 
-def test_federation_drawn_follows_privacy_sampling(linear):
-    poisson = privacy(sampling="poisson", participants=3)
-    world = private(linear, poisson)
-    drawn = [world.federation.drawn(round) for round in range(20)]
-    assert drawn == [poisson.poisson_draw(range(5), 3, round) for round in range(20)]
-    assert len({len(own) for own in drawn}) > 2
-    fixed = private(linear, privacy(participants=3)).federation
+def test_fixed_sampling_draws_as_without_privacy(linear):
+    fixed = sampled(linear, privacy(participants=3)).federation
     assert [fixed.drawn(round) for round in range(4)] == [linear.federation.drawn(round) for round in range(4)]
+    assert {len(fixed.drawn(round)) for round in range(4)} == {3}
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedper", "fedrep", "scaffold"])
 @pytest.mark.parametrize("server", ["none", "momentum", "adam"])
 def test_unclipped_noiseless_private_round_equals_uniform_mean(deep, algorithm, server):
-    changes = {"server": dataclasses.replace(SERVER, optimizer=server, lr=0.5)}
-    plain, _, _ = played(deep.with_training(clients_per_round=5), algorithm, **changes)
-    state, rows, _ = played(private(deep, privacy()), algorithm, **changes)
+    hp = settings(algorithm, aggregation="uniform", server=dataclasses.replace(SERVER, optimizer=server, lr=0.5))
+    plain = rounds_of(deep.with_training(clients_per_round=5), hp, 2)[-1].after
+    rounds = private_rounds(deep, privacy(), hp)
+    state = rounds[-1].after
     assert plain.keys() == state.keys()
     for name, tensor in plain.items():
         assert torch.allclose(tensor, state[name], rtol=0, atol=1e-12), name
-    assert all(row["clipped"] == 0 and len(row["update_norms"]) == 5 for row in rows)
+    assert all(one.row["clipped"] == 0 and len(one.row["update_norms"]) == 5 for one in rounds)
 
 
 #: Methods whose clients keep models of their own beside what they send, and the fields of a round that say so.
@@ -125,62 +163,182 @@ OWN_MODELS = {
 @pytest.mark.parametrize("changes", [*({"algorithm": name} for name in ("fedavg", "fedper", *OWN_MODELS)),
                                      {"algorithm": "fedavg", "temperature": 0.25}], ids=str)  # fmt: skip
 def test_private_round_moves_global_model_by_clipped_updates(deep, changes):
-    """By one model of each client, also where clients keep heads or models of their own, and says so."""
-    world = private(holding_out(deep), privacy(clip_norm=0.05)).with_training(small_clients="allow")
+    """By what each client shares of one model, also where clients keep heads or models of their own, and says so."""
+    world = holding_out(deep).with_training(small_clients="allow")
     hp = settings(**{"aggregation": "uniform", **changes})
-    for round, one in enumerate(rounds_of(world, hp, 2)):
+    for round, one in enumerate(private_rounds(world, privacy(clip_norm=0.02), hp)):
         before = one.before["weights"]
         total = torch.zeros_like(before)
         for result in one.trained[:5]:
             move = result.weights - before
-            total += move * min(1, 0.05 / math.sqrt(float((move * move).sum())))
+            if hp.algorithm == "fedper":
+                move[head_of(before)] = 0.0
+            total += move * min(1, 0.02 / math.sqrt(float((move * move).sum())))
         assert torch.allclose(one.after["weights"], before + total / 5, rtol=0, atol=1e-13)
         assert one.row["clipped"] == 1.0 and len(one.row["update_norms"]) == 5
         own = OWN_MODELS.get(hp.algorithm, set()) if round or hp.algorithm != "fedala" else set()
-        assert one.row.keys() - {"clipped", "update_norms"} == own
+        assert one.row.keys() - {"clipped", "update_norms"} == own | COSTS
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedper", *OWN_MODELS])
 def test_private_empty_round_noises_global_model_alone(deep, algorithm):
+    """Where there is no message its shape is that of the clients' messages: of FedPer without a head."""
     spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
-    federation = private(holding_out(deep), spec).federation
-    hp, method = settings(algorithm, aggregation="uniform"), METHODS[algorithm]
+    hp = settings(algorithm, aggregation="uniform")
+    federation, method = folding(holding_out(deep), spec, hp)
     state = method.init(hp, federation)
     after, row = method.fold(hp, state, federation, 1, [], [])
-    assert torch.equal(after["weights"], private_mean(spec, 3, 1, state["weights"], [])[0])
-    assert row == {"update_norms": []} and after.keys() == state.keys()
+    shared = (
+        ~head_of(state["weights"]) if algorithm == "fedper" else torch.ones_like(state["weights"], dtype=torch.bool)
+    )
+    noise, _ = mean_update(spec, 3, 1, [], state["weights"][shared])
+    assert torch.equal(after["weights"][shared], state["weights"][shared] + noise)
+    assert torch.equal(after["weights"][~shared], state["weights"][~shared])
+    assert row == {"bytes_down": 0, "bytes_up": 0, "update_norms": []} and after.keys() == state.keys()
 
 
 def test_noise_goes_through_the_server_optimizer(linear):
     """One round of FedAdam by hand, from the noisy mean."""
     spec = privacy(clip_norm=0.1, noise_multiplier=0.5)
-    world = private(linear, spec)
-    adam = dataclasses.replace(SERVER, optimizer="adam", lr=0.1)
-    state, _, (requests,) = played(world, rounds=1, server=adam)
-    mean, _ = private_mean(spec, 3, 0, requests[0].start.weights, world.engine.train(requests))
-    delta = mean - requests[0].start.weights
+    hp = settings(aggregation="uniform", server=dataclasses.replace(SERVER, optimizer="adam", lr=0.1))
+    (one,) = private_rounds(linear, spec, hp, 1)
+    start = one.before["weights"]
+    delta, _ = mean_update(spec, 3, 0, [result.weights - start for result in one.trained])
     step = 0.1 * (1 - 0.9) * delta / ((1 - 0.99) * delta**2 + 0).sqrt().add(1e-3)
-    assert torch.allclose(state["weights"], requests[0].start.weights + step, rtol=0, atol=1e-12)
+    assert torch.allclose(one.after["weights"], start + step, rtol=0, atol=1e-12)
 
 
 def test_private_fedper_last_head_round_sends_nothing(deep):
-    federation = private(deep, privacy(clip_norm=1.0, noise_multiplier=1.0)).federation
-    hp, method = settings("fedper", aggregation="uniform", final_head_epochs=1), METHODS["fedper"]
+    hp = settings("fedper", aggregation="uniform", final_head_epochs=1)
+    federation, method = folding(deep, privacy(clip_norm=1.0, noise_multiplier=1.0), hp)
     state, rounds = method.init(hp, federation), federation.training.rounds
     requests = method.plan(hp, state, federation, rounds)
     after, row = method.fold(hp, state, federation, rounds, requests, deep.engine.train(requests))
-    assert torch.equal(after["weights"], state["weights"]) and row == {}
+    assert torch.equal(after["weights"], state["weights"]) and row.keys() == COSTS and row["bytes_up"] == 0
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedgen"])
-def test_running_statistics_stay_where_they_are(deep, algorithm):
-    """Each client keeps its own with batchnorm=local; nobody is sent another's."""
-    federation = private(deep, privacy()).federation
-    hp = settings(algorithm, batchnorm="local", aggregation="uniform")
-    buffers, method = torch.tensor([0.0, 1.0]), METHODS[algorithm]
+@pytest.mark.parametrize("batchnorm", ["local", "averaged"])
+def test_running_statistics_stay_where_they_are(deep, algorithm, batchnorm):
+    """Each client keeps its own with batchnorm=local; nobody is sent another's, even if asked."""
+    hp = settings(algorithm, batchnorm=batchnorm, aggregation="uniform")
+    federation, method = folding(deep, privacy(), hp)
+    buffers = torch.tensor([0.0, 1.0])
     state = {**method.init(hp, federation), "buffers": buffers}
     requests = method.plan(hp, {**state, "buffers": buffers[:0]}, federation, 0)
     trained = [dataclasses.replace(one, buffers=buffers + one.client) for one in deep.engine.train(requests)]
     after, _ = method.fold(hp, state, federation, 0, requests, trained)
     assert torch.equal(after["buffers"], buffers)
-    assert all(torch.equal(after[f"buffers/{client}"], buffers + client) for client in range(5))
+    kept = {name: tensor for name, tensor in after.items() if name.endswith("/statistics")}
+    if batchnorm == "averaged":
+        assert kept == {}
+    else:
+        assert all(torch.equal(kept[f"client/{client}/statistics"], buffers + client) for client in range(5))
+
+
+def test_empty_round_adds_no_noise_to_running_statistics(deep):
+    hp = settings(batchnorm="local", aggregation="uniform")
+    spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
+    federation, method = folding(deep, spec, hp)
+    state = {**method.init(hp, federation), "buffers": torch.tensor([0.0, 1.0])}
+    after, _ = method.fold(hp, state, federation, 1, [], [])
+    assert torch.equal(after["buffers"], state["buffers"]) and not torch.equal(after["weights"], state["weights"])
+
+
+#: Bounds and scales of the property below.
+C, Z, B, EXPECTED = 0.3, 0.7, 0.2, 4
+FIRST = {"update": 1.0, "control": 0.8, "labels": 0.6}
+SECOND = {"logits": 1.0, "labels": 1.0, "present": B}
+#: What clients do not send, nothing can be private of.
+SENDING = sorted(FEDERATED_ALGORITHMS.keys() - {"local"})
+
+
+def sending(world: World, algorithm: str, z: float):
+    """(Settings, a world of five clients, four of whom were expected, its private method, what its server reads: a list
+    that grows)."""
+    distills = algorithm in ("fedmd", "distilled fedavg")
+    hp = settings(algorithm.split()[-1], aggregation="uniform", **(
+        {"server_distillation": distill(ensemble="logits")} if distills else {}))  # fmt: skip
+    spec = privacy(clip_norm=C, noise_multiplier=z, sampling="poisson", participants=EXPECTED, clip_logits=B,
+                   scales=(("control", FIRST["control"]), ("labels", FIRST["labels"])))  # fmt: skip
+    whole = sampled(holding_out(world), spec).with_training(small_clients="allow")
+    federation = with_server(whole.federation, torch.arange(0, 40), TRANSFER, TRANSFER[:0])
+    federation = dataclasses.replace(federation, chosen=(0, 1, 2, 3, 4))
+    method, read = worlds.private(hp, federation, spec), []
+
+    def reading(gathering):
+        mean, row = method.reduce(gathering)
+        if mean:
+            read.append((gathering.phase, mean))
+        return mean, row
+
+    return hp, World(federation, whole.engine), in_rounds(dataclasses.replace(method, reduce=reading), hp), read
+
+
+def scaled(phase, mean):
+    """All parts of a mean as the vector whose norm is bounded."""
+    scales = FIRST if phase == 1 else SECOND
+    return torch.cat([scales[name] * part.flatten() for name, part in mean.items()])
+
+
+def limit(phase, mean):
+    """The largest norm of a client's message of such parts."""
+    rows = len(TRANSFER) if "logits" in mean else 2 * CLASSES
+    return C if phase == 1 else B * math.sqrt(rows)
+
+
+def with_other(federation, requests, trained, client: int, factor: float):
+    """(Federation, requests, outcomes) in which ``client`` has trained something else, on other labels."""
+    labels = federation.train_labels.clone()
+    labels[federation.clients[client].train] = 1
+    other = [
+        dataclasses.replace(one, weights=factor * one.weights.flip(0)) if one.client == client else one
+        for one in trained
+    ]
+    return dataclasses.replace(federation, train_labels=labels), requests, other
+
+
+@pytest.mark.parametrize("algorithm", [*SENDING, "distilled fedavg"])
+@pytest.mark.parametrize("factor", [1e-2, 1e4])
+def test_one_client_changes_what_the_server_reads_by_its_bound(deep, algorithm, factor):
+    """In a second round, with the same noise: replaced by 2 C over the expected number, left out by C at most."""
+    hp, world, method, read = sending(deep, algorithm, Z)
+    federation, client = world.federation, 2
+    state = rounds_of(world, hp, 1, method)[-1].after
+    requests = method.plan(hp, state, federation, 1)
+    trained = world.engine.train(requests)
+
+    def served(federation, requests, trained):
+        read.clear()
+        after, _ = method.fold(hp, state, federation, 1, requests, trained)
+        if method.exchange is not None:
+            method.exchange(hp, after, federation, 1, requests, trained, world.engine)
+        return list(read)
+
+    whole = served(federation, requests, trained)
+    other = served(*with_other(federation, requests, trained, client, factor))
+    rest = [place for place, one in enumerate(requests) if one.client != client]
+    without = served(federation, [requests[place] for place in rest], [trained[place] for place in rest])
+    assert len(whole) == (2 if algorithm == "distilled fedavg" else 1)
+    for (phase, mean), (_, replaced), (_, less) in zip(whole, other, without, strict=True):
+        bound = limit(phase, mean)
+        moved = float((scaled(phase, replaced) - scaled(phase, mean)).norm())
+        assert 0 < moved <= 2 * bound / EXPECTED * (1 + 1e-9)
+        assert 0 < EXPECTED * float((scaled(phase, mean) - scaled(phase, less)).norm()) <= bound * (1 + 1e-9)
+        assert float(scaled(phase, mean).norm()) > 0
+
+
+def test_clipped_fedavg_moves_by_the_clients_bounds_at_most(deep):
+    """Five of four that were expected: C m / (qK), however far they have trained."""
+    hp, world, method, _ = sending(deep, "fedavg", 0.0)
+    state = method.init(hp, world.federation)
+    requests = method.plan(hp, state, world.federation, 0)
+    trained = world.engine.train(requests)
+    moved = state["weights"] - trained[0].weights
+    for factor in (1.0, 1e3):
+        far = [dataclasses.replace(one, weights=one.weights - factor * moved) for one in trained]
+        after, _ = method.fold(hp, state, world.federation, 0, requests, far)
+        assert 0 < float((after["weights"] - state["weights"]).norm()) <= C * 5 / EXPECTED * (1 + 1e-9)
+    same = [dataclasses.replace(trained[0], client=one.client, weights=state["weights"] + 1.0) for one in trained]
+    after, _ = method.fold(hp, state, world.federation, 0, requests, same)
+    assert float((after["weights"] - state["weights"]).norm()) == pytest.approx(C * 5 / EXPECTED, rel=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import pytest
 import torch
@@ -23,12 +24,14 @@ from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.fleet import devices
+from knot_runner.methods.around.fleet import devices
+from knot_runner.methods.around.privacy import Ledger, UserPrivacy, clip, reduce
+from knot_runner.methods.around.server_distillation import with_distillation
+from knot_runner.methods.contract import METHODS, Method, RoundMethod
 from knot_runner.methods.federation import Federation
+from knot_runner.methods.messages import in_rounds
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
-from knot_runner.pipelines.rounds.client_rounds import run_exchange
 
 SIZES = (8, 12, 16, 20, 24)
 CLASSES = 3
@@ -164,7 +167,7 @@ def make_world(hidden: list[int]) -> World:
 @dataclasses.dataclass
 class Round:
     """A round of a method: its state ``before``, as ``folded`` and ``after`` the exchange; ``row``: what the fold says,
-    ``said``: what the exchange says; ``asked``: the exchange's (inferences, logits, requests), if it had any."""
+    ``said``: what the exchange says; ``asked``: the exchange's inferences and distillation, if it had any."""
 
     before: dict
     requests: list
@@ -173,20 +176,48 @@ class Round:
     after: dict
     row: dict
     said: dict
-    asked: list
+    asked: dict
+
+
+def method_of(hp: FederatedSettings, method: Method | RoundMethod | None = None) -> RoundMethod:
+    """The method of ``hp``, or ``method``, as the loop of rounds carries it out."""
+    method = METHODS[hp.algorithm] if method is None else method
+    return method if isinstance(method, RoundMethod) else in_rounds(with_distillation(method, hp), hp)
+
+
+class Unaccounted(Ledger):
+    """What a private run spends is not asked, so that its noise needs no accountant."""
+
+    def epsilon(self, rounds: int) -> None:
+        """Unknown."""
+
+
+def private(hp: FederatedSettings, federation: Federation, privacy: UserPrivacy) -> Method:
+    """The method of ``hp``, whose messages ``privacy`` clips and covers by noise as in a private run."""
+    method = with_distillation(METHODS[hp.algorithm], hp)
+    exchange = method.exchange and method.exchange(hp)
+    ledger = Unaccounted(privacy, 0.01, federation.training.rounds, exchange is not None)
+    return dataclasses.replace(
+        method,
+        fold_each=None,
+        exchange=exchange and (lambda hp: dataclasses.replace(exchange, reads="mean")),
+        send=functools.partial(clip, privacy),
+        reduce=functools.partial(reduce, privacy, ledger, federation.seed, method.fold is not None),
+        facts=ledger.facts,
+    )
 
 
 def rounds_of(world: World, hp: FederatedSettings, count=1, method=None, state=None, first=0) -> list[Round]:
     """``count`` rounds from round ``first`` on, without commits; ``method``: that of ``hp``, if None."""
-    method, federation, engine = method or METHODS[hp.algorithm], world.federation, world.engine
+    method, federation, engine = method_of(hp, method), world.federation, world.engine
     state, found = method.init(hp, federation) if state is None else state, []
     for round in range(first, first + count):
-        requests, asked = method.plan(hp, state, federation, round), []
+        requests = method.plan(hp, state, federation, round)
         trained = engine.train(requests) if requests else []
         folded, row = method.fold(hp, state, federation, round, requests, trained)
-        after, said = run_exchange(
-            method, hp, federation, engine, round, folded, trained, lambda *seen, asked=asked: asked.extend(seen)
-        )
+        after, said, asked = folded, {}, {}
+        if method.exchange is not None:
+            after, said, asked = method.exchange(hp, folded, federation, round, requests, trained, engine)
         found.append(Round(state, requests, trained, folded, after, row, said, asked))
         state = after
     return found

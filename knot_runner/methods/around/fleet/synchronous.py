@@ -11,9 +11,10 @@ import torch
 
 from knot_runner.config.settings import FederatedSettings, FleetSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.fleet import devices
+from knot_runner.methods.around.fleet import devices
+from knot_runner.methods.around.fleet.devices import Simulation
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.methods.messages import with_chosen
 from knot_runner.util.errors import UserError
 
 CLOCK = "fleet/clock"
@@ -31,13 +32,14 @@ class FleetRound:
     partial: int
 
 
-def init(method: Method, fleet: FleetSettings, hp: FederatedSettings, federation: Federation) -> FederatedState:
+def init(simulated: Simulation, hp: FederatedSettings, federation: Federation) -> FederatedState:
     """Returns the method's initial state at 0 seconds. Raises :class:`UserError` for a deadline that nobody can
     meet."""
+    method, fleet = simulated.rounds, simulated.fleet
     state = {**method.init(hp, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
     if isinstance(fleet.deadline, float):
         everyone = with_chosen(federation, list(federation.numbers))
-        times = devices.work_times(fleet, federation, method.plan(hp, state, everyone, 0), sends_models(hp))
+        times = simulated.times(hp, state, federation, 0, method.plan(hp, state, everyone, 0))
         least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times]
         if least and min(least) > fleet.deadline:
             what = "all of its epochs" if fleet.late == "drop" else "one epoch"
@@ -50,50 +52,47 @@ def init(method: Method, fleet: FleetSettings, hp: FederatedSettings, federation
 
 
 def plan(
-    method: Method, fleet: FleetSettings, hp: FederatedSettings, state: FederatedState, federation: Federation,
-    round: int,
-) -> list[LocalTraining]:  # fmt: skip
+    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+) -> list[LocalTraining]:
     """Returns the method's requests whose results will arrive; lost work is not trained."""
-    return fleet_round(method, fleet, hp, state, federation, round).requests
+    return fleet_round(simulated, hp, state, federation, round).requests
 
 
 def fold(
-    method: Method, fleet: FleetSettings, hp: FederatedSettings,
-    state: FederatedState, federation: Federation, round: int,
+    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     """Runs the method's fold on the results that arrived; without any the state is unchanged."""
-    found = fleet_round(method, fleet, hp, state, federation, round)
-    row: RoundRow = {}
+    found = fleet_round(simulated, hp, state, federation, round)
+    row: RoundRow = {"bytes_down": 0, "bytes_up": 0}
     if requests:
-        state, row = method.fold(hp, state, federation, round, requests, trained)
+        state, row = simulated.rounds.fold(hp, state, federation, round, requests, trained)
     facts = {"clock": found.clock, "dropped": found.dropped, "late": found.late, "partial": found.partial}
     stale = {"staleness": 0.0 if requests else None}
     return {**state, CLOCK: torch.tensor([found.clock], dtype=torch.float64)}, {**row, **facts, **stale}
 
 
 def is_finished(
-    method: Method, fleet: FleetSettings, hp: FederatedSettings, state: FederatedState, federation: Federation,
-    round: int,
-) -> bool:  # fmt: skip
+    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+) -> bool:
     """Returns whether the method plans no request for any set of participants."""
-    return not method.plan(hp, state, with_chosen(federation, list(federation.numbers)), round)
+    return not simulated.rounds.plan(hp, state, with_chosen(federation, list(federation.numbers)), round)
 
 
 def fleet_round(
-    method: Method, fleet: FleetSettings, hp: FederatedSettings, state: FederatedState, federation: Federation,
-    round: int,
-) -> FleetRound:  # fmt: skip
+    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+) -> FleetRound:
     """Simulates ``round``. Depends only on the seed and the clock, not on training results.
 
     It ends when all have arrived: failures are known when they happen, late clients are waited for until the deadline.
     """
+    method, fleet = simulated.rounds, simulated.fleet
     began = devices.await_clients(fleet, federation, list(federation.numbers), clock_of(state))
     there = devices.available_clients(fleet, federation, began)
     turns = [client for client in federation.in_turn(round) if there[client]]  # as FedAvg draws
     planned = method.plan(hp, state, with_chosen(federation, turns[: federation.participants]), round)
     asked = devices.by_client(planned)
-    times = devices.work_times(fleet, federation, planned, sends_models(hp))
+    times = simulated.times(hp, state, federation, round, planned)
     deadline = _deadline(fleet, times)
     failing = devices.failures(fleet, federation, round)
     requests: list[LocalTraining] = []
@@ -124,16 +123,6 @@ def _deadline(fleet: FleetSettings, times: list[devices.WorkTime]) -> float:
     return fleet.deadline if isinstance(fleet.deadline, float) else math.inf
 
 
-def with_chosen(federation: Federation, clients: list[int]) -> Federation:
-    """``federation`` with ``clients`` as those who take part in a round."""
-    return dataclasses.replace(federation, chosen=tuple(clients))
-
-
 def clock_of(state: FederatedState) -> float:
     """Virtual seconds since the start."""
     return float(state[CLOCK])
-
-
-def sends_models(hp: FederatedSettings) -> bool:
-    """Returns whether clients send their models, and not only logits."""
-    return hp.averages

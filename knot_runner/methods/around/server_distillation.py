@@ -1,25 +1,34 @@
 """FedDF (Lin et al. 2020): after averaging, the server distills the global model from the round's clients.
 
-Clients' logits on unlabeled examples are the targets of the averaged model, by any loss and weighting of KNOT
-(:mod:`knot_runner.methods.losses`). Adds nothing to a method's state: each distillation starts anew.
+Clients' logits on unlabeled examples are a second message, and the targets of the averaged model, by any loss and
+weighting of KNOT (:mod:`knot_runner.methods.losses`). The server has the clients' models and computes their logits
+itself. Adds nothing to a method's state: each distillation starts anew.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import AveragingSettings, FederatedSettings, FedMdSettings, ServerDistillation
+from knot_runner.config.settings import (
+    AveragingSettings,
+    FederatedSettings,
+    FedMdSettings,
+    ServerDistillation,
+    server_distillation,
+)
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import Exchange
+from knot_runner.methods.contract import Answers, ClientMessage, Exchange, Method
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
+from knot_runner.util.errors import UserError
 
 #: The number by which the server's training is known, where clients' have theirs.
 SERVER = -1
@@ -27,60 +36,85 @@ SERVER = -1
 ENSEMBLE = "ensemble"
 
 
-def client_inferences(
-    hp: AveragingSettings | FedMdSettings,
-    state: FederatedState,
-    federation: Federation,
-    round: int,
-    trained: list[Trained],
-) -> list[Inference] | None:
-    """Requests inference of each of the round's clients on the transfer set, then on the random examples, if the
-    weighting uses biases; None in rounds that do not distill, and in a last one of heads alone."""
+def with_distillation(method: Method, hp: FederatedSettings) -> Method:
+    """``method`` whose server distills the averaged model, where ``method.server_distillation`` is set.
+
+    Raises :class:`UserError` for a method without an averaged model.
+    """
+    spec = server_distillation(hp)
+    if spec is None or method.exchange is not None:
+        return method
+    if method.fold is None and method.fold_each is None:
+        raise UserError(
+            f"algorithm={hp.algorithm} has no server that distills; null is right", "method.server_distillation"
+        )
+    exchange = Exchange(ask, answer, server_training, fold_server, reads(spec))
+    return replace(method, exchange=lambda hp: exchange)
+
+
+def reads(spec: ServerDistillation) -> Literal["each", "either"]:
+    """Whether a distillation may read the mean of the clients' logits, or needs each client's, or its model."""
+    if spec.terms:
+        from knot_runner.methods.around.server_terms import reads_layers  # with all terms, which others need not
+
+        if reads_layers(spec):
+            return "each"
+    return "either" if spec.ensemble == "logits" and spec.weighting == "A" else "each"
+
+
+def ask(
+    hp: AveragingSettings | FedMdSettings, federation: Federation, round: int, client: int, model: ClientModel
+) -> list[Inference]:
+    """Requests inference of the client's ``model`` on the transfer set, then on the random examples, if the weighting
+    uses biases; [] in rounds that do not distill, and in a last one of heads alone."""
     spec = hp.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:
-        return None
-    row_sets = [_examples(spec, federation, round).unique()]
+        return []
+    rows = [_examples(spec, federation, round).unique()]
     if needs_bias(spec.weighting):
-        row_sets.append(federation.random)
-    return [federation.inference(result.client, result.model, rows, "train") for rows in row_sets for result in trained]
+        rows.append(federation.random)
+    return [federation.inference(client, model, own, "train") for own in rows]
+
+
+def answer(hp: FederatedSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
+    """``logits`` [n, C] of the transfer set, and ``bias`` [C], where the weighting reads any."""
+    parts = {"logits": logits[0]}
+    if len(logits) > 1:
+        parts["bias"] = torch.tensor(probability_bias(logits[1]), dtype=logits[1].dtype)
+    return parts
 
 
 def server_training(
-    hp: AveragingSettings,
-    state: FederatedState, federation: Federation, round: int, trained: list[Trained],
-    logits: list[Tensor],
-) -> list[LocalTraining]:  # fmt: skip
-    """Requests the averaged model's training on the clients' ``logits``."""
+    hp: AveragingSettings, state: FederatedState, federation: Federation, round: int, answers: Answers
+) -> list[LocalTraining]:
+    """Requests the averaged model's training on the clients' logits."""
     model = ClientModel(state["weights"], state["buffers"])
     assert hp.server_distillation is not None and federation.server is not None
     tested = federation.server.test
-    return [distillation_request(hp, hp.server_distillation, federation, round, trained, logits, SERVER, model, tested)]
+    return [distillation_request(hp, hp.server_distillation, federation, round, answers, SERVER, model, tested)]
 
 
 def distillation_request(
-    hp: FederatedSettings, spec: ServerDistillation,
-    federation: Federation, round: int, trained: list[Trained], logits: list[Tensor],
+    hp: FederatedSettings, spec: ServerDistillation, federation: Federation, round: int, answers: Answers,
     student: int, model: ClientModel, tested: Tensor,
 ) -> LocalTraining:  # fmt: skip
-    """The training of ``model``, known by the number ``student``, on the ``logits`` of the clients in ``trained``;
-    ``tested``: rows of the test examples that it is measured on before and after, in rounds that are measured."""
+    """The training of ``model``, known by the number ``student``, on the clients' ``answers``; ``tested``: rows of the
+    test examples that it is measured on before and after, in rounds that are measured."""
     from knot_runner.methods.losses import distillation  # with optimal transport, which averaging alone needs not
 
     rows, places = _examples(spec, federation, round).unique(return_inverse=True)
-    on_random = logits[len(trained) :]
-    biases = [probability_bias(own) for own in on_random] or None
-    sizes = [federation.clients[result.client].size for result in trained]
-    shares = [size / sum(sizes) for size in sizes]
-    teacher_logits = dict(zip([str(result.client) for result in trained], logits[: len(trained)], strict=True))
+    each = answers.each
+    logits = [one.parts["logits"] for one in each]
+    shares = [one.examples / sum(one.examples for one in each) for one in each]
+    biases = [one.parts["bias"].tolist() for one in each if "bias" in one.parts] or None
+    teacher_logits = dict(zip([str(one.client) for one in each], logits, strict=True))
     weighting, weights = spec.weighting, None
-    if federation.privacy is not None:
-        from knot_runner.methods.federated.user_privacy import private_mean_logits
-
-        teacher_logits = {ENSEMBLE: private_mean_logits(federation.privacy, federation, round, len(rows), logits)}
+    if answers.mean:
+        teacher_logits = {ENSEMBLE: answers.mean["logits"].to(model.weights.dtype)}
         weighting, shares = "A", [1.0]
     elif spec.ensemble == "logits":
-        weights = client_weights(spec, logits[: len(trained)], shares, biases)
-        teacher_logits = {ENSEMBLE: mean_logits(logits[: len(trained)], weights)}
+        weights = client_weights(spec, logits, shares, biases)
+        teacher_logits = {ENSEMBLE: mean_logits(logits, weights)}
         weighting, shares, biases = "A", [1.0], None
     settings = {
         "loss": spec.loss,
@@ -95,10 +129,11 @@ def distillation_request(
     }
     number, program = 0 if student == SERVER else federation.network_number(student), None
     if spec.terms:
-        from knot_runner.methods.federated.server_terms import term_program
+        from knot_runner.methods.around.server_terms import term_program
 
         network, mean = federation.architectures[number].network, None if weights is None else weights[places]
-        program = term_program(spec, network, federation.label_points, trained, mean)
+        models = [one.model for one in each if one.model is not None]
+        program = term_program(spec, network, federation.label_points, models, mean)
     return LocalTraining(
         client=student,
         round=round,
@@ -116,22 +151,15 @@ def distillation_request(
 
 
 def fold_server(
-    hp: AveragingSettings,
-    state: FederatedState, federation: Federation, round: int, trained: list[Trained],
-    logits: list[Tensor], distilled: list[Trained],
+    hp: AveragingSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
+    distilled: list[Trained],
 ) -> Folded:  # fmt: skip
     """The distilled model in the place of the averaged one; its loss and steps, and in rounds that are measured the
-    accuracy on the test examples before distillation (of the averaged model) and after. In private training also
-    ``logits_clipped``, the share of the clients whose logits were clipped."""
+    accuracy on the test examples before distillation (of the averaged model) and after."""
     assert federation.server is not None
     (server,) = distilled
     tested = len(federation.server.test) if federation.training.measures(round) else 0
-    row = distilled_row(distilled, tested)
-    if federation.privacy is not None and trained:
-        from knot_runner.methods.federated.user_privacy import logits_row
-
-        row["logits_clipped"] = logits_row(federation.privacy, logits)["clipped"]
-    return {**state, "weights": server.weights, "buffers": server.buffers}, row
+    return {**state, "weights": server.weights, "buffers": server.buffers}, distilled_row(distilled, tested)
 
 
 def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
@@ -205,6 +233,3 @@ def _recipe(hp: FederatedSettings, spec: ServerDistillation) -> Recipe:
         check=spec.check,
         patience=spec.patience,
     )
-
-
-DISTILLATION = Exchange(client_inferences, server_training, fold_server)

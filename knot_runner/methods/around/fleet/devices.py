@@ -13,14 +13,41 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FleetSettings
+from knot_runner.config.settings import FederatedSettings, FleetSettings
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.federation import Federation
+from knot_runner.methods.contract import Method, RoundMethod
+from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.messages import empty_message, received_by
 
 #: Bits of a number on its way, whatever the precision of the simulation.
 BITS = 32
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A ``method``, as ``rounds`` that a loop carries out, by the clients of ``fleet``."""
+
+    method: Method
+    rounds: RoundMethod
+    fleet: FleetSettings
+
+    def times(
+        self,
+        hp: FederatedSettings,
+        state: FederatedState,
+        federation: Federation,
+        round: int,
+        requests: list[LocalTraining],
+    ) -> list[WorkTime]:
+        """See :func:`work_times`; all clients of the ``requests`` send and receive as much as the first one."""
+        if not requests:
+            return []
+        down = received_by(self.method, hp, state, federation, requests[0].client)
+        up = empty_message(self.method, hp, state, federation, round)
+        numbers = (sum(part.numel() for part in parts.values()) for parts in (down, up))
+        return work_times(self.fleet, federation, requests, *numbers)
 
 
 @dataclass(frozen=True)
@@ -50,12 +77,12 @@ def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
     return compute.median * torch.exp(compute.sigma * _normal(federation, "compute"))
 
 
-def seconds_per_number(fleet: FleetSettings, federation: Federation) -> Tensor:
-    """Returns the seconds to send one number to each client and back, float64 [N]."""
+def sending_seconds(fleet: FleetSettings, federation: Federation, down: int, up: int) -> Tensor:
+    """Returns the seconds to send so many numbers to each client and back, float64 [N]."""
     network = fleet.network
     if network is None:
         return torch.zeros(len(federation.clients), dtype=torch.float64)
-    both = BITS * (1 / network.down + 1 / network.up) / 1e6
+    both = BITS * (down / network.down + up / network.up) / 1e6
     return both / torch.exp(network.sigma * _normal(federation, "network"))
 
 
@@ -75,24 +102,21 @@ def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
 
 
 def work_times(
-    fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], sends_models: bool
+    fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], down: int, up: int
 ) -> list[WorkTime]:
     """Of each client of ``requests``, in order, for all that it trains, with what a program does besides (the second
-    model of APFL), spread over the epochs of what it sends; a method that sends no models sends next to nothing.
-    SCAFFOLD's controls are as large as the model that they go with."""
-    compute, sending = seconds_per_example(fleet, federation), seconds_per_number(fleet, federation)
+    model of APFL), spread over the epochs of what it sends; it receives ``down`` numbers and sends ``up``."""
+    compute, sending = seconds_per_example(fleet, federation), sending_seconds(fleet, federation, down, up)
     found = []
     for own in by_client(requests).values():
         request = own[0]
         recipe, examples = request.recipe, len(request.rows)
         if recipe.drop_last:
             examples = recipe.batch_size * batch_count(examples, recipe.batch_size, True)
-        numbers = request.start.weights.numel() + request.start.buffers.numel()
-        numbers += request.start.weights.numel() if request.control is not None else 0
         further = sum(one.program.further for one in own if one.program is not None)
         epochs, all_epochs = _epochs(request), sum(map(_epochs, own)) + further
         epoch = examples * float(compute[request.client]) * (all_epochs / epochs)
-        found.append(WorkTime(epochs, epoch, numbers * float(sending[request.client]) if sends_models else 0.0))
+        found.append(WorkTime(epochs, epoch, float(sending[request.client])))
     return found
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.methods.federated.user_privacy import UserPrivacy
+from knot_runner.methods.around.privacy import UserPrivacy
 from knot_runner.util.errors import UserError
 
 #: A noise multiplier that is found for an epsilon is rounded up to a multiple of 1 over this.

@@ -21,9 +21,10 @@ from knot_runner.config.settings.methods.terms import Terms, check_batch
 from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import LocalProgram, LocalResult, LocalWork, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalWork
 from knot_runner.engine.hardware import zero_sum
 from knot_runner.engine.seeds import generator, seeded
+from knot_runner.methods.around.server_distillation import ENSEMBLE
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distill.learner import (
     SHOWN,
@@ -36,34 +37,28 @@ from knot_runner.methods.distill.learner import (
     wanted_taps,
 )
 from knot_runner.methods.distill.term import TERMS, NetworkOutputs, TermBatch
-from knot_runner.methods.federated.server_distillation import ENSEMBLE
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
 _KEY = "method.server_distillation.terms"
 
 
-def check_server_terms(
-    algorithm: str, spec: ServerDistillation, networks: Sequence[Network], examples: int, private: bool = False
-) -> None:
+def reads_layers(spec: ServerDistillation) -> bool:
+    """Whether a term reads inner layers, and so the models that clients sent."""
+    return any(TERMS[name].taps != "none" for name in spec.terms)
+
+
+def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Sequence[Network], examples: int) -> None:
     """Raises :class:`UserError` for terms that do not fit the clients' ``networks`` or the number of transfer
-    ``examples``, that read labels, which these have none of, or inner layers of clients that send no models; in
-    ``private`` training nobody sees those."""
-    exchange = METHODS[algorithm].exchange
-    sends_models = exchange is None or exchange.answered_by == "server"
+    ``examples``, that read labels, which these have none of, or inner layers of clients that send no models."""
     for network in networks:
         for found in read_terms(spec.terms, network, [network], _KEY):
             where = f"{_KEY}.{found.name}"
             if TERMS[found.name].reads_labels:
                 raise UserError("reads labels, and the transfer set has none; kd would fit", where)
-            if found.pairs and not sends_models:
+            if found.pairs and METHODS[algorithm].message is None:
                 raise UserError(
                     f"reads inner layers, and clients of {algorithm} send logits alone; kd or sinkhorn would fit",
-                    where,
-                )
-            if found.pairs and private:
-                raise UserError(
-                    "reads inner layers of every client's model, and only sums are private; kd or sinkhorn would fit",
                     where,
                 )
             check_batch([found.name], _KEY, min(spec.batch_size, examples), "the transfer set's batch")
@@ -80,14 +75,18 @@ class TermSettings:
 
 
 def term_program(
-    spec: ServerDistillation, network: Network, points: list[list[float]], sent: list[Trained], weights: Tensor | None
+    spec: ServerDistillation,
+    network: Network,
+    points: list[list[float]],
+    sent: list[ClientModel],
+    weights: Tensor | None,
 ) -> LocalProgram:
-    """The training on ``spec.terms``. ``sent``: the clients with their models; ``weights``: [n, K] of the clients in
+    """The training on ``spec.terms``. ``sent``: the clients' models; ``weights``: [n, K] of the clients in
     the mean that is the teacher, None where nobody reads their inner layers."""
     tensors: dict[str, Tensor] = {}
     if any(wanted_taps(read_terms(spec.terms, network, [network], _KEY), 1)[1]):
-        for number, result in enumerate(sent):
-            tensors |= {f"{number}/weights": result.weights, f"{number}/buffers": result.buffers}
+        for number, model in enumerate(sent):
+            tensors |= {f"{number}/weights": model.weights, f"{number}/buffers": model.buffers}
         if weights is not None:
             tensors["mean"] = weights
     settings = TermSettings(spec.terms, network, points, len(sent) if tensors else 0)

@@ -1,0 +1,51 @@
+"""FLOPs of a federated round, of all of its clients together, estimated. Bytes are counted where messages are made, in
+:mod:`knot_runner.methods.messages`: numbers as they are sent, uncompressed.
+
+With F, the forward pass of one example, training takes 3 F per example and epoch, since the backward pass takes about
+twice the forward one (Kaplan et al. 2020, section 2.1), and inference takes F. Optimizer steps, aggregation, evaluation
+on test examples, and an objective's forward passes of the starting model are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from knot_runner.engine.federated.cohort import Inference, LocalTraining
+from knot_runner.engine.flops import ExampleFlops
+from knot_runner.methods.around.server_distillation import SERVER
+
+
+def round_flops(
+    flops: ExampleFlops | None, requests: Sequence[LocalTraining], inferences: Sequence[Inference] = (),
+    distillation: Sequence[LocalTraining] = (),
+) -> dict[str, int | None]:  # fmt: skip
+    """``client_flops`` and ``server_flops`` of one round: local training by ``requests``, and after the fold
+    ``inferences`` and ``distillation``; None where those of an example are unknown.
+
+    Where the server trains, it computes the clients' answers itself.
+    """
+    if flops is None:
+        return {"client_flops": None, "server_flops": None}
+    by_server = [request for request in distillation if request.client == SERVER]
+    client = sum(training_flops(one, flops) for one in [*requests, *distillation] if one.client != SERVER)
+    server = sum(training_flops(one, flops) for one in by_server)
+    answers = sum(len(inference.rows) for inference in inferences) * flops.forward
+    return {
+        "client_flops": client + (0 if by_server else answers),
+        "server_flops": server + (answers if by_server else 0),
+    }
+
+
+def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
+    """Of one local training: 3 F per example and epoch; an epoch of the head alone needs no gradient below it, one of
+    the body none of the head's weights; a program may train further epochs of all."""
+    recipe, count = request.recipe, len(request.rows)
+    if recipe.drop_last:
+        count -= count % recipe.batch_size
+    each = {
+        "all": 3 * flops.forward,
+        "head": flops.forward + flops.head,
+        "body": 3 * flops.forward - flops.head,
+    }
+    further = round(request.program.further * count * each["all"]) if request.program else 0
+    return sum(phase.epochs * count * each[phase.trains] for phase in recipe.phases) + further

@@ -1,0 +1,54 @@
+"""A simulated fleet around a federated method: clients that are slow, away or fail, on a virtual clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from knot_runner.config.settings import FederatedSettings, FleetSettings
+from knot_runner.methods.around.fleet import asynchronous, devices, synchronous
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method, RoundMethod
+from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.messages import in_rounds
+
+#: ClientMessage of a message that are changes of the model, which count for less the older it is.
+DISCOUNTED = ("update", "statistics")
+
+
+def on_fleet(
+    method: Method, hp: FederatedSettings, federation: Federation, fleet: FleetSettings
+) -> tuple[RoundMethod, Federation]:
+    """``method`` with the clients of ``fleet``, in rounds or, with mode=async, without; the clients, of known speeds.
+
+    State, beyond the method's: ``fleet/clock`` [1], float64, virtual seconds since the start; more with mode=async.
+    Rows, beyond the method's: ``clock`` at the end of the round, how many clients ``dropped`` out, came ``late`` and
+    gave ``partial`` work, and the mean ``staleness`` of what was aggregated (None: nothing).
+    """
+    mode = asynchronous if fleet.mode == "async" else synchronous
+    rounds = in_rounds(discounted(method, fleet), hp)
+    simulated = devices.Simulation(method, rounds, fleet)
+    on_clock = dataclasses.replace(
+        rounds,
+        init=functools.partial(mode.init, simulated),
+        plan=functools.partial(mode.plan, simulated),
+        fold=functools.partial(mode.fold, simulated),
+        is_finished=functools.partial(mode.is_finished, simulated),
+    )
+    speeds = devices.seconds_per_example(fleet, federation)  # stragglers may be the slowest
+    return on_clock, dataclasses.replace(federation, seconds_per_example=speeds)
+
+
+def discounted(method: Method, fleet: FleetSettings) -> Method:
+    """``method`` whose clients send (1 + tau)^-a times the change of the model that they received tau rounds ago."""
+    send = method.message
+    if fleet.mode != "async" or send is None:
+        return method
+
+    def message(
+        hp: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
+    ) -> ClientMessage:
+        factor: float = (1 + work.round - work.begun) ** -fleet.staleness_exponent
+        parts = send(hp, state, federation, work)
+        return {name: part * factor if name in DISCOUNTED else part for name, part in parts.items()}
+
+    return dataclasses.replace(method, message=message)

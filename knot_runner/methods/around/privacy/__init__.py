@@ -1,0 +1,289 @@
+"""Privacy of clients (DP-FedAvg, McMahan et al. 2018, Algorithm 1) around any method of which the server reads means.
+
+A client's message is one vector over all of its parts. With C, z, q and K of :class:`UserPrivacy` and a scale s_p of
+each part p (1 of the update),
+
+    m_k = u_k min(1, C / |s u_k|),  mean_p = (sum_k m_kp + N(0, z^2 C^2 / s_p^2 I)) / (q K):
+
+one client changes the vector of the scaled sums by at most C, and the server reads nothing else. Clients draw their
+part in a round by themselves (``poisson``, each with probability q), so that a round without clients is noise alone.
+Running statistics of BatchNorm are not sent.
+
+A second message, of n rows (logits, or means of them), is a vector with a bound of its own, B sqrt(n) with
+B = ``clip_logits``: so much in the root mean square of its rows, less the mean of each, which changes no probability.
+Ours: no paper has this message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import Settings
+from knot_runner.config.settings.privacy import UserPrivacySettings
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import ClientMessage, Exchange, Gathering, Method, State
+from knot_runner.methods.federation import Federation, RoundRow
+from knot_runner.methods.messages import shared_of
+from knot_runner.util.errors import Misfit, UserError
+from knot_runner.util.messages import counted
+
+#: Logits, whose rows are centered: adding a number to all logits of an example changes no probability.
+CENTERED = ("logits", "labels")
+
+
+@dataclass(frozen=True)
+class UserPrivacy:
+    """``clip_norm`` C (None: not clipped), ``noise_multiplier`` z, and how ``participants`` of ``clients`` are drawn:
+    qK of K, with ``poisson`` each independently, so that this is a round's mean number.
+
+    ``scales``: what parts of the first message are multiplied by before it is clipped; ``clip_logits``: B.
+    ``messages``: how many vectors a client sends in a round, each clipped to its own bound and covered by noise of z
+    times that: as one vector, in units of its bounds, they change by sqrt(messages) at most.
+    """
+
+    clip_norm: float | None
+    noise_multiplier: float
+    sampling: Literal["poisson", "fixed"]
+    participants: int
+    clients: int
+    scales: tuple[tuple[str, float], ...] = ()
+    clip_logits: float = 1.0
+    messages: int = 1
+
+    @property
+    def rate(self) -> float:
+        """q, a client's probability to take part in a round."""
+        return self.participants / self.clients
+
+    def scale(self, name: str, phase: int) -> float:
+        """s of a part; of the second message, B of what is no logit."""
+        if phase == 1:
+            return dict(self.scales).get(name, 1.0)
+        return 1.0 if name in CENTERED else self.clip_logits
+
+    def bound(self, parts: ClientMessage, phase: int) -> float | None:
+        """The largest norm of a message of such parts."""
+        if phase == 1 or self.clip_norm is None:
+            return self.clip_norm
+        return self.clip_logits * math.sqrt(sum(len(part) for part in parts.values()))
+
+
+def privately(
+    method: Method, spec: UserPrivacySettings, settings: Settings, federation: Federation
+) -> tuple[Method, Federation, list[str]]:
+    """Returns ``method`` whose messages are clipped and covered by noise, the clients as they are then sampled, and
+    notes to the user.
+
+    Raises:
+        UserError: Clients send nothing, or the server reads each message by itself; clients are not drawn as the
+            accountant takes it; no noise multiplier gives the epsilon; the accountant is not installed.
+    """
+    from knot_runner.methods.around.privacy import accountant  # with an extra, imported where there is noise
+
+    exchange = None if method.exchange is None else method.exchange(settings.method)
+    messages = _messages(f"privacy={spec.name}", f"method={settings.method.name}", method, exchange)
+    known = _mechanism(spec, settings, federation, messages, method)
+    delta, rounds = _delta(spec, known.clients), federation.training.rounds
+    if spec.epsilon is not None:
+        known = dataclasses.replace(known, noise_multiplier=accountant.noise_for(known, rounds, spec.epsilon, delta))
+    if known.noise_multiplier:
+        accountant.accountant_name()  # a missing accountant is reported before training
+    ledger = Ledger(known, delta, rounds, exchange is not None)
+    means = None if exchange is None else dataclasses.replace(exchange, reads="mean")
+    private = dataclasses.replace(
+        method,
+        fold_each=None,
+        exchange=lambda hp: means,
+        send=functools.partial(clip, known),
+        reduce=functools.partial(reduce, known, ledger, federation.seed, method.fold is not None),
+        facts=ledger.facts,
+    )
+    return private, dataclasses.replace(federation, sampling=spec.sampling), _notes(settings, ledger, method)
+
+
+def clip(privacy: UserPrivacy, parts: ClientMessage, phase: int) -> tuple[ClientMessage, dict[str, float]]:
+    """Returns a message as it leaves its client, and its ``norm`` before clipping."""
+    sent = {name: part for name, part in parts.items() if name != "statistics"}
+    if not sent:
+        return {}, {}
+    if phase == 2:
+        sent = {name: _centered(part) if name in CENTERED else part for name, part in sent.items()}
+    squares = (float((privacy.scale(name, phase) * part.double()).square().sum()) for name, part in sent.items())
+    norm, bound = math.sqrt(sum(squares)), privacy.bound(sent, phase)
+    if bound is None or norm <= bound:
+        return sent, {"norm": norm}
+    return {name: part * (bound / norm) for name, part in sent.items()}, {"norm": norm}
+
+
+def reduce(
+    privacy: UserPrivacy, ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering
+) -> tuple[ClientMessage, RoundRow]:
+    """Returns the noisy sum of the messages over the expected number of clients, in float64, and the round's log
+    entries: the norms before clipping, the share of them that was clipped, and epsilon.
+
+    Noise is drawn from (seed, round), for each message of a round anew, so that a resumed run adds the same.
+    """
+    sums = {
+        name: torch.zeros(part.shape, dtype=torch.float64)
+        for name, part in gathering.empty().items()
+        if name != "statistics"
+    }
+    norms: list[float] = []
+    for sent in gathering.sent:
+        if sent.parts.keys() != sums.keys():
+            raise UserError("all clients of a private round send the same parts", "METHODS")
+        norms += sent.facts.values()
+        for name, part in sent.parts.items():
+            sums[name].add_(part.double())
+    spent = ledger.epsilon(gathering.round + 1) if gathering.phase == 1 else None
+    row: RoundRow = {} if spent is None else {"epsilon": spent}
+    if not sums:
+        return {}, row
+    bound = privacy.bound(sums, gathering.phase)
+    clipped = {} if not norms else {"clipped": sum(norm > (bound or math.inf) for norm in norms) / len(norms)}
+    if gathering.phase == 2 and sends_models:
+        row |= {f"logits_{name}": share for name, share in clipped.items()}
+    else:
+        row |= {"update_norms": norms, **clipped}
+    if bound is not None and privacy.noise_multiplier:
+        stream = "noise" if gathering.phase == 1 else next(iter(sums))
+        sizes = [part.numel() for part in sums.values()]
+        draws = generator(seed, f"privacy {stream}", gathering.round)
+        noise = torch.randn(sum(sizes), dtype=torch.float64, generator=draws).split(sizes)
+        for own, (name, total) in zip(noise, sums.items(), strict=True):
+            deviation = privacy.noise_multiplier * bound / privacy.scale(name, gathering.phase)
+            total.add_(own.view(total.shape), alpha=deviation)
+    return {name: total / privacy.participants for name, total in sums.items()}, row
+
+
+def _centered(logits: Tensor) -> Tensor:
+    return (logits.double() - logits.double().mean(1, keepdim=True)).to(logits.dtype)
+
+
+def _messages(one: str, other: str, method: Method, exchange: Exchange | None) -> int:
+    """Returns how many messages a client sends in a round. Raises :class:`UserError` where the server reads them one
+    by one, or there are none."""
+    first = method.fold is not None
+    if method.fold_each is not None and not first:
+        raise Misfit(one, other, "its server reads every client's message, and only their mean is private")
+    if exchange is not None and exchange.reads == "each":
+        why = "its server reads every client's logits or model (ensemble, weighting, terms), and only a mean is private"
+        raise Misfit(one, other, why, "Use method.server_distillation.ensemble=logits and weighting=A")
+    if not first and exchange is None:
+        raise Misfit(one, other, "its clients send nothing that noise could cover")
+    return first + (exchange is not None)
+
+
+def _mechanism(
+    spec: UserPrivacySettings, settings: Settings, federation: Federation, messages: int, method: Method
+) -> UserPrivacy:
+    """Returns the mechanism, without noise while that is to be found."""
+    hp = settings.method
+    clients, participants = len(federation), federation.participants
+    if hp.batchnorm == "averaged" and len(federation.model.buffers):
+        raise UserError(
+            "the model has running statistics, which averaged sends without "
+            "clipping; with privacy local or frozen is right",
+            "method.batchnorm",
+        )
+    if spec.delta is None and clients < 2:
+        raise UserError("1 / K^1.1 of one client is 1, which hides nothing; more clients would fit", "privacy.delta")
+    keeps = method.own is not None or method.keep is not None or shared_of(hp, federation) is not None
+    if spec.sampling == "fixed" and participants < clients and (keeps or hp.batchnorm == "local"):
+        raise UserError(
+            f"with fixed, who was drawn before may show in what clients of algorithm={hp.algorithm} send, "
+            "by what they have kept since, which the accountant does not cover; poisson, or all "
+            f"{clients} clients in every round, would fit",
+            "privacy.sampling",
+        )
+    scales = {
+        "control": spec.control_steps * federation.training.lr,
+        "labels": spec.label_scale * (spec.clip_norm or 1.0),
+    }
+    return UserPrivacy(
+        spec.clip_norm,
+        spec.noise_multiplier or 0.0,
+        spec.sampling,
+        participants,
+        clients,
+        scales=tuple(scales.items()),
+        clip_logits=spec.clip_logits,
+        messages=messages,
+    )
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a private run spends: by its mechanism, in ``rounds``, which may have second messages (``exchanges``)."""
+
+    privacy: UserPrivacy
+    delta: float
+    rounds: int
+    exchanges: bool
+
+    def epsilon(self, rounds: int) -> float | None:
+        """Epsilon after ``rounds``; clients' own training after the last one sends nothing and costs nothing. None
+        without noise."""
+        from knot_runner.methods.around.privacy.accountant import epsilon_after
+
+        return epsilon_after(self.privacy, self.delta)(min(rounds, self.rounds))
+
+    def guarantee(self) -> str:
+        """``(epsilon, delta) = (3.2, 0.001) at user level after 60 rounds``."""
+        spent = self.epsilon(self.rounds)
+        shown = "infinity" if spent is None else f"{spent:.3g}"
+        return f"(epsilon, delta) = ({shown}, {self.delta:.2g}) at user level after {counted(self.rounds, 'round')}"
+
+    def facts(self, rounds: int, rows: list[State]) -> State:
+        """Returns ``privacy`` of a result after ``rounds``, with these ``rows`` of them."""
+        from knot_runner.methods.around.privacy.accountant import accountant_name, neighbors
+
+        privacy = self.privacy
+        norms = [norm for row in rows for norm in row.get("update_norms", [])]
+        clipped = [row["clipped"] * len(row["update_norms"]) for row in rows if "clipped" in row]
+        facts: State = {
+            "epsilon": self.epsilon(rounds),
+            "delta": self.delta,
+            "unit": "client",
+            "neighbors": neighbors(privacy),
+            "sampling": privacy.sampling,
+            "rate": privacy.rate,
+            "noise_multiplier": privacy.noise_multiplier,
+            "clip_norm": privacy.clip_norm,
+            "rounds": min(rounds, self.rounds),
+            "accountant": accountant_name() if privacy.noise_multiplier else None,
+            "clipped": sum(clipped) / len(norms) if norms else None,
+            "median_norm": statistics.median(norms) if norms else None,
+        }
+        if self.exchanges:
+            facts |= {"clip_logits": privacy.clip_logits, "messages": privacy.messages}
+        return {"privacy": facts}
+
+
+def _notes(settings: Settings, ledger: Ledger, method: Method) -> list[str]:
+    privacy = ledger.privacy
+    if not privacy.noise_multiplier:
+        return ["privacy.noise_multiplier: 0 adds no noise, so epsilon is infinite (null in the records)"]
+    released = "the global models" if method.fold is not None else "the clients' mean logits"
+    notes = [
+        f"privacy: {ledger.guarantee()}, noise multiplier "
+        f"{privacy.noise_multiplier:g}; it is of {released}, simulated, and not of the accuracies in the records"
+    ]
+    if ledger.delta > 1 / privacy.clients:
+        notes.append(f"privacy.delta: {ledger.delta:g} is more than 1 / {privacy.clients} clients; less is usual")
+    if getattr(settings.model, "vocab", "") == "train":
+        notes.append("privacy: model.vocab=train is learned from the clients' texts, which epsilon does not cover")
+    return notes
+
+
+def _delta(spec: UserPrivacySettings, clients: int) -> float:
+    """Returns the given delta, or by default that of McMahan et al. 2018."""
+    return clients**-1.1 if spec.delta is None else spec.delta

@@ -1,0 +1,259 @@
+"""The way of messages: a client's work becomes what it sends, the server folds their mean, or each, and clients keep
+their own. Here a :class:`Method` becomes what the loop of rounds carries out.
+
+Messages are made and summed one after another, in the order of the clients, so that a round of a thousand clients holds
+one sum, and bits do not depend on workers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import AveragingSettings, FederatedSettings
+from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.methods.contract import (
+    Answers,
+    ClientMessage,
+    ClientWork,
+    Exchange,
+    FurtherWork,
+    Gathering,
+    Method,
+    RoundMethod,
+    Sent,
+)
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+
+#: Values of a message that are summed at a time, in float64, and messages that are summed together: a block stays in a
+#: core's cache, and needs no fresh pages.
+SUMMED_AT_ONCE, MESSAGES_AT_ONCE = 2**15, 8
+#: Names of a state that are not sent to clients begin with these.
+NOT_SENT = ("client/", "server/", "fleet/")
+
+
+def in_rounds(method: Method, hp: FederatedSettings) -> RoundMethod:
+    """Returns ``method`` as the loop of rounds carries it out, for its settings ``hp``."""
+    exchange = None if method.exchange is None else method.exchange(hp)
+    after = None if exchange is None else functools.partial(run_exchange, method, exchange)
+    fold = functools.partial(fold_round, method)
+    return RoundMethod(method.init, method.plan, fold, method.deployed, method.one_model, after, facts=method.facts)
+
+
+def client_works(round: int, requests: list[LocalTraining], trained: list[Trained]) -> list[ClientWork]:
+    """Returns the work of each client of ``round``, in the order of their first ``requests``."""
+    works: dict[int, ClientWork] = {}
+    for request, result in zip(requests, trained, strict=True):
+        work = works.setdefault(request.client, ClientWork(round, [], []))
+        work.requests.append(request)
+        work.trained.append(result)
+    return list(works.values())
+
+
+def fold_round(
+    method: Method, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> Folded:  # fmt: skip
+    """Returns the state after the messages of ``round`` are folded, and its log entries, with the ``bytes_down`` and
+    ``bytes_up`` of all its clients."""
+    works = client_works(round, requests, trained)
+    own: FederatedState = {}
+    row: RoundRow = {}
+    down = up = 0
+    after: FederatedState = state
+
+    def sent() -> Iterator[Sent]:
+        nonlocal down, up
+        for work in works:
+            begun = as_begun(state, work.begun, round)
+            parts = {} if method.message is None else method.message(hp, begun, federation, work)
+            parts, facts = method.send(parts, 1)
+            down += size(received_by(method, hp, begun, federation, work.client))
+            up += size(parts)
+            kept = personal_parts(hp, federation, work)
+            if method.own is not None:
+                kept |= method.own(hp, begun, federation, work)
+            if method.keep is not None:
+                kept |= method.keep(hp, begun, federation, work.client, parts)
+            own.update({f"client/{work.client}/{name}": tensor for name, tensor in kept.items()})
+            yield Sent(work.client, work.examples, parts, facts)
+
+    share = len(works) / len(federation) if federation.sampling == "fixed" else federation.rate
+    if method.fold_each is not None:
+        messages = list(sent())
+        if messages:
+            after, said = method.fold_each(hp, state, federation, round, messages)
+            row |= said
+    else:
+        empty = functools.partial(empty_message, method, hp, state, federation, round)
+        gathering = Gathering(round, 1, sent(), empty, hp.aggregation, method.unweighted)
+        mean, noted = (method.reduce or mean_of)(gathering)
+        row |= noted
+        if mean and method.fold is not None:
+            after, said = method.fold(hp, state, federation, round, mean, share)
+            row |= said
+    if works:
+        row |= method.observe(works)
+    return {**after, **own}, {**row, "bytes_down": down, "bytes_up": up}
+
+
+def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
+    """Returns sum_k p_k m_k of the messages, part by part, {} of none: by examples (p_k = n_k / n) or uniform."""
+    sums: ClientMessage = {}
+    weights: dict[str, float] = {}
+    messages = iter(gathering.sent)
+    while some := list(islice(messages, MESSAGES_AT_ONCE)):
+        for name, first in some[0].parts.items():
+            plain = gathering.aggregation == "uniform" or name in gathering.unweighted
+            pairs = [(1.0 if plain else float(one.examples), one.parts[name].reshape(-1)) for one in some]
+            add_all(sums.setdefault(name, torch.zeros(first.shape, dtype=torch.float64)).view(-1), pairs)
+            weights[name] = weights.get(name, 0.0) + sum(weight for weight, _ in pairs)
+    return {name: total / weights[name] for name, total in sums.items()}, {}
+
+
+def add_all(total: Tensor, pairs: list[tuple[float, Tensor]]) -> None:
+    """Add each vector [n] times its weight to ``total`` [n], float64, in place and in the order given."""
+    for start in range(0, len(total), SUMMED_AT_ONCE):
+        block = slice(start, start + SUMMED_AT_ONCE)
+        for weight, vector in pairs:
+            total[block].add_(vector[block].double(), alpha=weight)
+
+
+def size(parts: ClientMessage) -> int:
+    """Returns the bytes of a message, uncompressed."""
+    return sum(part.numel() * part.element_size() for part in parts.values())
+
+
+def shared_of(hp: FederatedSettings, federation: Federation) -> Tensor | None:
+    """bool [P]: the parameters that clients share, by ``method.shared``; None: all of them."""
+    if not isinstance(hp, AveragingSettings):
+        return None
+    patterns = tuple(hp.shared or hp.travels)
+    return None if patterns == ("*",) else federation.layout.matching(patterns)
+
+
+def received(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
+    """The shared parameters of the global model, and its running statistics where clients send theirs."""
+    if "weights" not in state:
+        return {}
+    shared = shared_of(hp, federation)
+    parts = {"weights": state["weights"] if shared is None else state["weights"][shared]}
+    return parts if hp.batchnorm == "frozen" else parts | {"statistics": state["buffers"]}
+
+
+def personal_parts(hp: FederatedSettings, federation: Federation, work: ClientWork) -> ClientMessage:
+    """What a client keeps of the model that it trained: the parameters that it does not share, and its running
+    statistics with ``batchnorm=local``."""
+    kept: ClientMessage = {}
+    if not hp.averages:
+        return kept
+    shared = shared_of(hp, federation)
+    if shared is not None:
+        kept["unshared"] = work.trained[0].weights[~shared]
+    if hp.batchnorm == "local":
+        kept["statistics"] = work.trained[0].buffers
+    return kept
+
+
+def empty_message(
+    method: Method, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+) -> ClientMessage:
+    """Returns the message of a client that has trained nothing: the shapes of what clients send in ``round``."""
+    alone = with_chosen(federation, [federation.numbers[0]])
+    requests = method.plan(hp, state, alone, round)
+    if not requests or method.message is None:
+        return {}
+    results = [Trained(one.client, one.start.weights, one.start.buffers, 1, 0.0, 0, 0, True) for one in requests]
+    work, *_ = client_works(round, requests, results)  # of all clients, where all train
+    return method.message(hp, state, alone, work)
+
+
+def with_chosen(federation: Federation, clients: list[int]) -> Federation:
+    """``federation`` with ``clients`` as those who take part in a round."""
+    return dataclasses.replace(federation, chosen=tuple(clients))
+
+
+def received_by(
+    method: Method, hp: FederatedSettings, state: FederatedState, federation: Federation, client: int
+) -> ClientMessage:
+    """What the server sends the client."""
+    return (method.received or received)(hp, state, federation, client)
+
+
+def run_exchange(
+    method: Method, exchange: Exchange, hp: FederatedSettings, state: FederatedState, federation: Federation,
+    round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
+) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
+    """Runs ``exchange`` after the fold of ``round``; returns the state, the log entries, and the work it took:
+    ``inferences`` and ``distillation``."""
+    models = {work.client: work.trained[0].model for work in client_works(round, requests, trained)}
+    asked = {client: exchange.ask(hp, federation, round, client, model) for client, model in models.items()}
+    inferences = [one for own in asked.values() for one in own]
+    logits = iter(engine.logits(inferences) if inferences else [])
+    answers = {client: [next(logits) for _ in own] for client, own in asked.items() if own}
+    up = 0
+
+    def sent() -> Iterator[Sent]:
+        nonlocal up
+        for client, own in answers.items():
+            parts, facts = method.send(exchange.answer(hp, federation, client, own), 2)
+            up += size(parts) if exchange.answered_by == "clients" else 0
+            model = models[client] if exchange.answered_by == "server" else None
+            yield Sent(client, federation.clients[client].size, parts, facts, model)
+
+    row: RoundRow = {}
+    mean: ClientMessage = {}
+    each: list[Sent] = []
+    empty = functools.partial(empty_answer, exchange, hp, federation, round)
+    if exchange.reads == "each" or (exchange.reads == "either" and method.reduce is None):
+        each = list(sent())
+    else:
+        mean, row = (method.reduce or mean_of)(Gathering(round, 2, sent(), empty, hp.aggregation))
+    if not each and not mean:
+        return state, row, {}
+    share = len(models) / len(federation) if federation.sampling == "fixed" else federation.rate
+    told = Answers(mean, each, share, models if exchange.answered_by == "clients" else {})
+    distillation = exchange.plan(hp, state, federation, round, told)
+    distilled = engine.train(distillation) if distillation else []
+    state, said = exchange.fold(hp, state, federation, round, told, distilled)
+    costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(one) for one in distillation if told.students)}
+    return state, {**said, **row, **costs}, {"inferences": inferences, "distillation": distillation}
+
+
+def empty_answer(exchange: Exchange, hp: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
+    """Returns the second message of a client whose logits are 0, {} in rounds without: its shapes."""
+    client = federation.numbers[0]
+    rows = [len(one.rows) for one in exchange.ask(hp, federation, round, client, federation.start_of(client))]
+    zeros = [federation.model.weights.new_zeros(count, len(federation.labels.names)) for count in rows]
+    return exchange.answer(hp, federation, client, zeros) if rows else {}
+
+
+def _told_bytes(request: LocalTraining) -> int:
+    """Returns the bytes that a client which distills receives of others, for each example once."""
+    received = [inputs for name, inputs in request.inputs.items() if name != str(request.client)]
+    return len(request.rows.unique()) * sum(size({"": inputs[:1]}) for inputs in received)
+
+
+def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
+    """``state`` before the fold of ``round`` with what clients are sent as it was before that of ``version``
+    (``fleet/sent/<version>/<name>``); what clients keep does not change while they train."""
+    if version == round:
+        return state
+    prefix = f"fleet/sent/{version}/"
+    then = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+    return {name: tensor for name, tensor in state.items() if name.startswith(NOT_SENT)} | then
+
+
+def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
+    """The entries that keep ``version`` for those who go on training from it; ``state``: before the fold of
+    ``round``."""
+    prefix = f"fleet/sent/{version}/"
+    if version == round:  # copies, since commits hold no tensor under two names
+        held = {name: tensor for name, tensor in state.items() if not name.startswith(NOT_SENT)}
+        return {f"{prefix}{name}": tensor.clone() for name, tensor in held.items()}
+    return {name: tensor for name, tensor in state.items() if name.startswith(prefix)}
