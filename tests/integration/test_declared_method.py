@@ -1,5 +1,5 @@
-"""A federated method of one's own goes where the package's methods go: it says nothing of privacy, fleets, costs or
-clusters, since these act on what its clients send."""
+"""A federated method of one's own goes where the package's methods go: privacy, fleets, costs and
+clusters act on what its clients send."""
 
 import json
 import sys

@@ -45,9 +45,7 @@ def with_distillation(method: Method, hp: FederatedSettings) -> Method:
     if spec is None or method.exchange is not None:
         return method
     if method.fold is None and method.fold_each is None:
-        raise UserError(
-            f"algorithm={hp.algorithm} has no server that distills; null is right", "method.server_distillation"
-        )
+        raise UserError(f"algorithm={hp.algorithm} has no server that distills. Use null", "method.server_distillation")
     exchange = Exchange(ask, answer, server_training, fold_server, reads(spec))
     return replace(method, exchange=lambda hp: exchange)
 

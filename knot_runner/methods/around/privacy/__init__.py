@@ -190,8 +190,7 @@ def _mechanism(
     clients, participants = len(federation), federation.participants
     if hp.batchnorm == "averaged" and len(federation.model.buffers):
         raise UserError(
-            "the model has running statistics, which averaged sends without "
-            "clipping; with privacy local or frozen is right",
+            "the model has running statistics, which averaged sends without clipping. Use local or frozen with privacy",
             "method.batchnorm",
         )
     if spec.delta is None and clients < 2:

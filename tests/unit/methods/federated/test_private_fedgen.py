@@ -89,7 +89,7 @@ def test_private_fedgen_generator_gets_head_after_server_step(deep, monkeypatch)
     assert torch.equal(head.counts, after["generator/labels"])
 
 
-def test_private_fedgen_bounds_joint_influence_of_one_client_on_model_and_labels(deep, monkeypatch):
+def test_private_fedgen_bounds_one_client(deep, monkeypatch):
     whole, fedgen = private(deep, hp=PLAIN, clip_norm=0.15)
     untrained(monkeypatch)
     state = fedgen.init(PLAIN, whole.federation)
