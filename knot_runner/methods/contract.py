@@ -62,14 +62,26 @@ class ClientWork:
 
 @dataclass(frozen=True)
 class Sent:
-    """A client's message as it has left the client. ``facts``: what is noted of it on the way, such as its norm;
-    ``model``: of a second message, the model that answered where the server has it."""
+    """A client's message on its way to the server. ``facts``: what is noted of it, such as its norm; ``model``: of a
+    second message, the model that answered where the server has it; ``packed``: bytes, where the parts are sent in
+    fewer than their own."""
 
     client: int
     examples: int
     parts: ClientMessage
     facts: dict[str, float] = field(default_factory=dict)
     model: ClientModel | None = None
+    packed: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Its size on the wire."""
+        return size(self.parts) if self.packed is None else self.packed
+
+
+def size(parts: ClientMessage) -> int:
+    """Returns the bytes of a message, uncompressed."""
+    return sum(part.numel() * part.element_size() for part in parts.values())
 
 
 @dataclass(frozen=True)
@@ -82,7 +94,7 @@ class Gathering:
         sent: The messages, in the order of the clients, made as they are read.
         empty: Makes a message of the same shapes, of a client that has trained nothing.
         aggregation: ``weighted`` by training examples, or ``uniform``.
-        unweighted: ClientMessage whose mean is uniform in either case.
+        unweighted: Parts whose mean is uniform in either case.
     """
 
     round: int
@@ -149,15 +161,21 @@ class Method:
         keep: ``(hp, state, federation, client, parts) -> tensors`` that it keeps of its message as sent.
         observe: ``(works) -> row``: log entries of clients' training.
         received: ``(hp, state, federation, client) -> message`` from the server; None: the shared parameters.
-        unweighted: ClientMessage whose mean is of clients, whatever ``method.aggregation`` says.
+        unweighted: Parts whose mean is of clients, whatever ``method.aggregation`` says.
         one_model: All clients deploy the same model, which is tested on all test examples; else each client's own
             model on its own (``evaluated`` of the result).
         exchange: ``(hp) -> exchange`` after the fold; None: of the server's distillation, where that is set.
         settings: Class of the settings of a plug-in's method.
-        send: What the wire makes of a message, ``(parts, phase) -> (parts, facts)``; set by what stands around.
+        send: What the wire makes of a message, ``(sent, phase) -> sent``; this and what follows is set by what stands
+            around a method.
         reduce: How messages become one mean, ``(gathering) -> (mean, row)``; None: by
             :func:`knot_runner.methods.messages.mean_of`.
-        facts: ``(rounds, rows) -> facts`` of the result; likewise.
+        facts: ``(rounds, rows) -> facts`` of the result.
+        arriving: ``(hp, state, federation, round) -> requests`` whose results arrive in the round; None: those of
+            ``plan``.
+        pass_time: ``(hp, before, after, federation, round) -> (state, row)``: the state after the fold, and what time
+            adds to it.
+        is_finished: See :class:`RoundMethod`.
     """
 
     init: Callable[..., FederatedState]
@@ -174,9 +192,12 @@ class Method:
     one_model: bool = True
     exchange: Callable[..., Exchange | None] | None = None
     settings: type = AveragingSettings
-    send: Callable[[ClientMessage, int], tuple[ClientMessage, dict[str, float]]] = lambda parts, phase: (parts, {})
+    send: Callable[[Sent, int], Sent] = lambda sent, phase: sent
     reduce: Callable[[Gathering], tuple[ClientMessage, RoundRow]] | None = None
     facts: Callable[[int, list[State]], State] = lambda rounds, rows: {}
+    arriving: Callable[..., list[LocalTraining]] | None = None
+    pass_time: Callable[..., Folded] | None = None
+    is_finished: Callable[..., bool] | None = None
 
 
 @dataclass(frozen=True)

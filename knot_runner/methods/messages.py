@@ -27,6 +27,7 @@ from knot_runner.methods.contract import (
     Method,
     RoundMethod,
     Sent,
+    size,
 )
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 
@@ -41,8 +42,16 @@ def in_rounds(method: Method, hp: FederatedSettings) -> RoundMethod:
     """Returns ``method`` as the loop of rounds carries it out, for its settings ``hp``."""
     exchange = None if method.exchange is None else method.exchange(hp)
     after = None if exchange is None else functools.partial(run_exchange, method, exchange)
-    fold = functools.partial(fold_round, method)
-    return RoundMethod(method.init, method.plan, fold, method.deployed, method.one_model, after, facts=method.facts)
+    return RoundMethod(
+        method.init,
+        method.arriving or method.plan,
+        functools.partial(fold_round, method),
+        method.deployed,
+        method.one_model,
+        after,
+        method.is_finished,
+        method.facts,
+    )
 
 
 def client_works(round: int, requests: list[LocalTraining], trained: list[Trained]) -> list[ClientWork]:
@@ -72,16 +81,16 @@ def fold_round(
         for work in works:
             begun = as_begun(state, work.begun, round)
             parts = {} if method.message is None else method.message(hp, begun, federation, work)
-            parts, facts = method.send(parts, 1)
+            message = method.send(Sent(work.client, work.examples, parts), 1)
             down += size(received_by(method, hp, begun, federation, work.client))
-            up += size(parts)
+            up += message.bytes
             kept = personal_parts(hp, federation, work)
             if method.own is not None:
                 kept |= method.own(hp, begun, federation, work)
             if method.keep is not None:
-                kept |= method.keep(hp, begun, federation, work.client, parts)
+                kept |= method.keep(hp, begun, federation, work.client, message.parts)
             own.update({f"client/{work.client}/{name}": tensor for name, tensor in kept.items()})
-            yield Sent(work.client, work.examples, parts, facts)
+            yield message
 
     share = len(works) / len(federation) if federation.sampling == "fixed" else federation.rate
     if method.fold_each is not None:
@@ -99,7 +108,12 @@ def fold_round(
             row |= said
     if works:
         row |= method.observe(works)
-    return {**after, **own}, {**row, "bytes_down": down, "bytes_up": up}
+    row |= {"bytes_down": down, "bytes_up": up}
+    after = {**after, **own}
+    if method.pass_time is not None:
+        after, said = method.pass_time(hp, state, after, federation, round)
+        row |= said
+    return after, row
 
 
 def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
@@ -122,11 +136,6 @@ def add_all(total: Tensor, pairs: list[tuple[float, Tensor]]) -> None:
         block = slice(start, start + SUMMED_AT_ONCE)
         for weight, vector in pairs:
             total[block].add_(vector[block].double(), alpha=weight)
-
-
-def size(parts: ClientMessage) -> int:
-    """Returns the bytes of a message, uncompressed."""
-    return sum(part.numel() * part.element_size() for part in parts.values())
 
 
 def shared_of(hp: FederatedSettings, federation: Federation) -> Tensor | None:
@@ -201,10 +210,11 @@ def run_exchange(
     def sent() -> Iterator[Sent]:
         nonlocal up
         for client, own in answers.items():
-            parts, facts = method.send(exchange.answer(hp, federation, client, own), 2)
-            up += size(parts) if exchange.answered_by == "clients" else 0
             model = models[client] if exchange.answered_by == "server" else None
-            yield Sent(client, federation.clients[client].size, parts, facts, model)
+            parts = exchange.answer(hp, federation, client, own)
+            message = method.send(Sent(client, federation.clients[client].size, parts, model=model), 2)
+            up += message.bytes if exchange.answered_by == "clients" else 0
+            yield message
 
     row: RoundRow = {}
     mean: ClientMessage = {}

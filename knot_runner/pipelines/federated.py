@@ -13,8 +13,8 @@ from knot_runner.config.settings.methods.federated import FederatedTraining, ser
 from knot_runner.config.strict import build
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.methods.around import surrounded
 from knot_runner.methods.around.costs import round_flops
-from knot_runner.methods.around.server_distillation import with_distillation
 from knot_runner.methods.contract import METHODS, FurtherWork, RoundMethod
 from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.messages import in_rounds
@@ -93,18 +93,9 @@ def _prepared(context: RunContext) -> tuple[Setup, RoundMethod, FederatedState, 
     hp, settings = context.hp, context.settings
     setup = make_setup(context)
     notes = list(setup.notes)
-    method, federation = with_distillation(METHODS[hp.algorithm], hp), setup.federation
-    if settings.privacy is not None:
-        from knot_runner.methods.around.privacy import privately  # with an accountant, which other runs do not need
-
-        method, federation, said = privately(method, settings.privacy, settings, federation)
-        notes += said
+    method, federation, said = surrounded(METHODS[hp.algorithm], settings, setup.federation)
+    notes += said
     rounds = in_rounds(method, hp)
-    if settings.fleet is not None:
-        from knot_runner.methods.around.fleet import on_fleet
-
-        rounds, federation = on_fleet(method, hp, federation, settings.fleet)
-        notes.append(f"fleet {settings.fleet.name}: its clock is simulated, in virtual seconds")
     setup = replace(setup, federation=federation)
     if hp.personalization is not None or settings.evaluate.matrix is not None:
         from knot_runner.pipelines.personalization.client_matrix import check_own_models, untested_notes

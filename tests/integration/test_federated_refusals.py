@@ -45,7 +45,7 @@ REFUSED = [
         # methods that exchange logits, and clients' own architectures
         ["method=feddistill", "method.labels=null"],
         ["method=feddistill", "method.server.optimizer=adam"], ["method=feddistill", "method.algorithm=fedavg"],
-        ["method=feddf", "method.algorithm=feddistill"], 
+        ["method=feddf", "method.algorithm=feddistill"], ["method=feddf", "method.top_k=0.1"], ["method.top_k=0"],
         ["method=fedmd", "method.server_distillation=null"], ["method=fedmd", "method.server.optimizer=momentum"],
         ["method=fedavg", "+method.models=[cnn_4,cnn_8]"], ["method=fedrep", "+method.models=[cnn_4]"],
         ["method=fedmd", "method.models=[cnn_5]"], ["method=fedmd", "method.models=[cnn_4,bert_tiny]"],

@@ -15,7 +15,6 @@ from knot_runner.methods.around.fleet import asynchronous, devices, synchronous
 from knot_runner.methods.around.fleet.devices import Simulation
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import clustering
-from knot_runner.methods.messages import in_rounds
 from knot_runner.pipelines.clients.setup import check_sizes
 from knot_runner.pipelines.coreset import participants
 from tests.golden.messages import refuses
@@ -92,7 +91,7 @@ def test_buffer_is_half_of_the_clients_at_once(at_once, buffer):
     settings = compose_jobs(words, None)[0].settings
     federation = make_world([9] * 5).federation
     federation = replace(federation, training=replace(TRAINING, clients_per_round=at_once))
-    simulated = Simulation(METHODS["fedavg"], in_rounds(METHODS["fedavg"], settings.method), settings.fleet)
+    simulated = Simulation(METHODS["fedavg"], settings.fleet)
     work = simulated, settings.method
     state = asynchronous.init(*work, federation)
     assert len(asynchronous.next_step(*work, state, federation, 0).updates) == buffer
@@ -103,7 +102,7 @@ def test_median_deadline_drops_the_slower_half():
     settings = compose_jobs(words, None)[0].settings
     federation = make_world([9] * 5).federation
     federation = replace(federation, training=replace(TRAINING, clients_per_round=5))
-    simulated = Simulation(METHODS["fedavg"], in_rounds(METHODS["fedavg"], settings.method), settings.fleet)
+    simulated = Simulation(METHODS["fedavg"], settings.fleet)
     work = simulated, settings.method
     found = synchronous.fleet_round(*work, synchronous.init(*work, federation), federation, 0)
     assert (len(found.requests), found.late) == (3, 2)

@@ -48,7 +48,7 @@ def test_noise_of_models_and_of_logits_differs():
     spec, zeros = mechanism(1.0, 1, 2), torch.zeros(3, 3, dtype=torch.float64)
 
     def noise(phase, name):
-        sent = [Sent(0, 1, *clip(spec, {name: zeros}, phase))]
+        sent = [clip(spec, Sent(0, 1, {name: zeros}), phase)]
         gathering = Gathering(0, phase, sent, lambda: {name: zeros}, "uniform")
         return reduce(spec, Unaccounted(spec, 0.01, 4, True), 0, True, gathering)[0][name].flatten()
 
@@ -72,17 +72,17 @@ def test_noise_is_found_for_all_messages(tmp_path):
 )  # fmt: skip
 def test_label_scale_is_relative_to_clip_norm(word, scale, tmp_path):
     method, _, _ = private_of(tmp_path, replaced(CLIPPED, "method=fedgen", word))  # clip_norm is 0.2
-    _, facts = method.send({"update": torch.zeros(2), "labels": torch.tensor([0.6, 0.8])}, 1)
-    assert facts["norm"] == pytest.approx(scale)
+    parts = {"update": torch.zeros(2), "labels": torch.tensor([0.6, 0.8])}
+    assert method.send(Sent(0, 1, parts), 1).facts["norm"] == pytest.approx(scale)
 
 
 def test_clip_logits_bounds_root_mean_square_of_rows(tmp_path):
     """Rows (30, -30) and (40, -40), already centered: norm 50 sqrt(2), of which 3 sqrt(2) is left."""
     method, _, _ = private_of(tmp_path, replaced(CLIPPED, "method=feddf", "privacy.clip_logits=3", *TRANSFER))
     logits = torch.tensor([[30.0, -30.0], [40.0, -40.0]])
-    sent, facts = method.send({"logits": logits + torch.tensor([[7.0], [1.0]])}, 2)
-    assert facts["norm"] == pytest.approx(50 * 2**0.5)
-    torch.testing.assert_close(sent["logits"], logits * 3 / 50)
+    sent = method.send(Sent(0, 1, {"logits": logits + torch.tensor([[7.0], [1.0]])}), 2)
+    assert sent.facts["norm"] == pytest.approx(50 * 2**0.5)
+    torch.testing.assert_close(sent.parts["logits"], logits * 3 / 50)
 
 
 @pytest.mark.parametrize("each", [True, False], ids=["reads each message", "reads none"])

@@ -11,6 +11,7 @@ from knot_runner.cli.main import main
 from knot_runner.config.strict import content_of
 from knot_runner.methods.around.privacy import accountant
 from knot_runner.methods.around.privacy.accountant import epsilon_after, noise_for
+from knot_runner.methods.contract import Sent
 from knot_runner.report.compare.measures import direction
 from tests.accounted import accounted, mechanism, private_of
 from tests.contents import problem_of
@@ -97,8 +98,9 @@ def test_diverged_private_run_reports_spent_epsilon(tmp_path):
 def test_control_variates_are_clipped_by_control_steps(tmp_path):
     words = [*CLIPPED, "method=scaffold"]
     method, federation, _ = private_of(tmp_path, [*words, "privacy.control_steps=10", "privacy.sampling=poisson"])
-    sent, facts = method.send({"control": torch.tensor([3.0, 4.0])}, 1)  # training.lr is 0.01, clip_norm 0.2
-    assert facts["norm"] == pytest.approx(10 * 0.01 * 5) and sent["control"].tolist() == pytest.approx([1.2, 1.6])
+    sent = method.send(Sent(0, 1, {"control": torch.tensor([3.0, 4.0])}), 1)  # training.lr is 0.01, clip_norm 0.2
+    assert sent.facts["norm"] == pytest.approx(10 * 0.01 * 5)
+    assert sent.parts["control"].tolist() == pytest.approx([1.2, 1.6])
     assert federation.sampling == "poisson"
 
 

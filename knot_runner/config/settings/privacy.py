@@ -32,7 +32,7 @@ class UserPrivacySettings:
     name: str
     #: C: maximum L2 norm of a client update; null disables clipping
     clip_norm: Positive | None
-    #: z: noise with standard deviation z C on the sum of updates, with z = 0 or from 0.01 to 1000; null derives it from
+    #: z: noise of standard deviation z C on the sum of updates, 0 or 0.01 to 1000; null derives it from
     #: ``epsilon``
     noise_multiplier: Annotated[float, Holds(_is_multiplier, "is neither 0 nor within [0.01, 1000]")] | None
     #: target epsilon after ``training.rounds``, for noise_multiplier=null

@@ -1,2 +1,34 @@
-"""What stands around any federated method and acts on the messages of its clients: privacy, a fleet, a server that
-distills, clusters; and what a round computes."""
+"""What stands around any federated method and acts on the messages of its clients: privacy, compression, a fleet, a
+server that distills, clusters; and what a round computes."""
+
+from __future__ import annotations
+
+from knot_runner.config.settings import Settings
+from knot_runner.methods.around.compression import compressed
+from knot_runner.methods.around.server_distillation import with_distillation
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federation import Federation
+
+#: Groups of settings of what stands around a method, where they are not null; others are the method's own.
+AROUND = ("privacy", "fleet")
+
+
+def surrounded(method: Method, settings: Settings, federation: Federation) -> tuple[Method, Federation, list[str]]:
+    """Returns ``method`` with all that ``settings`` put around it, its clients, and notes to the user.
+
+    Raises:
+        UserError: The method does not go together with one of them.
+    """
+    notes: list[str] = []
+    method = with_distillation(method, settings.method)
+    if settings.privacy is not None:
+        from knot_runner.methods.around.privacy import privately  # with an accountant, which other runs do not need
+
+        method, federation, notes = privately(method, settings.privacy, settings, federation)
+    method = compressed(method, settings.method)
+    if settings.fleet is not None:
+        from knot_runner.methods.around.fleet import on_fleet
+
+        method, federation = on_fleet(method, settings.fleet, federation)
+        notes.append(f"fleet {settings.fleet.name}: its clock is simulated, in virtual seconds")
+    return method, federation, notes

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from knot_runner.config.strict import digest, without
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.federated.cohort import Engine
+from knot_runner.methods.around import AROUND
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext, total_seconds
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds, scalars
@@ -68,8 +69,7 @@ def rounds_key(context: RunContext, setup: Setup, engine: Engine, clusters: Sequ
         "clusters": [list(cluster.numbers) for cluster in clusters],
         "training": without(dataclasses.asdict(settings.training), *NOT_IN_KEY),
         "method": without(dataclasses.asdict(context.hp), *NOT_IN_KEY),
-        "fleet": settings.fleet,
-        "privacy": settings.privacy,
+        "around": [getattr(settings, group) for group in AROUND],
     }
     if engine.name == "stacked":
         plain["stack"] = settings.hardware.stack

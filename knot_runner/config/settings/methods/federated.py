@@ -9,6 +9,7 @@ from knot_runner.config.settings.methods.personalization import PersonalizationS
 from knot_runner.config.settings.methods.server_distillation import ServerDistillation
 from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.config.settings.sizes import (
+    Fraction,
     FractionOrNone,
     Items,
     NotNegative,
@@ -167,10 +168,17 @@ class AveragingSettings(FederatedSettings):
     #: patterns of the parameters that travel; ``!`` excludes, ``head`` is the last layer; null: all, of FedPer and
     #: FedRep all but the head
     shared: list[str] | None = None
+    #: share of an update's entries that travel, the largest; null: all
+    top_k: Fraction | None = None
     #: server optimizer
     server: ServerSettings
     #: distill the averaged model from the round's clients on unlabeled examples; null disables it
     server_distillation: ServerDistillation | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole = self.top_k is None or self.server_distillation is None
+        require(whole, "top_k", "leaves the server without the clients' models, of which it distills. Use null")
 
 
 def server_distillation(hp: FederatedSettings) -> ServerDistillation | None:

@@ -24,8 +24,8 @@ UNLABELED = -1
 class ImageFiles:
     """Images on disk, relative to ``paths.data_dir``.
 
-    Formats: ``leaf`` (JSON files or their folders), ``cifar`` (official batches, binary or Python, or archives),
-    ``idx`` (pairs of images and labels), ``usps`` (zip.train, zip.test), ``folders`` (one folder per class, or a zip),
+    Formats: ``leaf`` (JSON files or their folders), ``cifar`` (batches or archives),
+    ``idx`` (images and labels), ``usps`` (zip.train, zip.test), ``folders`` (one folder per class, or a zip),
     ``gld23k`` (CSV of user_id, image_id, class; images in ``../images``), ``files`` (unlabeled images for
     ``transfer``), or the reader of a plug-in.
     """

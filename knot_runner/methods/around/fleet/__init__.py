@@ -7,17 +7,14 @@ import functools
 
 from knot_runner.config.settings import FederatedSettings, FleetSettings
 from knot_runner.methods.around.fleet import asynchronous, devices, synchronous
-from knot_runner.methods.contract import ClientMessage, ClientWork, Method, RoundMethod
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.messages import in_rounds
 
-#: ClientMessage of a message that are changes of the model, which count for less the older it is.
+#: Parts of a message that are changes of the model, which count for less the older it is.
 DISCOUNTED = ("update", "statistics")
 
 
-def on_fleet(
-    method: Method, hp: FederatedSettings, federation: Federation, fleet: FleetSettings
-) -> tuple[RoundMethod, Federation]:
+def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tuple[Method, Federation]:
     """``method`` with the clients of ``fleet``, in rounds or, with mode=async, without; the clients, of known speeds.
 
     State, beyond the method's: ``fleet/clock`` [1], float64, virtual seconds since the start; more with mode=async.
@@ -25,13 +22,13 @@ def on_fleet(
     gave ``partial`` work, and the mean ``staleness`` of what was aggregated (None: nothing).
     """
     mode = asynchronous if fleet.mode == "async" else synchronous
-    rounds = in_rounds(discounted(method, fleet), hp)
-    simulated = devices.Simulation(method, rounds, fleet)
+    method = discounted(method, fleet)
+    simulated = devices.Simulation(method, fleet)
     on_clock = dataclasses.replace(
-        rounds,
+        method,
         init=functools.partial(mode.init, simulated),
-        plan=functools.partial(mode.plan, simulated),
-        fold=functools.partial(mode.fold, simulated),
+        arriving=functools.partial(mode.arriving, simulated),
+        pass_time=functools.partial(mode.pass_time, simulated),
         is_finished=functools.partial(mode.is_finished, simulated),
     )
     speeds = devices.seconds_per_example(fleet, federation)  # stragglers may be the slowest

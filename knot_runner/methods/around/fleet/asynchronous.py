@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from knot_runner.config.settings import FederatedSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.devices import Simulation
 from knot_runner.methods.around.fleet.synchronous import CLOCK, clock_of
@@ -55,10 +55,10 @@ def init(simulated: Simulation, hp: FederatedSettings, federation: Federation) -
             f"(training.clients_per_round); at most {at_once} is right",
             "fleet.buffer",
         )
-    return {**simulated.rounds.init(hp, federation), **_in_flight([], 0.0)}
+    return {**simulated.method.init(hp, federation), **_in_flight([], 0.0)}
 
 
-def plan(
+def arriving(
     simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
     """The updates that arrive until the next server step, each from what its client was sent when it began."""
@@ -68,27 +68,23 @@ def plan(
     for version in sorted({update.version for update in step.updates}):
         clients = [update.client for update in step.updates if update.version == version]
         begun = as_begun(state, version, round)
-        found += simulated.rounds.plan(hp, begun, with_chosen(federation, clients), version)
+        found += simulated.method.plan(hp, begun, with_chosen(federation, clients), version)
     return devices.sent_first(found)
 
 
-def fold(
-    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained],
+def pass_time(
+    simulated: Simulation, hp: FederatedSettings, before: FederatedState, after: FederatedState,
+    federation: Federation, round: int,
 ) -> Folded:  # fmt: skip
-    """Runs the method's fold on what arrives, and keeps the versions that clients go on training from."""
-    step = next_step(simulated, hp, state, federation, round)
-    after = state
-    row: RoundRow = {"bytes_down": 0, "bytes_up": 0}
-    if requests:
-        after, row = simulated.rounds.fold(hp, state, federation, round, requests, trained)
+    """Returns the state with those who go on training, and the versions that they train from."""
+    step = next_step(simulated, hp, before, federation, round)
     kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
     for version in {flight.version for flight in step.flying}:
-        kept |= version_entries(state, version, round)
+        kept |= version_entries(before, version, round)
     staleness = [round - update.version for update in step.updates]
     mean = sum(staleness) / len(staleness) if staleness else None
-    facts = {"clock": step.clock, "dropped": step.dropped, "late": 0, "partial": 0, "staleness": mean}
-    return {**kept, **_in_flight(step.flying, step.clock)}, {**row, **facts}
+    facts: RoundRow = {"clock": step.clock, "dropped": step.dropped, "late": 0, "partial": 0, "staleness": mean}
+    return {**kept, **_in_flight(step.flying, step.clock)}, facts
 
 
 def is_finished(
@@ -139,7 +135,7 @@ def _beginning(
     clients = free[: federation.participants - len(flying)]
     if not clients:
         return []
-    requests = simulated.rounds.plan(hp, state, with_chosen(federation, clients), round)
+    requests = simulated.method.plan(hp, state, with_chosen(federation, clients), round)
     failing, found = devices.failures(fleet, federation, round), []
     times = simulated.times(hp, state, federation, round, requests)
     for client, time in zip(devices.by_client(requests), times, strict=True):

@@ -17,7 +17,7 @@ from knot_runner.config.settings import FederatedSettings, FleetSettings
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import Method, RoundMethod
+from knot_runner.methods.contract import Method, Sent, size
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.messages import empty_message, received_by
 
@@ -27,10 +27,9 @@ BITS = 32
 
 @dataclass(frozen=True)
 class Simulation:
-    """A ``method``, as ``rounds`` that a loop carries out, by the clients of ``fleet``."""
+    """A ``method`` by the clients of ``fleet``."""
 
     method: Method
-    rounds: RoundMethod
     fleet: FleetSettings
 
     def times(
@@ -45,9 +44,9 @@ class Simulation:
         if not requests:
             return []
         down = received_by(self.method, hp, state, federation, requests[0].client)
-        up = empty_message(self.method, hp, state, federation, round)
-        numbers = (sum(part.numel() for part in parts.values()) for parts in (down, up))
-        return work_times(self.fleet, federation, requests, *numbers)
+        up = self.method.send(Sent(0, 0, empty_message(self.method, hp, state, federation, round)), 1)
+        width = federation.model.weights.element_size()
+        return work_times(self.fleet, federation, requests, size(down) / width, up.bytes / width)
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
     return compute.median * torch.exp(compute.sigma * _normal(federation, "compute"))
 
 
-def sending_seconds(fleet: FleetSettings, federation: Federation, down: int, up: int) -> Tensor:
+def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, up: float) -> Tensor:
     """Returns the seconds to send so many numbers to each client and back, float64 [N]."""
     network = fleet.network
     if network is None:
@@ -102,7 +101,7 @@ def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
 
 
 def work_times(
-    fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], down: int, up: int
+    fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], down: float, up: float
 ) -> list[WorkTime]:
     """Of each client of ``requests``, in order, for all that it trains, with what a program does besides (the second
     model of APFL), spread over the epochs of what it sends; it receives ``down`` numbers and sends ``up``."""

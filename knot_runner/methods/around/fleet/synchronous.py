@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from knot_runner.config.settings import FederatedSettings, FleetSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.devices import Simulation
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
@@ -35,7 +35,7 @@ class FleetRound:
 def init(simulated: Simulation, hp: FederatedSettings, federation: Federation) -> FederatedState:
     """Returns the method's initial state at 0 seconds. Raises :class:`UserError` for a deadline that nobody can
     meet."""
-    method, fleet = simulated.rounds, simulated.fleet
+    method, fleet = simulated.method, simulated.fleet
     state = {**method.init(hp, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
     if isinstance(fleet.deadline, float):
         everyone = with_chosen(federation, list(federation.numbers))
@@ -51,32 +51,29 @@ def init(simulated: Simulation, hp: FederatedSettings, federation: Federation) -
     return state
 
 
-def plan(
+def arriving(
     simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
     """Returns the method's requests whose results will arrive; lost work is not trained."""
     return fleet_round(simulated, hp, state, federation, round).requests
 
 
-def fold(
-    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained],
+def pass_time(
+    simulated: Simulation, hp: FederatedSettings, before: FederatedState, after: FederatedState,
+    federation: Federation, round: int,
 ) -> Folded:  # fmt: skip
-    """Runs the method's fold on the results that arrived; without any the state is unchanged."""
-    found = fleet_round(simulated, hp, state, federation, round)
-    row: RoundRow = {"bytes_down": 0, "bytes_up": 0}
-    if requests:
-        state, row = simulated.rounds.fold(hp, state, federation, round, requests, trained)
-    facts = {"clock": found.clock, "dropped": found.dropped, "late": found.late, "partial": found.partial}
-    stale = {"staleness": 0.0 if requests else None}
-    return {**state, CLOCK: torch.tensor([found.clock], dtype=torch.float64)}, {**row, **facts, **stale}
+    """Returns the state with the clock at the end of the round."""
+    found = fleet_round(simulated, hp, before, federation, round)
+    row: RoundRow = {"clock": found.clock, "dropped": found.dropped, "late": found.late, "partial": found.partial}
+    row["staleness"] = 0.0 if found.requests else None
+    return {**after, CLOCK: torch.tensor([found.clock], dtype=torch.float64)}, row
 
 
 def is_finished(
     simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
 ) -> bool:
     """Returns whether the method plans no request for any set of participants."""
-    return not simulated.rounds.plan(hp, state, with_chosen(federation, list(federation.numbers)), round)
+    return not simulated.method.plan(hp, state, with_chosen(federation, list(federation.numbers)), round)
 
 
 def fleet_round(
@@ -86,7 +83,7 @@ def fleet_round(
 
     It ends when all have arrived: failures are known when they happen, late clients are waited for until the deadline.
     """
-    method, fleet = simulated.rounds, simulated.fleet
+    method, fleet = simulated.method, simulated.fleet
     began = devices.await_clients(fleet, federation, list(federation.numbers), clock_of(state))
     there = devices.available_clients(fleet, federation, began)
     turns = [client for client in federation.in_turn(round) if there[client]]  # as FedAvg draws

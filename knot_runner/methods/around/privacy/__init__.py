@@ -29,7 +29,7 @@ from torch import Tensor
 from knot_runner.config.settings import Settings
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import ClientMessage, Exchange, Gathering, Method, State
+from knot_runner.methods.contract import ClientMessage, Exchange, Gathering, Method, Sent, State
 from knot_runner.methods.federation import Federation, RoundRow
 from knot_runner.methods.messages import shared_of
 from knot_runner.util.errors import Misfit, UserError
@@ -102,25 +102,25 @@ def privately(
         method,
         fold_each=None,
         exchange=lambda hp: means,
-        send=functools.partial(clip, known),
+        send=lambda sent, phase: clip(known, method.send(sent, phase), phase),
         reduce=functools.partial(reduce, known, ledger, federation.seed, method.fold is not None),
         facts=ledger.facts,
     )
     return private, dataclasses.replace(federation, sampling=spec.sampling), _notes(settings, ledger, method)
 
 
-def clip(privacy: UserPrivacy, parts: ClientMessage, phase: int) -> tuple[ClientMessage, dict[str, float]]:
-    """Returns a message as it leaves its client, and its ``norm`` before clipping."""
-    sent = {name: part for name, part in parts.items() if name != "statistics"}
-    if not sent:
-        return {}, {}
+def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
+    """Returns a message as it leaves its client, which notes its ``norm`` before clipping."""
+    parts = {name: part for name, part in sent.parts.items() if name != "statistics"}
+    if not parts:
+        return dataclasses.replace(sent, parts={})
     if phase == 2:
-        sent = {name: _centered(part) if name in CENTERED else part for name, part in sent.items()}
-    squares = (float((privacy.scale(name, phase) * part.double()).square().sum()) for name, part in sent.items())
-    norm, bound = math.sqrt(sum(squares)), privacy.bound(sent, phase)
-    if bound is None or norm <= bound:
-        return sent, {"norm": norm}
-    return {name: part * (bound / norm) for name, part in sent.items()}, {"norm": norm}
+        parts = {name: _centered(part) if name in CENTERED else part for name, part in parts.items()}
+    squares = (float((privacy.scale(name, phase) * part.double()).square().sum()) for name, part in parts.items())
+    norm, bound = math.sqrt(sum(squares)), privacy.bound(parts, phase)
+    if bound is not None and norm > bound:
+        parts = {name: part * (bound / norm) for name, part in parts.items()}
+    return dataclasses.replace(sent, parts=parts, facts={"norm": norm})
 
 
 def reduce(
@@ -140,7 +140,8 @@ def reduce(
     for sent in gathering.sent:
         if sent.parts.keys() != sums.keys():
             raise UserError("all clients of a private round send the same parts", "METHODS")
-        norms += sent.facts.values()
+        if sent.parts:
+            norms.append(sent.facts["norm"])
         for name, part in sent.parts.items():
             sums[name].add_(part.double())
     spent = ledger.epsilon(gathering.round + 1) if gathering.phase == 1 else None

@@ -5,10 +5,12 @@ import dataclasses
 import torch
 
 from knot_runner.config.settings import FleetSettings
+from knot_runner.methods.around.compression import compressed
 from knot_runner.methods.around.fleet import on_fleet
 from knot_runner.methods.around.server_distillation import with_distillation
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import with_server
+from knot_runner.methods.messages import in_rounds
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
 from tests.changed_settings import built
 from tests.unit.methods.federated.worlds import holding_out, make_world, method_of, settings
@@ -50,8 +52,9 @@ class Played:
         self.hp = settings(algorithm, **(changes or {}))
         self.method = method_of(self.hp)
         if fleet is not None:
-            plain = with_distillation(METHODS[algorithm], self.hp)
-            self.method, self.federation = on_fleet(plain, self.hp, self.federation, fleet)
+            plain = compressed(with_distillation(METHODS[algorithm], self.hp), self.hp)
+            method, self.federation = on_fleet(plain, fleet, self.federation)
+            self.method = in_rounds(method, self.hp)
         self.states, self.seen, self.after = [], [], []
         work = self.method, self.hp, self.federation
         loop = RoundLoop(*work, NoCommits(), self.train, self.look, self.exchange, timed=False)

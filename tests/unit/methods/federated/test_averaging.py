@@ -6,7 +6,8 @@ import torch
 
 from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.federated.cohort import Trained
-from knot_runner.methods.contract import Gathering, Sent
+from knot_runner.methods.around.compression import compressed, top_k
+from knot_runner.methods.contract import METHODS, Gathering, Sent
 from knot_runner.methods.messages import SUMMED_AT_ONCE, mean_of
 from knot_runner.pipelines.clients.setup import check_sizes
 from tests.golden.messages import refuses
@@ -48,6 +49,33 @@ def test_mean_in_parts_equals_whole_mean(size, clients):
             expected = sum(weight * one.parts[name].double() for weight, one in zip(by, sent, strict=True)) / sum(by)
             assert found.dtype == torch.float64 and found.shape == sent[0].parts[name].shape
             torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-15)
+
+
+def test_top_k_sends_largest_entries_with_their_places():
+    """Of four values of 8 bytes two, and 4 bytes for each one's place; the statistics whole."""
+    update, statistics = torch.tensor([1.0, -5.0, 0.5, 3.0]).double(), torch.ones(3).double()
+    sent = top_k(Sent(0, 1, {"update": update, "statistics": statistics}), 0.5)
+    assert sent.parts["update"].tolist() == [0.0, -5.0, 0.0, 3.0] and sent.parts["statistics"] is statistics
+    assert sent.bytes == 2 * (8 + 4) + 3 * 8
+    assert top_k(Sent(0, 1, {"update": update}), 0.01).parts["update"].tolist() == [0.0, -5.0, 0.0, 0.0]
+    whole = top_k(Sent(0, 1, {"update": update}), 0.75)  # 3 * 12 bytes are more than 4 * 8
+    assert whole.parts["update"] is update and whole.bytes == 32
+
+
+def test_fedavg_with_top_k_adds_mean_of_largest_entries(world):
+    hp = settings(aggregation="uniform", top_k=0.2)
+    method = compressed(METHODS["fedavg"], hp)
+    (one,) = rounds_of(world, hp, method=method)
+    start = one.before["weights"]
+    count = round(0.2 * len(start))
+    total = torch.zeros_like(start)
+    for result in one.trained:
+        move = result.weights - start
+        for place in sorted(range(len(move)), key=lambda place: -abs(float(move[place])))[:count]:
+            total[place] += move[place]
+    torch.testing.assert_close(one.after["weights"], start + total / 3, rtol=0, atol=1e-14)
+    assert one.row["bytes_up"] == 3 * count * 12 and one.row["bytes_down"] == 3 * len(start) * 8
+    assert compressed(METHODS["fedavg"], settings()) is METHODS["fedavg"]
 
 
 def test_participants_are_drawn_by_seed_and_round(world):

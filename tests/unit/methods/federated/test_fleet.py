@@ -12,6 +12,7 @@ from knot_runner.methods.around.clusters import cluster_state, on_clock, per_clu
 from knot_runner.methods.around.fleet import devices, on_fleet
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.chilling import stragglers
+from knot_runner.methods.messages import in_rounds
 from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.fleets import NoCommits, Played, fleet_of
@@ -98,6 +99,14 @@ def test_fleet_clock_counts_sending_by_numbers_sent(algorithm, hidden, down, up,
     assert played.rows[0]["clock"] == pytest.approx(48 + down * 32 / 3 + up * 32, rel=1e-12)
 
 
+def test_fleet_clock_counts_compressed_updates(paced):
+    """Two of the fifteen parameters, each 64 bits and 32 for its place, of which a sent number has half."""
+    paced(1.0, 2.0, 0.5)
+    network = {"down": 3e-6, "up": 1e-6, "sigma": 0.0}
+    played = Played(fleet_of(network=network), changes={"top_k": 0.1})
+    assert played.rows[0]["clock"] == pytest.approx(48 + 15 * 32 / 3 + 2 * 48, rel=1e-12)
+
+
 def test_fleet_clock_counts_generator_once_it_is_sent(paced):
     """Its weights, statistics and counts of labels, from the second round on."""
     paced(1.0, 2.0, 0.5)
@@ -177,9 +186,9 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
     paced(1.0, 2.0, 0.5)
     failing({3: 0.5, 4: 0.25})
     world, fleet, hp = make_world([]), fleet_of(), settings()
-    method, _ = on_fleet(METHODS["fedavg"], hp, world.federation, fleet)
+    method, _ = on_fleet(METHODS["fedavg"], fleet, world.federation)
     clusters = [world.federation.cluster(members) for members in ([0, 1, 2], [3, 4])]
-    both = per_cluster(method, clusters)
+    both = per_cluster(in_rounds(method, hp), clusters)
     everyone = world.federation
     loop = RoundLoop(both, hp, everyone, NoCommits(), lambda _, asked: world.engine.train(asked), timed=False)
     state, rows = run_rounds(loop)

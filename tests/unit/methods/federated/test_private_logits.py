@@ -44,7 +44,7 @@ def one_round(algorithm, federation, engine, spec=None, **changes):
 
 def mean_logits(spec, round, rows, logits):
     """What a server reads of ``logits`` [rows, C] that clients send in ``round``."""
-    sent = (Sent(client, 1, *clip(spec, {"logits": own}, 2)) for client, own in enumerate(logits))
+    sent = (clip(spec, Sent(client, 1, {"logits": own}), 2) for client, own in enumerate(logits))
     empty = {"logits": torch.zeros(rows, CLASSES, dtype=torch.float64)}
     gathering = Gathering(round, 2, sent, lambda: empty, "uniform")
     return reduce(spec, Unaccounted(spec, 0.01, 4, True), 3, True, gathering)[0]["logits"]

@@ -6,12 +6,9 @@ import math
 import pytest
 import torch
 
-from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
 from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
 from knot_runner.methods.contract import Gathering, Sent
-from knot_runner.methods.federation import with_server
 from knot_runner.methods.messages import in_rounds
-from tests.feddf_runs import TRANSFER, distill
 from tests.unit.methods.federated import worlds
 from tests.unit.methods.federated.worlds import (
     CLASSES,
@@ -20,6 +17,7 @@ from tests.unit.methods.federated.worlds import (
     World,
     holding_out,
     rounds_of,
+    sampled,
     settings,
 )
 
@@ -33,17 +31,11 @@ def privacy(**changes) -> UserPrivacy:
 def mean_update(spec, seed, round, updates, like=None):
     """(Mean of the clients' ``updates`` that the server reads, its row); ``like``: the shape of one, if there are
     none."""
-    sent = (Sent(client, 1, *clip(spec, {"update": update}, 1)) for client, update in enumerate(updates))
+    sent = (clip(spec, Sent(client, 1, {"update": update}), 1) for client, update in enumerate(updates))
     like = updates[0] if like is None else like
     gathering = Gathering(round, 1, sent, lambda: {"update": torch.zeros_like(like)}, "uniform")
     mean, row = reduce(spec, Unaccounted(spec, 0.01, 4, False), seed, True, gathering)
     return mean["update"], row
-
-
-def sampled(world: World, spec: UserPrivacy) -> World:
-    """``world`` whose clients are drawn as ``spec`` says."""
-    federation = dataclasses.replace(world.federation, sampling=spec.sampling)
-    return World(federation, world.engine).with_training(clients_per_round=spec.participants)
 
 
 def private_rounds(world: World, spec: UserPrivacy, hp, rounds=2):
@@ -79,11 +71,11 @@ def test_clip_shrinks_all_parts_alike_by_their_scaled_norm():
     """(3, 4) and 12 by scale 1 / 2: norm sqrt(25 + 36); running statistics are not sent."""
     spec = privacy(clip_norm=2.0, scales=(("control", 0.5),))
     parts = {"update": torch.tensor([3.0, 4.0]).double(), "control": torch.tensor([12.0]).double()}
-    sent, facts = clip(spec, {**parts, "statistics": torch.ones(3)}, 1)
-    assert facts == {"norm": pytest.approx(math.sqrt(61), rel=1e-14)} and sent.keys() == parts.keys()
+    sent = clip(spec, Sent(0, 1, {**parts, "statistics": torch.ones(3)}), 1)
+    assert sent.facts == {"norm": pytest.approx(math.sqrt(61), rel=1e-14)} and sent.parts.keys() == parts.keys()
     for name, part in parts.items():
-        torch.testing.assert_close(sent[name], part * 2 / math.sqrt(61), rtol=1e-14, atol=0)
-    assert clip(spec, {"statistics": torch.ones(3)}, 1) == ({}, {})
+        torch.testing.assert_close(sent.parts[name], part * 2 / math.sqrt(61), rtol=1e-14, atol=0)
+    assert clip(spec, Sent(0, 1, {"statistics": torch.ones(3)}), 1) == Sent(0, 1, {})
 
 
 def test_reduce_keeps_small_updates_beside_large():
@@ -243,102 +235,3 @@ def test_empty_round_adds_no_noise_to_running_statistics(deep):
     state = {**method.init(hp, federation), "buffers": torch.tensor([0.0, 1.0])}
     after, _ = method.fold(hp, state, federation, 1, [], [])
     assert torch.equal(after["buffers"], state["buffers"]) and not torch.equal(after["weights"], state["weights"])
-
-
-#: Bounds and scales of the property below.
-C, Z, B, EXPECTED = 0.3, 0.7, 0.2, 4
-FIRST = {"update": 1.0, "control": 0.8, "labels": 0.6}
-SECOND = {"logits": 1.0, "labels": 1.0, "present": B}
-#: What clients do not send, nothing can be private of.
-SENDING = sorted(FEDERATED_ALGORITHMS.keys() - {"local"})
-
-
-def sending(world: World, algorithm: str, z: float):
-    """(Settings, a world of five clients, four of whom were expected, its private method, what its server reads: a list
-    that grows)."""
-    distills = algorithm in ("fedmd", "distilled fedavg")
-    hp = settings(algorithm.split()[-1], aggregation="uniform", **(
-        {"server_distillation": distill(ensemble="logits")} if distills else {}))  # fmt: skip
-    spec = privacy(clip_norm=C, noise_multiplier=z, sampling="poisson", participants=EXPECTED, clip_logits=B,
-                   scales=(("control", FIRST["control"]), ("labels", FIRST["labels"])))  # fmt: skip
-    whole = sampled(holding_out(world), spec).with_training(small_clients="allow")
-    federation = with_server(whole.federation, torch.arange(0, 40), TRANSFER, TRANSFER[:0])
-    federation = dataclasses.replace(federation, chosen=(0, 1, 2, 3, 4))
-    method, read = worlds.private(hp, federation, spec), []
-
-    def reading(gathering):
-        mean, row = method.reduce(gathering)
-        if mean:
-            read.append((gathering.phase, mean))
-        return mean, row
-
-    return hp, World(federation, whole.engine), in_rounds(dataclasses.replace(method, reduce=reading), hp), read
-
-
-def scaled(phase, mean):
-    """All parts of a mean as the vector whose norm is bounded."""
-    scales = FIRST if phase == 1 else SECOND
-    return torch.cat([scales[name] * part.flatten() for name, part in mean.items()])
-
-
-def limit(phase, mean):
-    """The largest norm of a client's message of such parts."""
-    rows = len(TRANSFER) if "logits" in mean else 2 * CLASSES
-    return C if phase == 1 else B * math.sqrt(rows)
-
-
-def with_other(federation, requests, trained, client: int, factor: float):
-    """(Federation, requests, outcomes) in which ``client`` has trained something else, on other labels."""
-    labels = federation.train_labels.clone()
-    labels[federation.clients[client].train] = 1
-    other = [
-        dataclasses.replace(one, weights=factor * one.weights.flip(0)) if one.client == client else one
-        for one in trained
-    ]
-    return dataclasses.replace(federation, train_labels=labels), requests, other
-
-
-@pytest.mark.parametrize("algorithm", [*SENDING, "distilled fedavg"])
-@pytest.mark.parametrize("factor", [1e-2, 1e4])
-def test_one_client_changes_what_the_server_reads_by_its_bound(deep, algorithm, factor):
-    """In a second round, with the same noise: replaced by 2 C over the expected number, left out by C at most."""
-    hp, world, method, read = sending(deep, algorithm, Z)
-    federation, client = world.federation, 2
-    state = rounds_of(world, hp, 1, method)[-1].after
-    requests = method.plan(hp, state, federation, 1)
-    trained = world.engine.train(requests)
-
-    def served(federation, requests, trained):
-        read.clear()
-        after, _ = method.fold(hp, state, federation, 1, requests, trained)
-        if method.exchange is not None:
-            method.exchange(hp, after, federation, 1, requests, trained, world.engine)
-        return list(read)
-
-    whole = served(federation, requests, trained)
-    other = served(*with_other(federation, requests, trained, client, factor))
-    rest = [place for place, one in enumerate(requests) if one.client != client]
-    without = served(federation, [requests[place] for place in rest], [trained[place] for place in rest])
-    assert len(whole) == (2 if algorithm == "distilled fedavg" else 1)
-    for (phase, mean), (_, replaced), (_, less) in zip(whole, other, without, strict=True):
-        bound = limit(phase, mean)
-        moved = float((scaled(phase, replaced) - scaled(phase, mean)).norm())
-        assert 0 < moved <= 2 * bound / EXPECTED * (1 + 1e-9)
-        assert 0 < EXPECTED * float((scaled(phase, mean) - scaled(phase, less)).norm()) <= bound * (1 + 1e-9)
-        assert float(scaled(phase, mean).norm()) > 0
-
-
-def test_clipped_fedavg_moves_by_the_clients_bounds_at_most(deep):
-    """Five of four that were expected: C m / (qK), however far they have trained."""
-    hp, world, method, _ = sending(deep, "fedavg", 0.0)
-    state = method.init(hp, world.federation)
-    requests = method.plan(hp, state, world.federation, 0)
-    trained = world.engine.train(requests)
-    moved = state["weights"] - trained[0].weights
-    for factor in (1.0, 1e3):
-        far = [dataclasses.replace(one, weights=one.weights - factor * moved) for one in trained]
-        after, _ = method.fold(hp, state, world.federation, 0, requests, far)
-        assert 0 < float((after["weights"] - state["weights"]).norm()) <= C * 5 / EXPECTED * (1 + 1e-9)
-    same = [dataclasses.replace(trained[0], client=one.client, weights=state["weights"] + 1.0) for one in trained]
-    after, _ = method.fold(hp, state, world.federation, 0, requests, same)
-    assert float((after["weights"] - state["weights"]).norm()) == pytest.approx(C * 5 / EXPECTED, rel=1e-9)

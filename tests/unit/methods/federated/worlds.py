@@ -185,6 +185,12 @@ def method_of(hp: FederatedSettings, method: Method | RoundMethod | None = None)
     return method if isinstance(method, RoundMethod) else in_rounds(with_distillation(method, hp), hp)
 
 
+def sampled(world: World, spec: UserPrivacy) -> World:
+    """``world`` whose clients are drawn as ``spec`` says."""
+    federation = dataclasses.replace(world.federation, sampling=spec.sampling)
+    return World(federation, world.engine).with_training(clients_per_round=spec.participants)
+
+
 class Unaccounted(Ledger):
     """What a private run spends is not asked, so that its noise needs no accountant."""
 
@@ -201,7 +207,7 @@ def private(hp: FederatedSettings, federation: Federation, privacy: UserPrivacy)
         method,
         fold_each=None,
         exchange=exchange and (lambda hp: dataclasses.replace(exchange, reads="mean")),
-        send=functools.partial(clip, privacy),
+        send=lambda sent, phase: clip(privacy, method.send(sent, phase), phase),
         reduce=functools.partial(reduce, privacy, ledger, federation.seed, method.fold is not None),
         facts=ledger.facts,
     )

@@ -1,0 +1,41 @@
+"""Top-k sparsification (Aji and Heafield 2017, section 3) of the updates of any method, without their error feedback:
+what a client does not send in a round is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from knot_runner.config.settings import AveragingSettings, FederatedSettings
+from knot_runner.methods.contract import Method, Sent
+
+#: Bytes that say where an entry stands.
+INDEX = 4
+
+
+def compressed(method: Method, hp: FederatedSettings) -> Method:
+    """Returns ``method`` whose clients send the share ``top_k`` of the entries of their update, the largest ones; the
+    server takes the others for 0."""
+    if not isinstance(hp, AveragingSettings) or hp.top_k is None:
+        return method
+    share = hp.top_k
+
+    def send(sent: Sent, phase: int) -> Sent:
+        sent = method.send(sent, phase)
+        return top_k(sent, share) if "update" in sent.parts else sent
+
+    return dataclasses.replace(method, send=send)
+
+
+def top_k(sent: Sent, share: float) -> Sent:
+    """Returns the message with that share of its update, at least one entry, each with its place; or the whole update
+    where that is not longer."""
+    update = sent.parts["update"]
+    count = max(1, round(share * len(update)))
+    places = update.abs().topk(count).indices
+    packed = sent.bytes - (len(update) - count) * update.element_size() + count * INDEX
+    if packed >= sent.bytes:
+        return sent
+    largest = torch.zeros_like(update).index_copy(0, places, update[places])
+    return dataclasses.replace(sent, parts={**sent.parts, "update": largest}, packed=packed)

@@ -1,0 +1,121 @@
+"""What one client can change of what a private server reads, of every method: the property that epsilon stands on."""
+
+import dataclasses
+import math
+import runpy
+
+import pytest
+import torch
+
+from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
+from knot_runner.methods.around.compression import compressed
+from knot_runner.methods.around.privacy import UserPrivacy
+from knot_runner.methods.federation import with_server
+from knot_runner.methods.messages import in_rounds
+from tests.feddf_runs import TRANSFER, distill
+from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
+from tests.unit.methods.federated import worlds
+from tests.unit.methods.federated.worlds import CLASSES, World, holding_out, rounds_of, sampled, settings
+
+#: Bounds and scales of the property below.
+C, Z, B, EXPECTED = 0.3, 0.7, 0.2, 4
+FIRST = {"update": 1.0, "steps": 1.0, "control": 0.8, "labels": 0.6}
+SECOND = {"logits": 1.0, "labels": 1.0, "present": B}
+#: What clients do not send, nothing can be private of.
+SENDING = sorted(FEDERATED_ALGORITHMS.keys() - {"local"})
+DISTILLING = ("fedmd", "distilled fedavg")
+
+
+def sending(world: World, algorithm: str, z: float):
+    """(Settings, a world of five clients, four of whom were expected, its private method, what its server reads: a list
+    that grows)."""
+    changes = {"server_distillation": distill(ensemble="logits")} if algorithm in DISTILLING else {}
+    changes |= {"top_k": 0.1} if algorithm == "compressed fedavg" else {}
+    hp = settings(algorithm.split()[-1], aggregation="uniform", **changes)
+    spec = UserPrivacy(clip_norm=C, noise_multiplier=z, sampling="poisson", participants=EXPECTED, clients=5,
+                   clip_logits=B, scales=(("control", FIRST["control"]), ("labels", FIRST["labels"])))  # fmt: skip
+    whole = sampled(holding_out(world), spec).with_training(small_clients="allow")
+    federation = with_server(whole.federation, torch.arange(0, 40), TRANSFER, TRANSFER[:0])
+    federation = dataclasses.replace(federation, chosen=(0, 1, 2, 3, 4))
+    method, read = compressed(worlds.private(hp, federation, spec), hp), []
+
+    def reading(gathering):
+        mean, row = method.reduce(gathering)
+        if mean:
+            read.append((gathering.phase, mean))
+        return mean, row
+
+    return hp, World(federation, whole.engine), in_rounds(dataclasses.replace(method, reduce=reading), hp), read
+
+
+def scaled(phase, mean):
+    """All parts of a mean as the vector whose norm is bounded."""
+    scales = FIRST if phase == 1 else SECOND
+    return torch.cat([scales[name] * part.flatten() for name, part in mean.items()])
+
+
+def limit(phase, mean):
+    """The largest norm of a client's message of such parts."""
+    rows = len(TRANSFER) if "logits" in mean else 2 * CLASSES
+    return C if phase == 1 else B * math.sqrt(rows)
+
+
+def with_other(federation, requests, trained, client: int, factor: float):
+    """(Federation, requests, outcomes) in which ``client`` has trained something else, on other labels."""
+    labels = federation.train_labels.clone()
+    labels[federation.clients[client].train] = 1
+    other = [
+        dataclasses.replace(one, weights=factor * one.weights.flip(0), steps=one.steps + 5)
+        if one.client == client
+        else one
+        for one in trained
+    ]
+    return dataclasses.replace(federation, train_labels=labels), requests, other
+
+
+@pytest.mark.parametrize("algorithm", [*SENDING, "distilled fedavg", "compressed fedavg", "fednova"])
+@pytest.mark.parametrize("factor", [1e-2, 1e4])
+def test_one_client_changes_what_the_server_reads_by_its_bound(deep, algorithm, factor, tables_restored):  # noqa: F811
+    """In a second round, with the same noise: replaced by 2 C over the expected number, left out by C at most. A
+    plug-in of which nothing here knows is FedNova."""
+    runpy.run_path(str(EXAMPLES / "fednova.py"))
+    hp, world, method, read = sending(deep, algorithm, Z)
+    federation, client = world.federation, 2
+    state = rounds_of(world, hp, 1, method)[-1].after
+    requests = method.plan(hp, state, federation, 1)
+    trained = world.engine.train(requests)
+
+    def served(federation, requests, trained):
+        read.clear()
+        after, _ = method.fold(hp, state, federation, 1, requests, trained)
+        if method.exchange is not None:
+            method.exchange(hp, after, federation, 1, requests, trained, world.engine)
+        return list(read)
+
+    whole = served(federation, requests, trained)
+    other = served(*with_other(federation, requests, trained, client, factor))
+    rest = [place for place, one in enumerate(requests) if one.client != client]
+    without = served(federation, [requests[place] for place in rest], [trained[place] for place in rest])
+    assert len(whole) == (2 if algorithm == "distilled fedavg" else 1)
+    for (phase, mean), (_, replaced), (_, less) in zip(whole, other, without, strict=True):
+        bound = limit(phase, mean)
+        moved = float((scaled(phase, replaced) - scaled(phase, mean)).norm())
+        assert 0 < moved <= 2 * bound / EXPECTED * (1 + 1e-9)
+        assert 0 < EXPECTED * float((scaled(phase, mean) - scaled(phase, less)).norm()) <= bound * (1 + 1e-9)
+        assert float(scaled(phase, mean).norm()) > 0
+
+
+def test_clipped_fedavg_moves_by_the_clients_bounds_at_most(deep):
+    """Five of four that were expected: C m / (qK), however far they have trained."""
+    hp, world, method, _ = sending(deep, "fedavg", 0.0)
+    state = method.init(hp, world.federation)
+    requests = method.plan(hp, state, world.federation, 0)
+    trained = world.engine.train(requests)
+    moved = state["weights"] - trained[0].weights
+    for factor in (1.0, 1e3):
+        far = [dataclasses.replace(one, weights=one.weights - factor * moved) for one in trained]
+        after, _ = method.fold(hp, state, world.federation, 0, requests, far)
+        assert 0 < float((after["weights"] - state["weights"]).norm()) <= C * 5 / EXPECTED * (1 + 1e-9)
+    same = [dataclasses.replace(trained[0], client=one.client, weights=state["weights"] + 1.0) for one in trained]
+    after, _ = method.fold(hp, state, world.federation, 0, requests, same)
+    assert float((after["weights"] - state["weights"]).norm()) == pytest.approx(C * 5 / EXPECTED, rel=1e-9)
