@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner import metrics
-from knot_runner.engine.examples import ClientExamples, batch_count, stored_data
-from knot_runner.engine.hardware import machine, zero_sum
+from knot_runner.engine.examples import ClientExamples, InputBatch, batch_count, stored_data
+from knot_runner.engine.hardware import machine
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.requests import (
     Predict,
@@ -28,9 +28,17 @@ from knot_runner.engine.requests import (
     request_key,
     request_title,
 )
-from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artifact, Store
-from knot_runner.engine.training import Trainee, copy_weights, forward_all, make_optimizer, train_batches, train_epochs
+from knot_runner.engine.training import (
+    Trainee,
+    copy_weights,
+    forward_all,
+    make_optimizer,
+    train_batch,
+    train_epoch,
+    train_epochs,
+)
 from knot_runner.models.network import Network, build_network, feature_reader
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import BusyError
@@ -75,10 +83,16 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> T
     train = _load_part(request, request.train, place, model)
     valid = None if request.valid is None else _load_part(request, request.valid, place, model)
     optimizer = make_optimizer(request.training, list(model.parameters()))
+
+    def step(batch: InputBatch) -> tuple[Tensor, int]:
+        return train_batch(model, batch, train.loss, train.rows, optimizer), len(batch[0])
+
     trainee = Trainee(
         model,
         optimizer,
-        epoch=lambda number: _epoch(request, model, optimizer, train, number, report),
+        epoch=lambda number: train_epoch(
+            request, number, model, train.examples, lambda: step, report, request.stage, request.party
+        ),
         score=None if valid is None else lambda number: _score(request, model, valid, number),
         weights=lambda: copy_weights(model),
     )
@@ -134,25 +148,6 @@ def initial_model(place: Place, network: Network, start: Ref | None, seed: int) 
 
         load_pretrained(model, network.spec, place.data_root)
     return model.to(place.device)
-
-
-def _epoch(
-    request: Train, model: nn.Module, optimizer: torch.optim.Optimizer, part: _Part, epoch: int, report: Report
-) -> float:
-    """One epoch; mean loss. Dropout and batch order are keyed by (seed, stage, party, epoch)."""
-    names, size = (request.stage, request.party, epoch), request.training.batch_size
-    torch.manual_seed(keyed(request.seed, "dropout", *names))
-    steps = batch_count(len(part.examples), size, False)
-    draws = generator(request.seed, "order", *names)
-    batches = part.examples.epoch(size, draws, drop_last=False, augment=request.augment)
-    model.train()
-    total = zero_sum(part.examples.labels.device)
-    for step, (loss, count) in enumerate(train_batches(model, batches, part.loss, part.rows, optimizer)):
-        total += loss.to(total.dtype) * count
-        report((epoch - 1) * steps + step + 1, request.training.epochs * steps, f"epoch {epoch}")
-    if not torch.isfinite(total):
-        raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {epoch}")
-    return float(total) / len(part.examples)
 
 
 def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch: int) -> Tensor:

@@ -7,43 +7,45 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings import StageSettings
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.examples import ClientExamples, InputBatch
-from knot_runner.engine.hardware import all_machines
+from knot_runner.engine.examples import Augment, ClientExamples, InputBatch, batch_count
+from knot_runner.engine.hardware import all_machines, zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss
 from knot_runner.engine.requests import TensorsAndFacts
+from knot_runner.engine.seeds import generator, keyed
+from knot_runner.util.errors import DivergedError
 
 
-def train_batches(
+def train_batch(
     model: nn.Module,
-    batches: Iterable[InputBatch],
+    batch: InputBatch,
     loss: SampleLoss,
     rows: LossRows,
     optimizer: torch.optim.Optimizer,
     penalty: Callable[[], Tensor] | None = None,
     before_step: Callable[[], None] | None = None,
-) -> Iterator[tuple[Tensor, int]]:
-    """One optimizer step a batch, on the mean of ``loss`` over it plus ``penalty()``; yields the mean (without the
-    penalty, on the device) and the size of each. ``rows``: of all examples that the batches' positions count.
-    ``before_step``: changes the gradients of a step, or reads them, before the optimizer does."""
-    for positions, inputs in batches:
-        logits = model(**inputs)
-        value = loss(logits, cut_rows(rows, positions, logits.device)).mean()
-        optimizer.zero_grad(set_to_none=True)
-        (value if penalty is None else value + penalty()).backward()
-        if before_step is not None:
-            before_step()
-        optimizer.step()
-        yield value.detach(), len(positions)
+) -> Tensor:
+    """One optimizer step on the mean of ``loss`` over a batch plus ``penalty()``; returns the mean (without the
+    penalty, on the device). ``rows``: of all examples that the batch's positions count. ``before_step``: changes the
+    gradients, or reads them, before the optimizer does."""
+    positions, inputs = batch
+    logits = model(**inputs)
+    value = loss(logits, cut_rows(rows, positions, logits.device)).mean()
+    optimizer.zero_grad(set_to_none=True)
+    (value if penalty is None else value + penalty()).backward()
+    if before_step is not None:
+        before_step()
+    optimizer.step()
+    return value.detach()
 
 
 def cut_rows(rows: LossRows, positions: Tensor, device: torch.device) -> LossRows:
@@ -82,6 +84,69 @@ def forward_all(
     result = torch.empty_like(outputs)
     result[torch.cat(places).to(outputs.device)] = outputs
     return result
+
+
+class StageTraining(Protocol):
+    """What requests that train in epochs have in common."""
+
+    @property
+    def stage(self) -> str:
+        """With ``party`` it names the training, and keys its draws."""
+        ...
+
+    @property
+    def party(self) -> str:
+        """See ``stage``."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        ...
+
+    @property
+    def training(self) -> StageSettings:
+        """Epochs, batch size and optimizer."""
+        ...
+
+    @property
+    def augment(self) -> Augment:
+        """Of training images."""
+        ...
+
+
+def train_epoch(
+    request: StageTraining,
+    number: int,
+    module: nn.Module,
+    examples: ClientExamples,
+    begin: Callable[[], Callable[[InputBatch], tuple[Tensor, int]]],
+    report: Callable[[int, int, str], None],
+    *names: str,
+) -> float:
+    """Train epoch ``number``, from 1: one pass over ``examples``, whose order and dropout are keyed by (seed, *names,
+    number); returns its mean loss.
+
+    ``begin()``, called when ``module`` is in training mode, returns the step: a batch -> (its loss [], its weight in
+    the mean). ``report(finished steps, all steps, text)`` of the whole training. Raises :class:`DivergedError` for a
+    loss that is not finite.
+    """
+    size = request.training.batch_size
+    torch.manual_seed(keyed(request.seed, "dropout", *names, number))
+    order = generator(request.seed, "order", *names, number)
+    module.train()
+    step = begin()
+    total, weights = zero_sum(examples.labels.device), 0
+    steps = batch_count(len(examples), size, False)
+    batches = examples.epoch(size, order, drop_last=False, augment=request.augment)
+    for done, batch in enumerate(batches, (number - 1) * steps + 1):
+        loss, weight = step(batch)
+        total += loss.to(total.dtype) * weight
+        weights += weight
+        report(done, request.training.epochs * steps, f"epoch {number}")
+    if not torch.isfinite(total):
+        raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
+    return float(total) / weights
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ party's model becomes an artifact of its own. State: ``weights/<party>`` after r
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings import MutualSettings, StageSettings
 from knot_runner.config.settings.methods.knot import LossSettings
-from knot_runner.engine.examples import Augment, InputBatch, batch_count
-from knot_runner.engine.hardware import float64_device, zero_sum
+from knot_runner.engine.examples import Augment, InputBatch
+from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Place, Report, stored_examples, stored_model
 from knot_runner.engine.requests import OwnRequest, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
-from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Artifact
-from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epochs
+from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epoch, train_epochs
 from knot_runner.methods.contract import RoundMethod, scored
 from knot_runner.methods.distill.learner import valid_score
 from knot_runner.methods.distill.students import PickStudent
@@ -33,7 +33,7 @@ from knot_runner.methods.knot import plan_teachers
 from knot_runner.methods.losses import LOSSES, check_loss_and_weighting
 from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
-from knot_runner.util.errors import DivergedError, UserError
+from knot_runner.util.errors import UserError
 
 MutualState = dict[str, Any]
 
@@ -184,23 +184,14 @@ class _Together:
         self.points = torch.tensor(request.points, dtype=torch.float64, device=float64_device(place.device))
 
     def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
-        """One epoch; mean loss over parties. Dropout and orders are keyed by (seed, stage, party, epoch)."""
-        request, size = self.request, self.request.training.batch_size
-        names = (request.stage, number)
-        torch.manual_seed(keyed(request.seed, "dropout", *names))
-        own = [self._own_batches(party, number) for party in range(len(self.models))]
-        order = generator(request.seed, "order", *names)
-        shared = self.transfer.epoch(size, order, drop_last=False, augment=request.augment)
-        steps = batch_count(len(self.transfer), size, False)
-        total = zero_sum(self.transfer.labels.device)
-        self.models.train()
-        for step, (_, inputs) in enumerate(shared):
-            total += self._step(inputs, [next(batches) for batches in own], optimizer).to(total.dtype)
-            done = (number - 1) * steps + step + 1
-            self.report(done, request.training.epochs * steps, f"epoch {number}")
-        if not torch.isfinite(total):
-            raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
-        return float(total) / steps
+        """One epoch; mean loss over steps and parties."""
+
+        def begin() -> Callable[[InputBatch], tuple[Tensor, int]]:
+            own = [self._own_batches(party, number) for party in range(len(self.models))]
+            return lambda batch: (self._step(batch[1], [next(batches) for batches in own], optimizer), 1)
+
+        request = self.request
+        return train_epoch(request, number, self.models, self.transfer, begin, self.report, request.stage)
 
     def _own_batches(self, party: int, epoch: int) -> Iterator[InputBatch]:
         """Batches of a party's own examples without end, in a new order each time through."""

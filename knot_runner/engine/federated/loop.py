@@ -24,7 +24,7 @@ from knot_runner.engine.federated.recipe import Course, Recipe
 from knot_runner.engine.hardware import on_device, zero_sum
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.seeds import keyed, seeded
-from knot_runner.engine.training import cut_rows, forward_all, train_batches
+from knot_runner.engine.training import cut_rows, forward_all, train_batch
 from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
@@ -150,7 +150,8 @@ class Loop:
             for _ in range(phase.epochs):
                 batches = examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment)
                 optimizer = optimizers[phase.trains]
-                for value, _ in train_batches(model, batches, loss, rows, optimizer, penalty, before_step):
+                for batch in batches:
+                    value = train_batch(model, batch, loss, rows, optimizer, penalty, before_step)
                     total, steps = total + value.to(total.dtype), steps + 1
                     if course.ends(steps):
                         return float(total) / steps, steps

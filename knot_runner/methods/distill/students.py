@@ -4,7 +4,7 @@ one of several that were trained together."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,12 +20,12 @@ from knot_runner.config.settings.methods.distill import (
     SnapshotSchedule,
 )
 from knot_runner.config.settings.methods.terms import Terms
-from knot_runner.engine.examples import Augment, InputBatch, batch_count
-from knot_runner.engine.hardware import float64_device, zero_sum
+from knot_runner.engine.examples import Augment, InputBatch
+from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Place, Report, initial_model, stored_examples
 from knot_runner.engine.requests import OwnRequest, Ref, StoredPart, TensorsAndFacts
 from knot_runner.engine.seeds import generator, keyed
-from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epochs
+from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epoch, train_epochs
 from knot_runner.methods.distill.learner import (
     FIRST_BATCHES,
     SHOWN,
@@ -41,7 +41,6 @@ from knot_runner.methods.distill.learner import (
 )
 from knot_runner.methods.distill.term import NetworkOutputs, TermBatch
 from knot_runner.models.network import Network
-from knot_runner.util.errors import DivergedError
 
 
 @dataclass(frozen=True)
@@ -199,27 +198,19 @@ class Students:
         return TermBatch(labels, positions.to(labels.device), draws, epoch)
 
     def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
-        """One epoch; mean loss over the students. Dropout and batch order are keyed by (seed, stage, party, epoch)."""
-        request, total = self.request, zero_sum(self.train.labels.device)
-        names, size = (request.stage, request.party, number), request.training.batch_size
-        torch.manual_seed(keyed(request.seed, "dropout", *names))
-        draws = generator(request.seed, "terms", *names)
-        steps = batch_count(len(self.train), size, False)
-        order = generator(request.seed, "order", *names)
-        self.module.train()
-        if self.teacher is not None:
-            self.teacher.eval()
-        batches = self.train.epoch(size, order, drop_last=False, augment=request.augment)
-        for step, (positions, inputs) in enumerate(batches):
-            loss = self._step((positions, inputs), self._batch(positions, draws, number), optimizer)
-            total += loss.to(total.dtype) * len(positions)
-            done = (number - 1) * steps + step + 1
-            self.report(done, request.training.epochs * steps, f"epoch {number}")
+        """One epoch; mean loss over the students."""
+        request = self.request
+        draws = generator(request.seed, "terms", request.stage, request.party, number)
+
+        def begin() -> Callable[[InputBatch], tuple[Tensor, int]]:
+            if self.teacher is not None:
+                self.teacher.eval()
+            return lambda batch: (self._step(batch, self._batch(batch[0], draws, number), optimizer), len(batch[0]))
+
+        loss = train_epoch(request, number, self.module, self.train, begin, self.report, request.stage, request.party)
         if self.teacher is not None and isinstance(self.schedule, SnapshotSchedule):
             self.teacher.load_state_dict(self.students[0].state_dict())
-        if not torch.isfinite(total):
-            raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
-        return float(total) / len(self.train)
+        return loss
 
     def _step(self, batch: InputBatch, rows: TermBatch, optimizer: torch.optim.Optimizer) -> Tensor:
         """One step of every student on a batch; the mean of their losses."""

@@ -28,7 +28,7 @@ from knot_runner.engine.federated.cohort import (
     LocalWork,
 )
 from knot_runner.engine.hardware import in_float64, zero_sum
-from knot_runner.engine.training import cut_rows, gradients_of, train_batches
+from knot_runner.engine.training import cut_rows, gradients_of, train_batch
 from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_means, kept_model
@@ -85,7 +85,7 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         if settings["adaptive"] and not steps:
             slope = _slope(gradients, own, work.model)
             alpha = min(max(alpha - work.request.recipe.lr * slope, 0.0), 1.0)
-        ((sent_loss, _),) = train_batches(work.model, [(positions, inputs)], loss, rows, optimizer)
+        sent_loss = train_batch(work.model, (positions, inputs), loss, rows, optimizer)
         for parameter, gradient in zip(own.parameters(), gradients, strict=True):
             parameter.grad = step_alpha * gradient if parameter.requires_grad else None
         own_optimizer.step()
