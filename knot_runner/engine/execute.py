@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from pathlib import Path
 from types import TracebackType
 
 from knot_runner.config.devices import is_host
+from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.hardware import prepare_device, worker_count
-from knot_runner.engine.loop import Place, ProgressCallback, StageKey, key_of, missing_of, run_each
-from knot_runner.engine.requests import Predict, StageRequest
+from knot_runner.engine.loop import (
+    BUSY,
+    RETRY,
+    Place,
+    ProgressCallback,
+    StageKey,
+    key_of,
+    missing_of,
+    run_each,
+    run_one,
+)
+from knot_runner.engine.requests import Predict, StageRequest, Train, request_title
 from knot_runner.engine.store import Artifact, Store
-from knot_runner.engine.worker_pool import WorkerPool
+from knot_runner.util.files import BusyError
+from knot_runner.util.workers import Handler, Send, TaskPool
+
+#: Seconds between two messages of one worker.
+_MESSAGES_EVERY = 0.2
+#: Slow imports of a worker: torch's optimizers import torch._dynamo.
+_PRELOADED = ["knot_runner.engine.execute", "torch._dynamo"]
+#: The slowest, which models of images do without.
+_OF_TEXTS = ["transformers.models.bert.modeling_bert"]
 
 
 class Executor:
@@ -32,7 +53,7 @@ class Executor:
     ) -> None:
         self.place = Place(store, prepare_device(hardware), data_root)
         self._hardware, self._plugins, self._watch = hardware, plugins, watch
-        self._pool: WorkerPool | None = None
+        self._pool: TaskPool | None = None
 
     def __enter__(self) -> Executor:
         return self
@@ -40,8 +61,13 @@ class Executor:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:  # after an exception nobody needs the running requests; at most an epoch is lost
+        self._end_workers()
+
+    def _end_workers(self) -> None:
+        """Kill the worker processes: what they run is not needed, and commits are whole at any moment."""
+        if self._pool is not None:
             self._pool.close()
+            self._pool = None
 
     def __call__(self, requests: list[StageRequest]) -> list[Artifact]:
         """The artifact of every request, in order."""
@@ -55,11 +81,55 @@ class Executor:
             run_each(missing.values(), self.place, self._watch)
             return
         if self._pool is None:
-            self._pool = WorkerPool(self.place, self._hardware, self._plugins)
-        self._pool.run(list(missing.values()), self._watch)
+            of_texts = _OF_TEXTS if "tokenizers" in sys.modules else []  # texts have been encoded by then
+            arguments = self.place, self._hardware, self._plugins
+            self._pool = TaskPool(0, [*_PRELOADED, *of_texts], prepare_stages, *arguments)
+        waiting = sorted(missing.values(), key=lambda one: isinstance(one, Train))  # predictions unblock trainings
+        try:
+            while waiting:
+                waiting = self._run(self._pool, waiting)
+        except BaseException:
+            self._end_workers()
+            raise
+
+    def _run(self, pool: TaskPool, requests: list[StageRequest]) -> list[StageRequest]:
+        """Run ``requests`` in worker processes; returns those that another process is computing, after a while.
+
+        Raises the error of the first request that fails, :class:`WorkerDied`, and OSError where the system has no room
+        for a process.
+        """
+        pool.grow(min(worker_count(self._hardware), len(requests)))
+        busy = []
+        for index, error, _ in pool.run(requests, watch=lambda progress: self._watch(*progress)):
+            if isinstance(error, BusyError):
+                self._watch(request_title(requests[index]), 0, 1, BUSY)
+                busy.append(requests[index])
+            elif error is not None:
+                raise error
+        if busy:
+            time.sleep(RETRY)
+        return busy
 
     def _use_workers(self, missing: dict[StageKey, StageRequest]) -> bool:
         if not is_host(self.place.device.type) or worker_count(self._hardware) < 2 or len(missing) < 2:
             return False
         # starting processes costs seconds: predictions alone do not start any, but use running ones
         return self._pool is not None or any(not isinstance(request, Predict) for request in missing.values())
+
+
+def prepare_stages(send: Send, place: Place, hardware: HardwareSettings, plugins: list[str]) -> Handler:
+    """In a worker process: the device, plug-ins, and the function that executes a request and sends its progress."""
+    prepare_device(hardware)
+    load_plugins(plugins)
+    last = 0.0
+
+    def watch(title: str, done: int, total: int, text: str) -> None:
+        nonlocal last
+        if done == total or time.monotonic() - last > _MESSAGES_EVERY:
+            last = time.monotonic()
+            send((title, done, total, text))
+
+    def execute(request: StageRequest) -> None:
+        run_one(request, place, watch)
+
+    return execute

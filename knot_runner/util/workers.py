@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -18,7 +20,7 @@ from knot_runner.util.files import BusyError
 from knot_runner.util.processes import Surroundings, begin_child, prepared, start_process
 from knot_runner.util.shared_memory import Memory, aligned, place_in_file
 
-#: Sends a message (progress) to the parent before the reply.
+#: Sends a message (progress) to the parent before the reply, a :class:`Message` there.
 Send = Callable[[Any], None]
 #: Executes one request in a worker process, with the result as its value.
 Handler = Callable[[Any], Any]
@@ -28,6 +30,13 @@ _DIED = (
     "hardware.num_workers: a worker process died (out of memory?); repeat the command to go on, "
     "with hardware.num_workers=1 if it dies again"
 )
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a handler sends before its reply."""
+
+    content: Any
 
 
 class WorkerDied(UserError):
@@ -58,7 +67,7 @@ class WorkerProcess:
             raise WorkerDied from None
 
     def receive(self) -> Any:
-        """The next reply (error or None, result), or message that the handler sent before. Raises WorkerDied."""
+        """The next reply (error or None, result), or :class:`Message` before it. Raises WorkerDied."""
         try:
             return self.pipe.recv()
         except (EOFError, OSError):
@@ -86,7 +95,7 @@ def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) ->
     If ``prepare`` fails, its error answers every request, unread: without plug-ins a request may not even unpickle.
     """
     begin_child()
-    error, handler = _result(prepare, pipe.send, *arguments)
+    error, handler = _result(prepare, lambda content: pipe.send(Message(content)), *arguments)
     with contextlib.suppress(EOFError, ConnectionError):  # reset: the parent died with replies unread
         while error is not None:
             pipe.recv_bytes()
@@ -137,12 +146,8 @@ class TaskPool:
 
     def __init__(self, workers: int, preloaded: list[str], prepare: Callable[..., Handler], *arguments: Any) -> None:
         self._workers: list[WorkerProcess] = []
-        try:
-            for _ in range(workers):
-                self._workers.append(WorkerProcess(preloaded, prepare, *arguments))
-        except BaseException:
-            self.close()
-            raise
+        self._begin = functools.partial(WorkerProcess, preloaded, prepare, *arguments)
+        self.grow(workers)
 
     def __enter__(self) -> TaskPool:
         return self
@@ -150,17 +155,29 @@ class TaskPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def grow(self, workers: int) -> None:
+        """Begin processes until there are ``workers``, or leave those that there are. Raises OSError."""
+        try:
+            while len(self._workers) < workers:
+                self._workers.append(self._begin())
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
-        """Kill the processes."""
+        """Kill the processes. May be called again."""
         for worker in self._workers:
             worker.reap()
+        self._workers.clear()
 
-    def run(self, requests: Iterable[Any], ahead_of: int = 0) -> Iterator[tuple[int, Exception | None, Any]]:
+    def run(
+        self, requests: Iterable[Any], ahead_of: int = 0, watch: Callable[[Any], None] = lambda content: None
+    ) -> Iterator[tuple[int, Exception | None, Any]]:
         """(index, its error or None, its result) of every request, in order of completion.
 
         A request is taken from ``requests`` when a process is free for it. ``ahead_of``: the number of requests, if
         these are small; a process is then sent its next one in advance, as long as enough remain for all processes.
-        Raises :class:`UserError` when a process died.
+        ``watch`` is called with what handlers send meanwhile. Raises :class:`UserError` when a process died.
         """
         waiting = enumerate(requests)
         in_flight = {worker.pipe: (worker, deque[int]()) for worker in self._workers}
@@ -182,7 +199,11 @@ class TaskPool:
                     send_next(worker, indices)
             for pipe in connection.wait(busy):
                 worker, indices = in_flight[pipe]
-                error, result = worker.receive()
+                received = worker.receive()
+                if isinstance(received, Message):
+                    watch(received.content)
+                    continue
+                error, result = received
                 index = indices.popleft()
                 if not indices:
                     send_next(worker, indices)

@@ -1,6 +1,7 @@
 """The executor of a run: when it starts worker processes, that these change no number, and how each request ends."""
 
 import os
+from multiprocessing import active_children
 
 import pytest
 import torch
@@ -101,9 +102,10 @@ def test_executor_stops_its_workers_when_interrupted(tmp_path):
     def watch(*event):
         raise KeyboardInterrupt
 
+    before = set(active_children())
     with pytest.raises(KeyboardInterrupt), Executor(fill(tmp_path), TWO, None, [], watch) as executor:
         executor([training(party) for party in "AB"])
-    assert executor._pool._idle == [] and executor._pool._running == {}
+    assert executor._pool is None and set(active_children()) == before
 
 
 def test_executor_raises_when_a_worker_dies(tmp_path, plugin):
