@@ -19,13 +19,13 @@ _PLACES = {
     ),
     **dict.fromkeys(("AveragingSettings", "FederatedSettings"), "knot_runner.config.settings.methods.federated"),
     **dict.fromkeys(("Family", "register"), "knot_runner.config.settings.families"),
-    **dict.fromkeys(("LocalProgram", "LocalResult"), "knot_runner.engine.federated.cohort"),
+    **dict.fromkeys(("ClientModel", "Inference", "LocalProgram", "LocalResult"), "knot_runner.engine.federated.cohort"),
     "Objective": "knot_runner.engine.objectives",
     **dict.fromkeys(("TRACKERS", "TrackedRun"), "knot_runner.engine.tracker"),
     **dict.fromkeys(("METRICS", "Metric", "TestSet"), "knot_runner.metrics"),
     **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
     "WEIGHTINGS": "knot_runner.methods.weighting",
-    **dict.fromkeys(("METHODS", "Method"), "knot_runner.methods.contract"),
+    **dict.fromkeys(("METHODS", "Exchange", "Method"), "knot_runner.methods.contract"),
     **dict.fromkeys(("TERMS", "Term"), "knot_runner.methods.distill.term"),
     **dict.fromkeys(("CLAIM_MEASURES", "ClaimMeasure"), "knot_runner.report.claims.measures"),
     "FIGURES": "knot_runner.report.figures.registry",
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
     from knot_runner.config.settings.families import Family, register
     from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
-    from knot_runner.engine.federated.cohort import LocalProgram, LocalResult
+    from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalProgram, LocalResult
     from knot_runner.engine.objectives import Objective
     from knot_runner.engine.tracker import TRACKERS, TrackedRun
-    from knot_runner.methods.contract import METHODS, Method
+    from knot_runner.methods.contract import METHODS, Exchange, Method
     from knot_runner.methods.distill.term import TERMS, Term
     from knot_runner.methods.losses import LOSSES, Loss
     from knot_runner.methods.weighting import WEIGHTINGS

@@ -20,20 +20,22 @@ from knot_runner.util.errors import UserError
 
 #: A row per example: name -> tensor [n, ...].
 LossRows = dict[str, Tensor]
-#: (logits [B, C], the batch's rows) -> loss per sample [B]
-SampleLoss = Callable[[Tensor, LossRows], Tensor]
+#: (logits [B, C], the batch's rows) -> loss per sample [B]; of objectives that read features, the batch's [B, H], too
+SampleLoss = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
 class ObjectiveInputs:
     """Inputs for building an objective: ``labels`` [n] (-1 = unlabeled), the request's ``tensors`` ([n, ...], such as
     the logits of a teacher), and ``start_logits()`` [n, C], those of the weights that training starts from. ``head``:
-    the last layer as it stands at a step, features [B, H] -> logits [B, C], for objectives that read it."""
+    the last layer as it stands at a step, features [B, H] -> logits [B, C], for objectives that read it.
+    ``features(name)`` [n, H]: what the last layer reads under the request's model of that name, or under ``start``."""
 
     labels: Tensor
     tensors: dict[str, Tensor]
     start_logits: Callable[[], Tensor]
     head: Callable[[Tensor], Tensor] | None = None
+    features: Callable[[str], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,13 @@ def cross_entropy(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Lo
 @dataclass(frozen=True)
 class Objective:
     """The training objective of a request. ``settings``: plain data, so that a request can be hashed and sent.
-    ``reads_head``: its gradient also flows into the last layer directly, which only autograd engines support."""
+    ``reads_head``: its gradient also flows into the last layer directly, which only autograd engines support.
+    ``reads_features``: its loss is a function of (logits, rows, features [B, H], what the last layer reads)."""
 
     make: Callable[[dict[str, Any], ObjectiveInputs], tuple[LossRows, SampleLoss]] = cross_entropy
     settings: dict[str, Any] = field(default_factory=dict)
     reads_head: bool = False
+    reads_features: bool = False
 
     @property
     def name(self) -> str:
@@ -93,8 +97,8 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
         raise UserError(f"objective {objective.name} returned {type(made).__name__} instead of (rows, loss function)")
     rows, loss = made
 
-    def checked(logits: Tensor, batch: LossRows) -> Tensor:
-        values = loss(logits, batch)
+    def checked(logits: Tensor, batch: LossRows, *features: Tensor) -> Tensor:
+        values = loss(logits, batch, *features)
         if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
             found = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise UserError(

@@ -86,6 +86,23 @@ def test_plugin_objective_trains_alike_in_every_engine(small, tmp_path):
     assert found["lean"] != pytest.approx(found["fedavg"], rel=1e-4)
 
 
+@pytest.mark.parametrize(("method", "weight", "plain"), [("moon", "mu", "fedavg"), ("fedproto", "weight", "local")])
+def test_plugin_reads_features(method, weight, plain, tmp_path):
+    """Without its weight it is the method that it extends; FedProto sends sums of features and counts of classes."""
+    runs = {"none": f"method={method} method.{weight}=0.0", "own": f"method={method} method.{weight}=5.0"}
+    base = own(f"{method}.py", TINY_IMAGES)
+    found = losses(runs | {"plain": f"method={plain}"}, base, tmp_path)
+    assert found["none"] == pytest.approx(found["plain"], rel=1e-6)
+    assert found["own"][0] == pytest.approx(
+        found["plain"][0], rel=1e-6
+    )  # of the first round, whose clients have no past
+    assert found["own"][1:] != pytest.approx(found["plain"][1:], rel=1e-4)
+    if method == "fedproto":
+        rows = run(tmp_path / "own", *replaced(base, *runs["own"].split())).rows
+        for row in rows:
+            assert row["bytes_up"] == len(row["participants"]) * 10 * (16 * 4 + 8)
+
+
 @pytest.mark.thorough
 def test_plugin_program_trains_alike_in_worker_processes(tmp_path):
     """FedSAM: at rho=0 it is FedAvg; otherwise it is not, whoever computes."""

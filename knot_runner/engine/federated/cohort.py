@@ -97,7 +97,8 @@ class LocalTraining:
     ``start``: the model that it begins with, in the dtype to compute in; requests of a round may share it. ``rows`` [n]
     int64 into the training examples; ``test_rows`` [m] into the test examples, on which the model is measured before
     and after training. ``control`` [P], if given, is added to every gradient (SCAFFOLD). ``inputs``: the objective's
-    inputs for each row, name -> [n, ...]. ``network``: number of the engine's network.
+    inputs for each row, name -> [n, ...]. ``models``: others whose features the objective reads, such as the client's
+    last one. ``network``: number of the engine's network.
     ``held``: number of last rows held out from training; their mean loss is computed every ``recipe.check`` steps,
     training stops after ``recipe.patience`` steps without a lower one, and the weights with the lowest are returned.
     ``program``: replaces the recipe's steps; the plain loop runs it in every engine.
@@ -113,13 +114,14 @@ class LocalTraining:
     control: Tensor | None = None
     objective: Objective = field(default_factory=Objective)
     inputs: dict[str, Tensor] = field(default_factory=dict)
+    models: dict[str, ClientModel] = field(default_factory=dict)
     network: int = 0
     held: int = 0
     program: LocalProgram | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Returns whether it is SGD at a constant rate, without early stopping, on a loss of the logits alone. Such
+        """Returns whether it is SGD at a constant rate, without early stopping, on a loss of logits and features. Such
         requests run in any engine; others in the plain loop."""
         steady = self.recipe.optimizer == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None
@@ -151,7 +153,7 @@ class Trained:
 @dataclass(frozen=True)
 class Inference:
     """Logits of ``rows`` [n] of the test examples (or training examples) under one ``model``, of the engine's network
-    of that number.
+    of that number; or with ``output=features`` what its last layer reads.
 
     ``many``: other models are evaluated on these rows, too, so that an engine may share work that depends on the rows
     alone, which changes rounding; ``body``: identifier of the body, shared by models that differ only in their heads,
@@ -163,6 +165,7 @@ class Inference:
     network: int = field(default=0, kw_only=True)
     many: bool = field(default=False, kw_only=True)
     body: str = field(default="", kw_only=True)
+    output: Literal["logits", "features"] = field(default="logits", kw_only=True)
 
 
 class Engine(Protocol):
@@ -176,7 +179,7 @@ class Engine(Protocol):
         ...
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Logits [n, classes] of every request, on the CPU, in evaluation mode."""
+        """Logits [n, classes], or features [n, H], of every request, on the CPU, in evaluation mode."""
         ...
 
     def close(self) -> None:

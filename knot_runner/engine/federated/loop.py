@@ -26,7 +26,7 @@ from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss,
 from knot_runner.engine.seeds import keyed, seeded
 from knot_runner.engine.training import cut_rows, forward_all, train_batch
 from knot_runner.models.layers import BatchNorm
-from knot_runner.models.network import Network, build_network
+from knot_runner.models.network import Network, build_network, feature_reader
 from knot_runner.util.errors import UserError
 
 
@@ -38,10 +38,13 @@ class Loop:
     def __init__(
         self, network: Network, data: ClientData, test: ClientData, device: torch.device, dtype: torch.dtype
     ) -> None:
-        self.layout = flat.layout_of(network)
+        self.network, self.layout = network, flat.layout_of(network)
         self.device, self.dtype = device, dtype
         self.data, self.test = data.to(device), test.to(device)
         self.model = _build(network, device, dtype)
+        self._head = self.model.get_submodule(self.layout.head.removesuffix("."))
+        self._read = torch.empty(0)  # what the head has read last, once an objective reads it
+        self._watching = False
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""
@@ -104,10 +107,30 @@ class Loop:
         def start_logits() -> Tensor:
             return forward_all(self.model, examples, INFERENCE_ROWS)
 
-        reads_head = request.objective.reads_head
-        head = self.model.get_submodule(self.layout.head.removesuffix(".")) if reads_head else None
+        def features(name: str) -> Tensor:
+            weights, buffers = flat.flat_vectors(self.model)
+            model = request.start if name == "start" else request.models[name]
+            found = self._logits(Inference(model, request.rows, "train", output="features"))
+            flat.load_flat(self.model, self.layout, weights, buffers)
+            return found.to(self.device)
+
+        head = self._head if request.objective.reads_head else None
         labels = torch.cat([examples.labels, held_out.labels])
-        return make_loss(request.objective, ObjectiveInputs(labels, inputs, start_logits, head))
+        rows, loss = make_loss(request.objective, ObjectiveInputs(labels, inputs, start_logits, head, features))
+        if not request.objective.reads_features:
+            return rows, loss
+        self._watch_head()
+        return rows, lambda logits, batch: loss(logits, batch, self._read)
+
+    def _watch_head(self) -> None:
+        """Keep what the head reads in each forward pass from here on."""
+
+        def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            self._read = inputs[0]
+
+        if not self._watching:
+            self._head.register_forward_pre_hook(keep)
+            self._watching = True
 
     def _train(self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples) -> tuple[float, int]:
         """(mean loss over all steps, steps) of the client's phases; the model changes in place."""
@@ -135,7 +158,10 @@ class Loop:
 
         def held_loss() -> float:
             places = torch.arange(len(examples), len(examples) + len(held_out))
-            value = loss(forward_all(model, held_out, INFERENCE_ROWS), cut_rows(rows, places, self.device)).mean()
+            logits = forward_all(model, held_out, INFERENCE_ROWS)
+            if request.objective.reads_features:
+                self._read = forward_all(model, held_out, INFERENCE_ROWS, feature_reader(model, self.network))
+            value = loss(logits, cut_rows(rows, places, self.device)).mean()
             _train_mode(model, recipe)
             return float(value)
 
@@ -169,7 +195,8 @@ class Loop:
         model = request.model
         flat.load_flat(self.model, self.layout, model.weights.to(self.device), model.buffers.to(self.device))
         data = self.test if request.split == "test" else self.data
-        return forward_all(self.model, data.select(request.rows, self.dtype), INFERENCE_ROWS).cpu()
+        call = feature_reader(self.model, self.network) if request.output == "features" else None
+        return forward_all(self.model, data.select(request.rows, self.dtype), INFERENCE_ROWS, call).cpu()
 
 
 def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[InputBatch]:

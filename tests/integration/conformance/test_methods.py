@@ -62,7 +62,8 @@ NETWORKS = {
     "resnet8": ["model.width=4"],
     "cnn_4": [],
 }
-FEDSAM = ["method=fedsam", f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / 'own_program.py'}']"]
+#: Methods of plug-ins, and their files.
+OWN = {"fedsam": "own_program.py", "moon": "moon.py", "fedproto": "fedproto.py"}
 
 
 def words_of(top, algorithm):
@@ -99,8 +100,10 @@ def test_algorithm_keeps_the_contract(algorithm, tmp_path):
 
 
 @pytest.mark.thorough
-def test_plugin_keeps_the_contract(tables_restored, tmp_path):  # noqa: F811
-    checks.check_method(FEDSAM, tmp_path)
+@pytest.mark.parametrize("method", OWN)
+def test_plugin_keeps_the_contract(method, tables_restored, tmp_path):  # noqa: F811
+    words = [f"method={method}", f"--config-dir={EXAMPLES / 'conf'}", f"plugins=['{EXAMPLES / OWN[method]}']"]
+    checks.check_method(words, tmp_path)
 
 
 @pytest.mark.thorough

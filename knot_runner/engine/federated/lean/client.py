@@ -96,15 +96,17 @@ class ManualBackward:
         with torch.inference_mode():
             weights, key = request.model.weights.to(self._dtype), (request.split, request.rows.numpy().tobytes())
             if not request.many:
-                return self._logits(weights, self._kept(key, lambda: self._images(request))).clone()
+                images = self._kept(key, lambda: self._images(request))
+                read = self._all_features if request.output == "features" else self._logits
+                return read(weights, images).clone()
             parameters = pairs(weights, self._layout)
 
             def features() -> Tensor:
                 rows = self._kept((*key, "many"), lambda: self._rows_of_many(request))
                 return self._features(parameters, rows)
 
-            read = self._kept((*key, request.body), features) if request.body else features()
-            return self._head(parameters, read).clone()
+            found = self._kept((*key, request.body), features) if request.body else features()
+            return self._head(parameters, found).clone()
 
     def _images(self, request: Inference) -> Tensor:
         """Returns the images of ``request``, normalized."""
@@ -163,9 +165,15 @@ class ManualBackward:
             return TemperedLoss(options, size, labels, classes, self._dtype, logits, self._softmax)
         with torch.inference_mode(False):
             own = {name: tensor.clone() for name, tensor in request.inputs.items()}
-            inputs = ObjectiveInputs(labels.clone(), own, lambda: self._logits(weights, images).clone())
+            models = {"start": request.start, **request.models}
+            inputs = ObjectiveInputs(
+                labels.clone(),
+                own,
+                lambda: self._logits(weights, images).clone(),
+                features=lambda name: self._all_features(models[name].weights.to(self._dtype), images).clone(),
+            )
             rows, function = make_loss(request.objective, inputs)
-        return AutogradLoss(function, rows, request.recipe.batch_size, self._softmax)
+        return AutogradLoss(function, rows, request.recipe.batch_size, self._softmax, request.objective.reads_features)
 
     def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
         spec, (convs, layers) = self._network.spec, pairs(sgd.weights, self._layout)
@@ -194,6 +202,11 @@ class ManualBackward:
         parameters = pairs(weights, self._layout)
         found = [self._head(parameters, self._features(parameters, x)) for x in images.split(INFERENCE_ROWS)]
         return torch.cat(found)
+
+    def _all_features(self, weights: Tensor, images: Tensor) -> Tensor:
+        """The head's inputs [n, features] for normalized ``images`` [n, C, H, W]."""
+        parameters = pairs(weights, self._layout)
+        return torch.cat([self._features(parameters, x) for x in images.split(INFERENCE_ROWS)])
 
     def _features(self, parameters: LayerPairs, x: Tensor | Foreground) -> Tensor:
         """Returns the head's inputs [n, features] for normalized images [n, C, H, W]."""

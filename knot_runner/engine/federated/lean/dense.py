@@ -78,6 +78,11 @@ class Dense:
         transposed, bias, _ = self._transposed[-1]
         return torch.addmm(bias, x, transposed, beta=scale, alpha=scale)
 
+    @property
+    def features(self) -> Tensor:
+        """[B, H], what the head has read in :meth:`forward`."""
+        return self._inputs[-1]
+
     def set_targets(self, targets: list[WeightBias], trains: str) -> None:
         """Gradients of the layers that learn in this phase go to ``targets`` (as ``layers``)."""
         first = len(self.layers) - 1 if trains == "head" else 0
@@ -85,14 +90,17 @@ class Dense:
         self._learning = range(first, last)
         self._targets = targets
 
-    def backward(self, gradient: Tensor, through: bool) -> Tensor | None:
-        """Gradients of all layers that learn from that of the logits; that of x [B, in] if ``through``, else None."""
+    def backward(self, gradient: Tensor, through: bool, by_features: Tensor | None = None) -> Tensor | None:
+        """Gradients of all layers that learn from that of the logits, and that by the head's input beside it; that of x
+        [B, in] if ``through``, else None."""
         lowest = -1 if through else self._learning.start
         found: list[Tensor | None] = [None] * len(self.layers)
         for i in range(len(self.layers) - 1, max(lowest, 0) - 1, -1):
             found[i] = gradient
             if i > lowest:
                 gradient = torch.mm(gradient, self.layers[i][0])
+                if by_features is not None and i == len(self.layers) - 1:
+                    gradient += by_features
                 if i:
                     masked_(gradient, self._inputs[i])
         self._gradients = found

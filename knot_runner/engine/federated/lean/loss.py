@@ -13,17 +13,19 @@ from knot_runner.engine.objectives import CrossEntropy, LossRows, SampleLoss, sa
 
 class BatchLoss(Protocol):
     """The mean loss of each batch of a client's examples. ``scale``: the factor on the head's output that
-    :meth:`gradient` expects."""
+    :meth:`gradient` expects. ``by_features`` [B, H]: beside what :meth:`gradient` returned, the gradient by what the
+    head reads; None: there is none."""
 
     scale: float
+    by_features: Tensor | None
 
     def start(self, part: Tensor) -> None:
         """Begin a block: the examples at positions ``part`` [n'], in batches."""
         ...
 
-    def gradient(self, logits: Tensor, batch: int) -> tuple[Tensor, float]:
+    def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
         """(G [B, C], f) such that f G is the gradient of the loss of batch number ``batch`` of the block with respect
-        to the head's output, which ``logits`` is ``scale`` times."""
+        to the head's output, which ``logits`` is ``scale`` times; ``features`` [B, H] are its input."""
         ...
 
     def total(self) -> float:
@@ -37,6 +39,8 @@ class TemperedLoss:
     ``labels`` [n]; ``start_logits`` [n, C]: for temperatures per sample; ``softmax``: z is the softmax of the head's
     output.
     """
+
+    by_features = None
 
     def __init__(
         self, options: CrossEntropy, size: int, labels: Tensor, classes: int, dtype: torch.dtype,
@@ -66,7 +70,7 @@ class TemperedLoss:
             values, scales = (tensor[part, None] for tensor in self._temperatures)
             self._values, self._factors = values.split(size), (scales / values).split(size)
 
-    def gradient(self, logits: Tensor, batch: int) -> tuple[Tensor, float]:
+    def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
         """See :class:`BatchLoss`."""
         log, outputs = self._logs[batch], logits
         if self._softmax:
@@ -90,12 +94,14 @@ class TemperedLoss:
 
 
 class AutogradLoss:
-    """Any objective: autograd on the logits [B, C] alone; the layers below keep their manual backward passes."""
+    """Any objective: autograd on the logits [B, C], and on the features [B, H] if it ``reads`` them; the layers below
+    keep their manual backward passes."""
 
     scale = 1.0
 
-    def __init__(self, loss: SampleLoss, rows: LossRows, size: int, softmax: bool) -> None:
-        self._loss, self._rows, self._batch, self._softmax = loss, rows, size, softmax
+    def __init__(self, loss: SampleLoss, rows: LossRows, size: int, softmax: bool, reads: bool) -> None:
+        self._loss, self._rows, self._batch, self._softmax, self._reads = loss, rows, size, softmax, reads
+        self.by_features: Tensor | None = None
         self._parts: tuple[Tensor, ...] = ()
         self._total = 0.0
 
@@ -103,13 +109,16 @@ class AutogradLoss:
         """See :class:`BatchLoss`."""
         self._parts, self._total = part.split(self._batch), 0.0
 
-    def gradient(self, logits: Tensor, batch: int) -> tuple[Tensor, float]:
+    def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
         """See :class:`BatchLoss`."""
         with torch.inference_mode(False), torch.enable_grad():
             output = logits.clone().requires_grad_()  # autograd takes no tensor made in inference mode, but a copy
+            read = [features.clone().requires_grad_()] if self._reads else []
             rows = {name: tensor[self._parts[batch].clone()] for name, tensor in self._rows.items()}
-            value = self._loss(torch.softmax(output, 1) if self._softmax else output, rows).mean()
-            (gradient,) = torch.autograd.grad(value, output)
+            value = self._loss(torch.softmax(output, 1) if self._softmax else output, rows, *read).mean()
+            gradient, *below = torch.autograd.grad(value, [output, *read], materialize_grads=True)
+        if below:
+            self.by_features = below[0]
         self._total += float(value.detach())
         return gradient, 1.0
 

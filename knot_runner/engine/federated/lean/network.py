@@ -34,8 +34,8 @@ class LeanNetwork:
         All gradients are computed before any weight changes, as each layer's needs the weights above it.
         """
         logits = self._dense.forward(self.stem.forward(x), loss.scale)
-        gradient, factor = loss.gradient(logits, number)
-        features = self._dense.backward(gradient, self._through)
+        gradient, factor = loss.gradient(logits, number, self._dense.features)
+        features = self._dense.backward(gradient, self._through, loss.by_features)
         if features is not None:
             self.stem.backward(features)
         self._sgd.prepare(self._trains)

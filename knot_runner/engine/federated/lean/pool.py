@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
@@ -63,6 +64,8 @@ class LeanPool:
             yield Order(packed(request), slot, getattr(request, "control", None) is not None)
 
     def _result(self, request: EngineRequest, slot: int, measures: Measures) -> Result:
+        if isinstance(measures, np.ndarray):
+            return torch.from_numpy(measures)
         if isinstance(request, Inference):
             return self._slots.logits(slot, len(request.rows), self._classes).clone()
         weights, buffers = self._slots.result(slot, request.network)
@@ -74,6 +77,8 @@ class LeanPool:
 
 def _is_small(request: EngineRequest) -> bool:
     """Whether the request, without its model, fits into a pipe, and so does its result."""
-    if isinstance(request, LocalTraining) and (request.program is not None or request.inputs):
+    if isinstance(request, LocalTraining) and (request.program is not None or request.inputs or request.models):
+        return False
+    if isinstance(request, Inference) and request.output == "features":
         return False
     return len(request.rows) <= _FEW_ROWS

@@ -22,8 +22,9 @@ from knot_runner.models.network import Network
 from knot_runner.util.shared_memory import Memory, aligned
 from knot_runner.util.workers import Handler, Send, SharedArrays
 
-#: (steps, loss, before, after, finite, kept as arrays) of :class:`Trained`; None of an inference
-Measures = tuple[int, float, int, int, bool, dict[str, np.ndarray]] | None
+#: (steps, loss, before, after, finite, kept as arrays) of :class:`Trained`; the features that an inference was asked
+#: for; None of one of logits
+Measures = tuple[int, float, int, int, bool, dict[str, np.ndarray]] | np.ndarray | None
 
 
 class SharedData:
@@ -112,7 +113,9 @@ def packed(request: EngineRequest) -> EngineRequest:
         sent: dict[str, Any] = {"model": None}
     else:
         inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
+        models = {name: (one.weights.numpy(), one.buffers.numpy()) for name, one in request.models.items()}
         sent = {"start": None, "test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
+        sent["models"] = models
         if request.program is not None:
             tensors = {name: tensor.numpy() for name, tensor in request.program.tensors.items()}
             sent["program"] = replace(request.program, tensors=tensors)
@@ -130,7 +133,8 @@ def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None)
     if program is not None:
         tensors = {name: torch.from_numpy(array) for name, array in program.tensors.items()}
         program = replace(program, tensors=tensors)
-    own = {"rows": rows, "test_rows": tests, "inputs": inputs}
+    models = {name: ClientModel(*map(torch.from_numpy, arrays)) for name, arrays in request.models.items()}
+    own = {"rows": rows, "test_rows": tests, "inputs": inputs, "models": models}
     return replace(request, start=model, control=control, program=program, **own)
 
 
@@ -159,6 +163,8 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measu
     client = clients[network]
     if isinstance(request, Inference):
         logits = client.infer(request)
+        if request.output == "features":
+            return logits.numpy()
         slots.logits(slot, *logits.shape).copy_(logits)
         return None
     results = slots.result(slot, network)

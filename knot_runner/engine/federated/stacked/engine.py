@@ -147,7 +147,13 @@ class Stacked:
 
     def _loss(self, request: LocalTraining) -> tuple[LossRows, SampleLoss]:
         """The rows and the loss of the client's objective."""
-        inputs = ObjectiveInputs(self._labels(request), request.inputs, lambda: self._start_logits(request))
+        models = {"start": request.start, **request.models}
+        inputs = ObjectiveInputs(
+            self._labels(request),
+            request.inputs,
+            lambda: self._start_logits(request),
+            features=lambda name: self.logits([Inference(models[name], request.rows, "train", output="features")])[0],
+        )
         return make_loss(request.objective, inputs)
 
     def _start_logits(self, request: LocalTraining) -> Tensor:

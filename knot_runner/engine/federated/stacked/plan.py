@@ -24,7 +24,7 @@ class Structure:
     """Settings that clients must share to train in one program; all others are one number per client.
 
     ``room``: batch positions of a step. ``trains``: what each phase trains. ``temperatures``: per sample.
-    ``objective``: its name and settings, None for cross-entropy.
+    ``objective``: its name and settings, None for cross-entropy; ``features``: whether it reads them.
     """
 
     room: int
@@ -38,6 +38,7 @@ class Structure:
     augment: str
     frozen_statistics: bool
     objective: str | None
+    features: bool
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def structure_of(request: LocalTraining) -> Structure:
         augment=recipe.augment,
         frozen_statistics=recipe.frozen_statistics,
         objective=None if options is not None else f"{request.objective.name} {request.objective.settings}",
+        features=request.objective.reads_features,
     )
 
 

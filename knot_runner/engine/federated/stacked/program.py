@@ -57,6 +57,8 @@ class Program:
         self.positions = torch.zeros_like(self.rows) if structure.objective is not None else None
         self.loss: SampleLoss | None = None  # of another objective, with its rows [K, n, ...]
         self.loss_rows: LossRows = {}
+        if structure.features:
+            self.model.get_submodule(layout.head.removesuffix(".")).register_forward_pre_hook(self._keep_features)
         self.masks = [f"{name}.mask" for name, module in self.model.named_modules() if isinstance(module, BatchNorm)]
         self.graphs: dict[tuple[int, str], torch.cuda.CUDAGraph] = {}
 
@@ -165,8 +167,10 @@ class Program:
         images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
         with self._autocast():
-            logits = vmap(self._forward)(leaves, buffers, images, real).to(self.dtype)
-        losses = self._cross_entropies(k, logits, rows) if self.loss is None else self._own_losses(k, logits)
+            found = vmap(self._forward)(leaves, buffers, images, real)
+        logits, *features = (output.to(self.dtype) for output in found)
+        own = self.loss is not None
+        losses = self._own_losses(k, logits, *features) if own else self._cross_entropies(k, logits, rows)
         return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
 
     def _cross_entropies(self, k: int, logits: Tensor, rows: Tensor) -> Tensor:
@@ -178,11 +182,12 @@ class Program:
         losses = -torch.log_softmax(logits / temperature, -1).masked_fill(others, 0).sum(-1)
         return losses if per_sample is None else losses * per_sample[:k, :, 1]
 
-    def _own_losses(self, k: int, logits: Tensor) -> Tensor:
+    def _own_losses(self, k: int, logits: Tensor, *features: Tensor) -> Tensor:
         """[k, B] of an objective that is not cross-entropy."""
         clients = torch.arange(k, device=self.device)[:, None]
         rows = {name: values[clients, self.positions[:k]].flatten(0, 1) for name, values in self.loss_rows.items()}
-        return self.loss(logits.flatten(0, 1), rows).view(logits.shape[:2])
+        read = (each.flatten(0, 1) for each in features)
+        return self.loss(logits.flatten(0, 1), rows, *read).view(logits.shape[:2])
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         """bfloat16 where autocast has it; without its cache: a cast made outside a graph must not be read inside it."""
@@ -190,8 +195,15 @@ class Program:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
-    def _forward(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], images: Tensor, real: Tensor) -> Tensor:
-        return functional_call(self.model, {**weights, **buffers, **dict.fromkeys(self.masks, real)}, (images,))
+    def _forward(
+        self, weights: dict[str, Tensor], buffers: dict[str, Tensor], images: Tensor, real: Tensor
+    ) -> tuple[Tensor, ...]:
+        """A client's logits, and what its head reads if the objective does."""
+        logits = functional_call(self.model, {**weights, **buffers, **dict.fromkeys(self.masks, real)}, (images,))
+        return (logits, self._read) if self.structure.features else (logits,)
+
+    def _keep_features(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._read = inputs[0]
 
     def _update(self, k: int, trains: str, gradient: Tensor, alive: Tensor) -> None:
         """SGD as ``torch.optim.SGD``; the proximal term and the control are part of the gradient."""

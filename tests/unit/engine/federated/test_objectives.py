@@ -5,10 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from knot_runner.config.settings import EntropySettings, SinkhornSettings
+from knot_runner.config.settings import EntropySettings, MlpSettings, SinkhornSettings
+from knot_runner.engine.federated import loop
+from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.objectives import Objective
 from knot_runner.methods.losses import distillation
+from knot_runner.models.network import Network
 from tests.unit.engine.federated.cases import CLASSES, LINEAR, MODELS, RECIPES, assert_alike, cohort, images, made
 
 SINKHORN = SinkhornSettings("sinkhorn", "newton", 0.05, 1e-9, 0.5)
@@ -26,7 +30,20 @@ def pulled_to_start(settings, inputs):
     return rows, loss
 
 
+def near_start(settings, inputs):
+    """Cross-entropy; features stay near those of the start and go along with those of another model."""
+    rows = {"labels": inputs.labels, **{name: inputs.features(name) for name in ("start", "last")}}
+
+    def loss(logits, rows, features):
+        pull = (features - rows["start"]).square().mean(1) - settings["weight"] * (features * rows["last"]).mean(1)
+        return F.cross_entropy(logits, rows["labels"], reduction="none") + pull
+
+    return rows, loss
+
+
 OWN = Objective(pulled_to_start, {"weight": 0.5})
+FEATURES = Objective(near_start, {"weight": 0.5}, reads_features=True)
+HIDDEN = Network(MlpSettings("mlp", "mlp", [6], "logits"), LINEAR.inputs, CLASSES)
 
 
 def asked(network, recipe, objective, names=("targets",), seed=0):
@@ -35,16 +52,75 @@ def asked(network, recipe, objective, names=("targets",), seed=0):
     for request in cohort(network, RECIPES[recipe]):
         shape = len(request.rows), CLASSES
         inputs = {name: torch.randn(shape, generator=draws, dtype=torch.float64) for name in names}
-        yield replace(request, objective=objective, inputs=inputs)
+        last = ClientModel(request.start.weights.flip(0) / 2, request.start.buffers)
+        yield replace(request, objective=objective, inputs=inputs, models={"last": last})
 
 
+@pytest.mark.parametrize("objective", [OWN, FEATURES], ids=lambda objective: objective.name)
 @pytest.mark.parametrize("recipe", ["plain", "head_body", "augment", "proximal", "drop_last"])
 @pytest.mark.parametrize("model", ["mlp", "mlp_softmax", "cnn", "resnet_group"])
 @pytest.mark.parametrize("engine", ["lean", "stacked"])
-def test_any_objective_trains_as_in_the_loop(engine, model, recipe):
+def test_any_objective_trains_as_in_the_loop(engine, model, recipe, objective):
     network = MODELS[model]
-    requests = list(asked(network, recipe, OWN))
+    requests = list(asked(network, recipe, objective))
     assert_alike(made(engine, network).train(requests), made("loop", network).train(requests), 1e-11)
+
+
+@pytest.mark.parametrize("engine", ["loop", "lean", "stacked", "workers"])
+def test_objective_of_features_matches_steps_by_hand(engine):
+    """A layer of six units, two steps on all images at once."""
+    name, workers = ("lean", 2) if engine == "workers" else (engine, 1)
+    requests = list(asked(HIDDEN, "plain", FEATURES))[:2]
+    whole = replace(requests[0].recipe, batch_size=64, lr=0.1)
+    pool = made(name, HIDDEN, workers=workers)
+    results = pool.train([replace(request, recipe=whole) for request in requests])
+    pool.close()
+    data = images(HIDDEN.inputs)
+    for request, found in zip(requests, results, strict=True):
+        x = (data.pixels[request.rows].double().flatten(1) / 255 - data.mean.double()) / data.std.double()
+        labels = data.labels[request.rows]
+
+        def outputs(weights, x=x):
+            first, bias, head, last_bias = weights.split([6 * x.shape[1], 6, 6 * CLASSES, CLASSES])
+            features = torch.relu(x @ first.view(6, -1).T + bias)
+            return features, features @ head.view(CLASSES, 6).T + last_bias
+
+        start, last = (outputs(model.weights)[0] for model in (request.start, request.models["last"]))
+        weights = request.start.weights.clone()
+        for _ in range(2):
+            weights.requires_grad_()
+            features, logits = outputs(weights)
+            own = (features - start).square().mean(1) - 0.5 * (features * last).mean(1)
+            hard = torch.logsumexp(logits, 1) - logits[torch.arange(len(x)), labels]
+            (slope,) = torch.autograd.grad((hard + own).mean(), weights)
+            weights = (weights - 0.1 * slope).detach()
+        torch.testing.assert_close(found.weights, weights, rtol=0, atol=1e-7)
+
+
+def test_held_out_examples_have_features_of_their_own(monkeypatch):
+    """Also where there are more than are computed at a time."""
+    (request, *_) = asked(HIDDEN, "plain", FEATURES)
+    held = replace(request, held=8, recipe=replace(request.recipe, check=1, patience=2))
+    (whole,) = made("loop", HIDDEN).train([held])
+    monkeypatch.setattr(loop, "INFERENCE_ROWS", 3)
+    assert_alike(made("loop", HIDDEN).train([held]), [whole], 1e-12)
+
+
+@pytest.mark.parametrize("engine", ["lean", "stacked", "workers"])
+@pytest.mark.parametrize("model", ["mlp", "cnn", "resnet_group"])
+def test_features_are_those_of_the_loop(engine, model):
+    network = MODELS[model]
+    requests = [
+        Inference(one.start, one.rows, "train", output=output)
+        for one in cohort(network, RECIPES["plain"], shared=False)
+        for output in ("features", "logits")
+    ]
+    pool = made("lean" if engine == "workers" else engine, network, workers=2 if engine == "workers" else 1)
+    found = pool.logits(requests)
+    pool.close()
+    for one, other in zip(found, made("loop", network).logits(requests), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    assert found[0].shape[1] != CLASSES and found[1].shape[1] == CLASSES
 
 
 def test_objectives_beside_each_other_stay_apart():
