@@ -89,6 +89,14 @@ class OwnRequest(ABC):
         :func:`knot_runner.engine.loop.train_network`."""
 
 
+class OwnTraining(OwnRequest):
+    """One that trains in epochs."""
+
+    training: StageSettings
+    seed: int
+    augment: Augment
+
+
 StageRequest = Train | Predict | OwnRequest
 
 

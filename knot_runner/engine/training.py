@@ -10,17 +10,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings import StageSettings
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.examples import Augment, ClientExamples, InputBatch, batch_count
+from knot_runner.engine.examples import ClientExamples, InputBatch, batch_count
 from knot_runner.engine.hardware import all_machines, zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss
-from knot_runner.engine.requests import TensorsAndFacts
+from knot_runner.engine.requests import OwnTraining, TensorsAndFacts, Train
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.util.errors import DivergedError
 
@@ -86,37 +86,8 @@ def forward_all(
     return result
 
 
-class StageTraining(Protocol):
-    """What requests that train in epochs have in common."""
-
-    @property
-    def stage(self) -> str:
-        """With ``party`` it names the training, and keys its draws."""
-        ...
-
-    @property
-    def party(self) -> str:
-        """See ``stage``."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """Of the run."""
-        ...
-
-    @property
-    def training(self) -> StageSettings:
-        """Epochs, batch size and optimizer."""
-        ...
-
-    @property
-    def augment(self) -> Augment:
-        """Of training images."""
-        ...
-
-
 def train_epoch(
-    request: StageTraining,
+    request: Train | OwnTraining,
     number: int,
     module: nn.Module,
     examples: ClientExamples,

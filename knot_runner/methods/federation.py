@@ -148,6 +148,10 @@ class Federation:
         """q, the mean share of the clients in a round."""
         return self.participants / len(self)
 
+    def share(self, participants: int) -> float:
+        """Returns ``participants`` by all clients; of Poisson sampling q, whoever took part."""
+        return participants / len(self) if self.sampling == "fixed" else self.rate
+
     def drawn(self, round: int) -> list[int]:
         """The participants of ``round``, drawn from (seed, round), in ascending order: without replacement, or each by
         itself with probability q, perhaps none."""

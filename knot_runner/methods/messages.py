@@ -92,7 +92,7 @@ def fold_round(
             own.update({f"client/{work.client}/{name}": tensor for name, tensor in kept.items()})
             yield message
 
-    share = len(works) / len(federation) if federation.sampling == "fixed" else federation.rate
+    share = federation.share(len(works))
     if method.fold_each is not None:
         messages = list(sent())
         if messages:
@@ -226,7 +226,7 @@ def run_exchange(
         mean, row = (method.reduce or mean_of)(Gathering(round, 2, sent(), empty, hp.aggregation))
     if not each and not mean:
         return state, row, {}
-    share = len(models) / len(federation) if federation.sampling == "fixed" else federation.rate
+    share = federation.share(len(models))
     told = Answers(mean, each, share, models if exchange.answered_by == "clients" else {})
     distillation = exchange.plan(hp, state, federation, round, told)
     distilled = engine.train(distillation) if distillation else []

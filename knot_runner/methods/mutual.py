@@ -22,7 +22,7 @@ from knot_runner.config.settings.methods.knot import LossSettings
 from knot_runner.engine.examples import Augment, InputBatch
 from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Place, Report, stored_examples, stored_model
-from knot_runner.engine.requests import OwnRequest, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
+from knot_runner.engine.requests import OwnTraining, Ref, StageRequest, StoredPart, TensorsAndFacts, ref_of
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Artifact
 from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epoch, train_epochs
@@ -107,7 +107,7 @@ MUTUAL = RoundMethod(init, plan, fold)
 
 
 @dataclass(frozen=True)
-class TrainParties(OwnRequest):
+class TrainParties(OwnTraining):
     """Train several parties together; the artifact holds the weights of party i under ``i.``.
 
     An epoch is one pass over the ``transfer`` set. In each step a party minimizes the cross-entropy of a batch of its

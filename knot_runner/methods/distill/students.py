@@ -23,7 +23,7 @@ from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.examples import Augment, InputBatch
 from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Place, Report, initial_model, stored_examples
-from knot_runner.engine.requests import OwnRequest, Ref, StoredPart, TensorsAndFacts
+from knot_runner.engine.requests import OwnRequest, OwnTraining, Ref, StoredPart, TensorsAndFacts
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.training import Trainee, copy_weights, make_optimizer, train_epoch, train_epochs
 from knot_runner.methods.distill.learner import (
@@ -44,7 +44,7 @@ from knot_runner.models.network import Network
 
 
 @dataclass(frozen=True)
-class TrainStudents(OwnRequest):
+class TrainStudents(OwnTraining):
     """Train one student, or several that teach each other; the artifact holds the weights of the one, or of each
     student i under ``i.``."""
 
