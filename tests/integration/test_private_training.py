@@ -76,6 +76,16 @@ def test_texts_and_what_their_vocabulary_tells(tmp_path):
 
 
 @accounted
+@pytest.mark.parametrize(("method", "size"), [("fedavg", 1210), ("fedper", 64 * 16 + 16)])
+def test_noise_larger_than_the_model_is_noted(method, size, tmp_path):
+    _, _, notes = private_of(tmp_path, replaced(PRIVATE, f"method={method}", "privacy.clip_norm=5"))
+    (said,) = [note for note in notes if "norm" in note]
+    assert f"the noise of a round has norm {0.5 * 5 * size**0.5 / 3:.3g}, what clients share" in said
+    _, _, notes = private_of(tmp_path, replaced(PRIVATE, f"method={method}", "privacy.clip_norm=0.2"))
+    assert not any("has norm" in note for note in notes)
+
+
+@accounted
 def test_noise_that_is_found_for_an_epsilon(tmp_path):
     asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.clients_per_round=6"]
     method, _, notes = private_of(tmp_path, replaced(PRIVATE, *asked))

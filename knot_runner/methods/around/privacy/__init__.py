@@ -106,7 +106,11 @@ def privately(
         reduce=functools.partial(reduce, known, ledger, federation.seed, method.fold is not None),
         facts=ledger.facts,
     )
-    return private, dataclasses.replace(federation, sampling=spec.sampling), _notes(settings, ledger, method)
+    return (
+        private,
+        dataclasses.replace(federation, sampling=spec.sampling),
+        _notes(settings, ledger, method, federation),
+    )
 
 
 def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
@@ -268,7 +272,7 @@ class Ledger:
         return {"privacy": facts}
 
 
-def _notes(settings: Settings, ledger: Ledger, method: Method) -> list[str]:
+def _notes(settings: Settings, ledger: Ledger, method: Method, federation: Federation) -> list[str]:
     privacy = ledger.privacy
     if not privacy.noise_multiplier:
         return ["privacy.noise_multiplier: 0 adds no noise, so epsilon is infinite (null in the records)"]
@@ -277,6 +281,15 @@ def _notes(settings: Settings, ledger: Ledger, method: Method) -> list[str]:
         f"privacy: {ledger.guarantee()}, noise multiplier "
         f"{privacy.noise_multiplier:g}; it is of {released}, simulated, and not of the accuracies in the records"
     ]
+    shared = shared_of(settings.method, federation)
+    weights = federation.model.weights if shared is None else federation.model.weights[shared]
+    noise = privacy.noise_multiplier * (privacy.clip_norm or 0.0) * math.sqrt(len(weights)) / privacy.participants
+    if method.fold is not None and noise > float(weights.norm()):
+        notes.append(
+            f"privacy: the noise of a round has norm {noise:.3g}, what clients share of the first model "
+            f"{float(weights.norm()):.3g}, so that training may diverge. Use a smaller privacy.clip_norm or model, or "
+            "more clients a round"
+        )
     if ledger.delta > 1 / privacy.clients:
         notes.append(f"privacy.delta: {ledger.delta:g} is more than 1 / {privacy.clients} clients; less is usual")
     if getattr(settings.model, "vocab", "") == "train":
