@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _exit_code(arguments: list[str]) -> int:
     try:
-        return _carry_out(arguments)
+        return _execute(arguments)
     except UserError as problem:
         LOGGER.error("%s", problem)
         return problem.exit_code  # launch.py has the other exit codes
@@ -52,7 +52,7 @@ def _say_interrupted() -> None:
     os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + INTERRUPTED)
 
 
-def _carry_out(arguments: list[str]) -> int:
+def _execute(arguments: list[str]) -> int:
     from knot_runner.cli.parsers import VERBS, parser_of, run_verb  # only now that signals are handled
 
     verb = arguments[0] if arguments else ""

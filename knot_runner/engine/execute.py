@@ -84,7 +84,9 @@ class Executor:
             of_texts = _OF_TEXTS if "tokenizers" in sys.modules else []  # texts have been encoded by then
             arguments = self.place, self._hardware, self._plugins
             self._pool = TaskPool(0, [*_PRELOADED, *of_texts], prepare_stages, *arguments)
-        waiting = sorted(missing.values(), key=lambda one: isinstance(one, Train))  # predictions unblock trainings
+        waiting = sorted(
+            missing.values(), key=lambda request: isinstance(request, Train)
+        )  # predictions unblock trainings
         try:
             while waiting:
                 waiting = self._run(self._pool, waiting)

@@ -195,15 +195,15 @@ def run_one(request: StageRequest, place: Place, watch: ProgressCallback) -> Art
         watch(name, done, total, text)
 
     with place.store.lock(*key, wait=False):
-        found = place.store.find(*key)
-        if found is not None:
-            return found
+        stored = place.store.find(*key)
+        if stored is not None:
+            return stored
         if isinstance(request, Train):
             tensors, facts = train_network(request, place, place.store.folder(*key), report)
         elif isinstance(request, Predict):
             tensors, facts = predict_network(request, place, report)
         else:
-            tensors, facts = request.carry_out(place, place.store.folder(*key), report)
+            tensors, facts = request.run(place, place.store.folder(*key), report)
         watch(name, 1, 1, "done")
         facts |= {"device": str(place.device), "torch": torch.__version__, "threads": torch.get_num_threads()}
         return place.store.put(*key, tensors, {"title": name, "machines": [machine()], **facts})

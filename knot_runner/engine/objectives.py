@@ -90,19 +90,21 @@ class Objective:
 def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Return the rows and the loss of ``objective`` on these inputs. The loss raises :class:`UserError` unless it gives
     a value per sample."""
-    made = objective.make(objective.settings, inputs)
+    rows_and_loss = objective.make(objective.settings, inputs)
     if objective.make is cross_entropy:
-        return made
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], dict) and callable(made[1])):
-        raise UserError(f"objective {objective.name} returned {type(made).__name__} instead of (rows, loss function)")
-    rows, loss = made
+        return rows_and_loss
+    is_pair = isinstance(rows_and_loss, tuple) and len(rows_and_loss) == 2
+    if not (is_pair and isinstance(rows_and_loss[0], dict) and callable(rows_and_loss[1])):
+        kind = type(rows_and_loss).__name__
+        raise UserError(f"objective {objective.name} returned {kind} instead of (rows, loss function)")
+    rows, loss = rows_and_loss
 
     def checked(logits: Tensor, batch: LossRows, *features: Tensor) -> Tensor:
         values = loss(logits, batch, *features)
         if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
-            found = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise UserError(
-                f"objective {objective.name}: the loss is {found} instead of [{len(logits)}], one per sample"
+                f"objective {objective.name}: the loss is {shape} instead of [{len(logits)}], one per sample"
             )
         return values
 

@@ -84,7 +84,7 @@ class OwnRequest(ABC):
     party: str
 
     @abstractmethod
-    def carry_out(self, place: Any, work: Path, report: Any) -> TensorsAndFacts:
+    def run(self, place: Any, work: Path, report: Any) -> TensorsAndFacts:
         """The artifact's tensors and facts (``seconds`` among them); ``place``, ``work`` and ``report`` as of
         :func:`knot_runner.engine.loop.train_network`."""
 
@@ -124,7 +124,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, StageSettings):  # length and number of its texts are in the texts' own key
         return {**dataclasses.asdict(value), "max_length": None, "max_examples": None}
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value
 
 

@@ -56,8 +56,8 @@ def cut_rows(rows: LossRows, positions: Tensor, device: torch.device) -> LossRow
 def gradients_of(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
     """The gradient of ``value`` by each of ``parameters``; zeros for frozen and for unused ones."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    found = iter(torch.autograd.grad(value, trained, materialize_grads=True) if trained else ())
-    return [next(found) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in parameters]
+    gradients = iter(torch.autograd.grad(value, trained, materialize_grads=True) if trained else ())
+    return [next(gradients) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in parameters]
 
 
 @torch.no_grad()
@@ -74,13 +74,13 @@ def forward_all(
     """
     model.eval()
     call = model if call is None else call
-    places, found = [], []
+    places, batches = [], []
     for number, (positions, inputs) in enumerate(examples.in_turn(size)):
         places.append(positions)
-        found.append(call(**inputs))
+        batches.append(call(**inputs))
         if report is not None:
             report(number + 1)
-    outputs = torch.cat(found)
+    outputs = torch.cat(batches)
     result = torch.empty_like(outputs)
     result[torch.cat(places).to(outputs.device)] = outputs
     return result

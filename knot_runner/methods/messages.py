@@ -71,7 +71,7 @@ def fold_round(
     """Returns the state after the messages of ``round`` are folded, and its log entries, with the ``bytes_down`` and
     ``bytes_up`` of all its clients."""
     works = client_works(round, requests, trained)
-    own: FederatedState = {}
+    client_state: FederatedState = {}
     row: RoundRow = {}
     down = up = 0
     after: FederatedState = state
@@ -89,30 +89,30 @@ def fold_round(
                 kept |= method.own(hp, begun, federation, work)
             if method.keep is not None:
                 kept |= method.keep(hp, begun, federation, work.client, message.parts)
-            own.update({f"client/{work.client}/{name}": tensor for name, tensor in kept.items()})
+            client_state.update({f"client/{work.client}/{name}": tensor for name, tensor in kept.items()})
             yield message
 
     share = federation.share(len(works))
     if method.fold_each is not None:
         messages = list(sent())
         if messages:
-            after, said = method.fold_each(hp, state, federation, round, messages)
-            row |= said
+            after, entries = method.fold_each(hp, state, federation, round, messages)
+            row |= entries
     else:
         empty = functools.partial(empty_message, method, hp, state, federation, round)
         gathering = Gathering(round, 1, sent(), empty, hp.aggregation, method.unweighted)
-        mean, noted = (method.reduce or mean_of)(gathering)
-        row |= noted
+        mean, entries = (method.reduce or mean_of)(gathering)
+        row |= entries
         if mean and method.fold is not None:
-            after, said = method.fold(hp, state, federation, round, mean, share)
-            row |= said
+            after, entries = method.fold(hp, state, federation, round, mean, share)
+            row |= entries
     if works:
         row |= method.observe(works)
     row |= {"bytes_down": down, "bytes_up": up}
-    after = {**after, **own}
+    after = {**after, **client_state}
     if method.pass_time is not None:
-        after, said = method.pass_time(hp, state, after, federation, round)
-        row |= said
+        after, entries = method.pass_time(hp, state, after, federation, round)
+        row |= entries
     return after, row
 
 
@@ -202,16 +202,16 @@ def run_exchange(
     ``inferences`` and ``distillation``."""
     models = {work.client: work.trained[0].model for work in client_works(round, requests, trained)}
     asked = {client: exchange.ask(hp, federation, round, client, model) for client, model in models.items()}
-    inferences = [one for own in asked.values() for one in own]
+    inferences = [inference for requested in asked.values() for inference in requested]
     logits = iter(engine.logits(inferences) if inferences else [])
-    answers = {client: [next(logits) for _ in own] for client, own in asked.items() if own}
+    answers = {client: [next(logits) for _ in requested] for client, requested in asked.items() if requested}
     up = 0
 
     def sent() -> Iterator[Sent]:
         nonlocal up
-        for client, own in answers.items():
+        for client, outputs in answers.items():
             model = models[client] if exchange.answered_by == "server" else None
-            parts = exchange.answer(hp, federation, client, own)
+            parts = exchange.answer(hp, federation, client, outputs)
             message = method.send(Sent(client, federation.clients[client].size, parts, model=model), 2)
             up += message.bytes if exchange.answered_by == "clients" else 0
             yield message
@@ -230,9 +230,9 @@ def run_exchange(
     told = Answers(mean, each, share, models if exchange.answered_by == "clients" else {})
     distillation = exchange.plan(hp, state, federation, round, told)
     distilled = engine.train(distillation) if distillation else []
-    state, said = exchange.fold(hp, state, federation, round, told, distilled)
+    state, entries = exchange.fold(hp, state, federation, round, told, distilled)
     costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(one) for one in distillation if told.students)}
-    return state, {**said, **row, **costs}, {"inferences": inferences, "distillation": distillation}
+    return state, {**entries, **row, **costs}, {"inferences": inferences, "distillation": distillation}
 
 
 def empty_answer(exchange: Exchange, hp: FederatedSettings, federation: Federation, round: int) -> ClientMessage:

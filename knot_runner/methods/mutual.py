@@ -140,7 +140,7 @@ class TrainParties(OwnTraining):
         """Of the first party; all have the same classes."""
         return self.networks[0]
 
-    def carry_out(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
+    def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """The weights kept, of the epoch with the highest mean macro-F1 of the parties on their own valid parts (or the
         last), and the facts of :func:`knot_runner.engine.training.train_epochs`. Raises :class:`DivergedError`."""
         together = _Together(self, place, report)

@@ -52,7 +52,7 @@ def asked(request, tmp_path_factory):
     bare.put("local", "made", model.state_dict(), {})
     (wanted,) = distill.plan(job.method, state, federation, 1)
     if request.param == "records":
-        tensors, facts = wanted.carry_out(Place(store, CPU, None), out / "work", lambda *_: None)
+        tensors, facts = wanted.run(Place(store, CPU, None), out / "work", lambda *_: None)
         bare.put("records", request_key(wanted), tensors, facts)
         state["records"] = f"records/{request_key(wanted)}"
         (wanted,) = distill.plan(job.method, state, federation, 2)
@@ -60,7 +60,7 @@ def asked(request, tmp_path_factory):
 
 
 def made(request, store, folder, report=lambda *_: None):
-    return request.carry_out(Place(store, CPU, None), folder, report)
+    return request.run(Place(store, CPU, None), folder, report)
 
 
 def labeled_by(request, store):

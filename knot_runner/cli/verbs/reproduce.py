@@ -94,7 +94,7 @@ def reproduce_command(options: argparse.Namespace) -> int:
     out = candidates[0].preset.out
     require_writable(out, "paths.output_dir")
     for one in candidates:
-        problem = _carry_out(one, end) if options.hours else ""
+        problem = _execute(one, end) if options.hours else ""
         if problem:
             LOGGER.info("%s: %s", one.preset.name, problem)
             problems.append(f"{one.preset.name}: {problem}")
@@ -158,7 +158,7 @@ def order(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=rank)
 
 
-def _carry_out(one: Candidate, end: float) -> str:
+def _execute(one: Candidate, end: float) -> str:
     """Run the missing runs of a preset until ``end`` (monotonic clock); returns why some are still missing, or ""."""
     from knot_runner.data.preflight import no_data
 

@@ -65,13 +65,13 @@ class Loop:
         examples, held_out = self.data.select(trained, self.dtype), self.data.select(held, self.dtype)
         before = self._correct(request.test_rows)
         with _dropout_seed(request, self.device):
-            found = self._run(request, examples, held_out)
+            local_result = self._run(request, examples, held_out)
         weights, buffers = flat.flat_vectors(model)
         after = self._correct(request.test_rows)
-        kept = {name: tensor.cpu() for name, tensor in found.kept.items()}
+        kept = {name: tensor.cpu() for name, tensor in local_result.kept.items()}
         (finite,) = local.finite(weights[None])
         finite = finite and all(bool(tensor.isfinite().all()) for tensor in kept.values())
-        measures = found.steps, found.loss, before, after, finite
+        measures = local_result.steps, local_result.loss, before, after, finite
         return Trained(request.client, weights.cpu(), buffers.cpu(), *measures, kept)
 
     def _run(self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples) -> LocalResult:
@@ -110,9 +110,9 @@ class Loop:
         def features(name: str) -> Tensor:
             weights, buffers = flat.flat_vectors(self.model)
             model = request.start if name == "start" else request.models[name]
-            found = self._logits(Inference(model, request.rows, "train", output="features"))
+            outputs = self._logits(Inference(model, request.rows, "train", output="features"))
             flat.load_flat(self.model, self.layout, weights, buffers)
-            return found.to(self.device)
+            return outputs.to(self.device)
 
         head = self._head if request.objective.reads_head else None
         labels = torch.cat([examples.labels, held_out.labels])

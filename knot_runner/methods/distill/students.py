@@ -73,7 +73,7 @@ class TrainStudents(OwnTraining):
     #: weights of the one student that an earlier phase ended with; None = from the seed, or pre-trained
     start: Ref | None = None
 
-    def carry_out(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
+    def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """The weights kept, and facts: those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``, the
         weight of each and its first ratio to the cross-entropy. Raises :class:`DivergedError`, and :class:`UserError`
         for terms that do not fit the networks."""
@@ -99,7 +99,7 @@ class PickStudent(OwnRequest):
     together: Ref
     number: int
 
-    def carry_out(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
+    def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """Returns the student's weights, and the facts of all; it takes no time of its own."""
         found, prefix = place.store.get(*self.together), f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in found.tensors().items() if name.startswith(prefix)}

@@ -47,7 +47,7 @@ def run_locked(context: RunContext) -> RunResult:
     load_plugins(context.settings.plugins)
     with disk_errors(Path(context.settings.paths.output_dir)):
         remove_temporaries(context.folder)
-        result = _carry_out(context)
+        result = _execute(context)
         if not result.code:  # of a plug-in that does not use RunContext.describe()
             result = replace(result, **provenance.made_by(context.settings.plugins))
         result = write_result(context.folder, result)
@@ -70,7 +70,7 @@ def finished_result(context: RunContext) -> RunResult | None:
     return result
 
 
-def _carry_out(context: RunContext) -> RunResult:
+def _execute(context: RunContext) -> RunResult:
     """Runs the pipeline of the method's family, imported only when needed because of its own imports.
 
     Pipelines log rows through ``context.log``; the result is sent to the tracker here, for all of them.

@@ -85,9 +85,9 @@ def killed_and_resumed(request, place: Place, epoch: int) -> tuple[dict, dict]:
 
     work = place.store.root.parent / "b"
     with pytest.raises(Killed):
-        request.carry_out(place, work, kill)
+        request.run(place, work, kill)
     assert Checkpoint(work).load().step == (epoch - 1 or -1)
-    return request.carry_out(place, work, silent)
+    return request.run(place, work, silent)
 
 
 def assert_same_bits(found: dict, wanted: dict) -> None:
@@ -99,7 +99,7 @@ KD = {"weight": 0.7, "temperature": 2.0}
 
 
 def trained(request, place, folder):
-    return request.carry_out(place, place.store.root.parent / folder, silent)
+    return request.run(place, place.store.root.parent / folder, silent)
 
 
 def pixels(place, key):

@@ -136,7 +136,7 @@ def test_pick_student_returns_numbered_student(place):
     tensors, facts = small.trained(request, place, "a")
     place.store.put("distill", "together", tensors, facts)
     for number in range(3):
-        own, _ = PickStudent("picked", "x", ("distill", "together"), number).carry_out(place, None, small.silent)
+        own, _ = PickStudent("picked", "x", ("distill", "together"), number).run(place, None, small.silent)
         assert set(own) == set(build_network(small.MLP).state_dict())
         assert all(torch.equal(tensor, tensors[f"{number}.{name}"]) for name, tensor in own.items())
     assert not torch.equal(tensors["0.head.weight"], tensors["1.head.weight"])

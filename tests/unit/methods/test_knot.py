@@ -53,7 +53,7 @@ def run(tmp_path):
     """All rounds with made-up artifacts: (requests of each round, what was said of each, the last state)."""
     store = Store(tmp_path)
 
-    def carry_out(hp):
+    def run(hp):
         whole = federation()
         state, asked, said = knot.init(hp, whole), [], []
         while requests := knot.plan(hp, state, whole, len(asked)):
@@ -63,7 +63,7 @@ def run(tmp_path):
             said.append(row)
         return asked, said, state
 
-    return carry_out
+    return run
 
 
 def answer(store, round, number, request):

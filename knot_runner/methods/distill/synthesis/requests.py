@@ -37,7 +37,7 @@ class ReleaseRecords(OwnRequest):
     #: of kind spectral
     components: int | None
 
-    def carry_out(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
+    def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """The records, and facts: ``kind``, ``floats`` and ``bytes``, what was released."""
         began = time.monotonic()
         examples = stored_examples(place, self.examples)
@@ -64,7 +64,7 @@ class MakeImages(OwnRequest):
     std: list[float]
     seed: int
 
-    def carry_out(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
+    def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """The images, and facts: their number, ``loss`` of the last step, ``released``. Raises
         :class:`DivergedError`."""
         hp = self.synthesis
