@@ -20,7 +20,7 @@ from knot_runner.util.files import BusyError
 from knot_runner.util.processes import Surroundings, begin_child, prepared, start_process
 from knot_runner.util.shared_memory import Memory, aligned, place_in_file
 
-#: Sends a message (progress) to the parent before the reply, a :class:`Progress` there.
+#: Sends a message (progress) to the parent before the reply, a :class:`HandlerMessage` there.
 Send = Callable[[Any], None]
 #: Executes one request in a worker process, with the result as its value.
 Handler = Callable[[Any], Any]
@@ -33,7 +33,7 @@ _DIED = (
 
 
 @dataclass(frozen=True)
-class Progress:
+class HandlerMessage:
     """What a handler sends before its reply."""
 
     content: Any
@@ -67,7 +67,7 @@ class WorkerProcess:
             raise WorkerDied from None
 
     def receive(self) -> Any:
-        """The next reply (error or None, result), or :class:`Progress` before it. Raises WorkerDied."""
+        """The next reply (error or None, result), or :class:`HandlerMessage` before it. Raises WorkerDied."""
         try:
             return self.pipe.recv()
         except (EOFError, OSError):
@@ -95,7 +95,7 @@ def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) ->
     If ``prepare`` fails, its error answers every request, unread: without plug-ins a request may not even unpickle.
     """
     begin_child()
-    error, handler = _result(prepare, lambda content: pipe.send(Progress(content)), *arguments)
+    error, handler = _result(prepare, lambda content: pipe.send(HandlerMessage(content)), *arguments)
     with contextlib.suppress(EOFError, ConnectionError):  # reset: the parent died with replies unread
         while error is not None:
             pipe.recv_bytes()
@@ -200,7 +200,7 @@ class TaskPool:
             for pipe in connection.wait(busy):
                 worker, indices = in_flight[pipe]
                 received = worker.receive()
-                if isinstance(received, Progress):
+                if isinstance(received, HandlerMessage):
                     watch(received.content)
                     continue
                 error, result = received

@@ -11,7 +11,7 @@ import pytest
 
 from knot_runner.util.errors import DiskError, UserError
 from knot_runner.util.processes import prepared
-from knot_runner.util.workers import Progress, SharedArrays, WorkerDied, WorkerProcess
+from knot_runner.util.workers import HandlerMessage, SharedArrays, WorkerDied, WorkerProcess
 from tests.forked import PRELOADED
 
 
@@ -51,7 +51,7 @@ def asked(worker, case, value=None):
 def test_receive_keeps_order_of_messages_and_replies(worker):
     worker.send(("progress", None))
     worker.send(("plain", None))
-    assert worker.receive() == Progress("half")
+    assert worker.receive() == HandlerMessage("half")
     (first, second) = worker.receive(), worker.receive()
     assert first == second == (None, (worker.process.pid, 16.0))
 
