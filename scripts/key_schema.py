@@ -23,7 +23,7 @@ from key_values import (
     usual_values,
 )
 
-from knot_runner.config.settings.checks.fit import BLOCK, VARIANT
+from knot_runner.config.settings.checks.fit import BLOCK, IDLE, VARIANT
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
 from knot_runner.config.settings.run import TRAINING_SETTINGS, Settings
 from knot_runner.config.strict import AtMost, ByName, ByTag, Holds
@@ -51,6 +51,8 @@ def schema() -> dict[str, Any]:
         definitions[f"{BLOCK}{kind}"] = {**definitions[cls.__name__], **variants}
         for training in (*TRAINING_SETTINGS.values(),):
             definitions[training.__name__]["properties"][f"{BLOCK}{kind}"] = {"$ref": f"#/definitions/{BLOCK}{kind}"}
+    for training in TRAINING_SETTINGS.values():
+        definitions[training.__name__]["properties"][IDLE] = {"type": "object", "maxProperties": 0}
     for cls in PARTITION_SETTINGS.values():  # a partition also has the shares
         for part in (HeldOut, PartyShares):
             for name in definitions[part.__name__]["properties"]:

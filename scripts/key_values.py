@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 
-from knot_runner.config.settings.checks.fit import BLOCK, UNTRAINED_TASKS, VARIANT, training_values
+from knot_runner.config.settings.checks.fit import BLOCK, IDLE, UNTRAINED_TASKS, VARIANT, training_values
 from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
@@ -234,7 +234,7 @@ def contents(place: str) -> Iterator[Any]:
 def training_blocks(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the values that a file of ``training`` gives for each kind of training and each kind of task or task."""
     for key, block in content.items():
-        if key.startswith(BLOCK):
+        if key.startswith(BLOCK) and key != IDLE:
             variants = [name.removeprefix(VARIANT) for name in block if name.startswith(VARIANT)]
             for name in variants or ["images"]:
                 task = {"name": name, "kind": "images" if name not in ("texts", "sa", "erc") else name}

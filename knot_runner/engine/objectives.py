@@ -29,7 +29,8 @@ class ObjectiveInputs:
     """Inputs for building an objective: ``labels`` [n] (-1 = unlabeled), the request's ``tensors`` ([n, ...], such as
     the logits of a teacher), and ``start_logits()`` [n, C], those of the weights that training starts from. ``head``:
     the last layer as it stands at a step, features [B, H] -> logits [B, C], for objectives that read it.
-    ``features(name)`` [n, H]: what the last layer reads under the request's model of that name, or under ``start``."""
+    ``features(name)`` [n, H]: what the last layer reads under the request's model of that name, or under ``start``.
+    What the loss needs of a client's own tensors is among the rows that ``make`` returns."""
 
     labels: Tensor
     tensors: dict[str, Tensor]

@@ -128,9 +128,9 @@ class Exchange:
     """A second message of each client, after the fold, and what is trained on it.
 
     ``ask(hp, federation, round, client, model) -> inferences`` by the client's trained model, [] in rounds without;
-    ``answer(hp, federation, client, logits) -> message`` of their logits; ``plan(hp, state, federation, round,
-    answers) -> requests``, perhaps none; ``fold(hp, state, federation, round, answers, distilled) -> (state, row)``.
-    ``reads``: whether ``plan`` and ``fold`` read the mean of the messages, or each of them, or either.
+    ``answer(hp, federation, client, outputs) -> message`` of their logits or features; ``plan(hp, state, federation,
+    round, answers) -> requests``, perhaps none; ``fold(hp, state, federation, round, answers, distilled) -> (state,
+    row)``. ``reads``: whether ``plan`` and ``fold`` read the mean of the messages, or each of them, or either.
     ``answered_by``: who runs the inferences; of a server, the second message is not sent.
     """
 

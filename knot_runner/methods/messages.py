@@ -236,11 +236,12 @@ def run_exchange(
 
 
 def empty_answer(exchange: Exchange, hp: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
-    """Returns the second message of a client whose logits are 0, {} in rounds without: its shapes."""
+    """Returns the second message of a client whose logits, or features, are 0, {} in rounds without: its shapes."""
     client = federation.numbers[0]
-    rows = [len(one.rows) for one in exchange.ask(hp, federation, round, client, federation.start_of(client))]
-    zeros = [federation.model.weights.new_zeros(count, len(federation.labels.names)) for count in rows]
-    return exchange.answer(hp, federation, client, zeros) if rows else {}
+    widths = {"logits": len(federation.labels.names), "features": federation.layout.features}
+    asked = exchange.ask(hp, federation, round, client, federation.start_of(client))
+    zeros = [federation.model.weights.new_zeros(len(one.rows), widths[one.output]) for one in asked]
+    return exchange.answer(hp, federation, client, zeros) if asked else {}
 
 
 def _told_bytes(request: LocalTraining) -> int:

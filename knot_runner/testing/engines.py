@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.config.settings import HardwareSettings, MlpSettings, ResnetSettings
@@ -16,6 +18,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inference, LocalTraining
 from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss
 from knot_runner.models.network import Network
 
 #: Two networks of the same images, the second with running statistics and more weights than logits of a chunk.
@@ -24,7 +27,8 @@ _NETWORKS = (Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), (1, 8, 8), 5
 _PLAIN = Recipe(phases=(Phase(1),), batch_size=8, drop_last=False, lr=0.1)
 _RECIPES = {"plain SGD": {}, "momentum": {"momentum": 0.9}, "the proximal term": {"proximal": 0.3},
             "weight decay": {"weight_decay": 0.1, "decay_biases": False}, "several epochs": {"phases": (Phase(3),)},
-            "control variates": {}, "AdamW": {"optimizer": "adamw", "lr": 0.01}}  # fmt: skip
+            "control variates": {}, "AdamW": {"optimizer": "adamw", "lr": 0.01},
+            "an objective of features": {}}  # fmt: skip
 #: Of a trained client, what is compared.
 _PARTS = ("client", "steps", "before", "after", "finite", "loss", "weights", "buffers")
 
@@ -34,9 +38,10 @@ def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-
 
     On the CPU in float64, for a cohort of clients of two networks (an MLP, and a residual network with BatchNorm) with
     17, 16, 5 and 1 examples in batches of 8: weights [P], buffers [Q], mean loss, steps and correct test examples of
-    plain SGD, momentum, weight decay, the proximal term, several epochs, control variates, and AdamW; logits
-    [n, classes] of test and training examples, of none of them, and of more than one chunk. Neither the order of
-    requests nor ``hardware.num_workers`` changes a bit; an empty list is answered by one; requests keep their weights.
+    plain SGD, momentum, weight decay, the proximal term, several epochs, control variates, AdamW, and an objective that
+    reads features; logits and features of test and training examples, of none of them, and of more than one chunk.
+    Neither the order of requests nor ``hardware.num_workers`` changes a bit; an empty list is answered by one; requests
+    keep their weights.
 
     Args:
         name: An entry of the table ``ENGINES``, or a folder of ``knot_runner/engines``.
@@ -91,7 +96,11 @@ def _cohort() -> dict[str, LocalTraining]:
         rows, tests = torch.randperm(80, generator=draws)[:size], torch.randperm(40, generator=draws)[: client % 20]
         control = torch.randn(len(start.weights), generator=draws).double() / 20 if "control" in what else None
         key = f"{what}, client {client}"
-        cohort[key] = LocalTraining(client, 2, 3, start, rows, tests, recipe, control, network=network)
+        request = LocalTraining(client, 2, 3, start, rows, tests, recipe, control, network=network)
+        if "features" in what:
+            objective = Objective(_away_from_last, {"weight": 0.5}, reads_features=True)
+            request = replace(request, objective=objective, models={"last": _model(network, 5)})
+        cohort[key] = request
     return cohort
 
 
@@ -101,6 +110,22 @@ def _model(network: int, seed: int) -> ClientModel:
 
 def _questions() -> dict[str, Inference]:
     rows = torch.arange(INFERENCE_ROWS + 9) % 40
-    asked = itertools.product((1, 0), (rows, rows[:0], rows[5:8]), ("test", "train"))
-    requests = [Inference(_model(n, 4), own, split, network=n) for n, own, split in asked]
-    return {f"question {number}: logits": request for number, request in enumerate(requests)}
+    outputs: list[tuple[Literal["logits", "features"], bool]] = [
+        ("logits", False),
+        ("features", False),
+        ("features", True),
+    ]
+    asked = itertools.product((1, 0), (rows, rows[:0], rows[5:8]), ("test", "train"), outputs)
+    requests = [Inference(_model(n, 4), own, split, network=n, output=o, many=m) for n, own, split, (o, m) in asked]
+    return {f"question {number}: {request.output}": request for number, request in enumerate(requests)}
+
+
+def _away_from_last(settings: dict[str, float], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
+    """Cross-entropy; features stay near those of the start and away from those of the last model."""
+    rows = {"labels": inputs.labels, **{name: inputs.features(name) for name in ("start", "last")}}
+
+    def loss(logits: Tensor, own: LossRows, features: Tensor) -> Tensor:
+        apart = (features - own["start"]).square().mean(1) - (features * own["last"]).mean(1)
+        return F.cross_entropy(logits, own["labels"], reduction="none") + settings["weight"] * apart
+
+    return rows, loss

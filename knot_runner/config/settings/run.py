@@ -122,7 +122,8 @@ def build_run(config: dict[str, Any]) -> Settings:
             raise UserError(f"{name!r} is not a plain name of letters, digits, . + - _", f"{group}.name")
     family = family_of(kind)
     if config.get("training") is not None:
-        config = {**config, "training": training_values(config, family.training)}
+        values = None if task_kind in UNTRAINED_TASKS else training_values(config, family.training)
+        config = {**config, "training": values}
     _check_names(config)
     groups = {**config, "fleet": fleet_group(config), "transfer": None}
     parts = _parts(config, task_kind)

@@ -17,6 +17,7 @@ from knot_runner.engine.examples import ClientExamples, InputBatch
 from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.federated.recipe import Course, Recipe
 from knot_runner.engine.objectives import LossRows, Objective, SampleLoss
+from knot_runner.util.errors import UserError
 
 #: Examples per inference request: fixed, so that logits do not depend on the number of workers.
 INFERENCE_ROWS = 512
@@ -118,6 +119,13 @@ class LocalTraining:
     network: int = 0
     held: int = 0
     program: LocalProgram | None = None
+
+    def model_of(self, name: str) -> ClientModel:
+        """The model whose features an objective asks for by ``name``. Raises :class:`UserError`."""
+        models = {"start": self.start, **self.models}
+        if name not in models:
+            raise UserError(f"objective {self.objective.name}: no model {name!r} (there is: {', '.join(models)})")
+        return models[name]
 
     @property
     def is_plain(self) -> bool:

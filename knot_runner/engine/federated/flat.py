@@ -48,6 +48,11 @@ class FlatLayout:
         """Q, the number of buffer values; 0 for models without BatchNorm."""
         return self.buffers[-1].stop if self.buffers else 0
 
+    @property
+    def features(self) -> int:
+        """H, how many values the head reads."""
+        return next(field.shape[-1] for field in self.parameters if field.name.startswith(self.head))
+
     def mask(self, keep: str) -> Tensor:
         """bool [P]: the parameters of the ``head``, of the ``body`` (all but the head), or ``all``."""
         found = torch.zeros(self.size, dtype=torch.bool)

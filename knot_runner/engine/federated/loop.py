@@ -77,6 +77,8 @@ class Loop:
     def _run(self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples) -> LocalResult:
         """The request's program, or else its recipe's steps; the model changes in place."""
         program, recipe, model = request.program, request.recipe, self.model
+        if request.objective.reads_features:
+            self._watch_head()
         if program is None:
             return LocalResult(*self._train(request, examples, held_out))
         work = LocalWork(
@@ -109,8 +111,7 @@ class Loop:
 
         def features(name: str) -> Tensor:
             weights, buffers = flat.flat_vectors(self.model)
-            model = request.start if name == "start" else request.models[name]
-            outputs = self._logits(Inference(model, request.rows, "train", output="features"))
+            outputs = self._logits(Inference(request.model_of(name), request.rows, "train", output="features"))
             flat.load_flat(self.model, self.layout, weights, buffers)
             return outputs.to(self.device)
 
@@ -119,11 +120,11 @@ class Loop:
         rows, loss = make_loss(request.objective, ObjectiveInputs(labels, inputs, start_logits, head, features))
         if not request.objective.reads_features:
             return rows, loss
-        self._watch_head()
-        return rows, lambda logits, batch: loss(logits, batch, self._read)
+        # plus 0, so that a loss of features alone gives the head a gradient, as in the other engines
+        return rows, lambda logits, batch: loss(logits, batch, self._read) + 0 * logits.sum(1)
 
     def _watch_head(self) -> None:
-        """Keep what the head reads in each forward pass from here on."""
+        """Keep what the head reads in each forward pass from here on, that of a copy of the model, too."""
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             self._read = inputs[0]

@@ -1,9 +1,9 @@
 """FLOPs of a federated round, of all of its clients together, estimated. Bytes are counted where messages are made, in
-:mod:`knot_runner.methods.messages`: numbers as they are sent, uncompressed.
+:mod:`knot_runner.methods.messages`: numbers as they are sent.
 
 With F, the forward pass of one example, training takes 3 F per example and epoch, since the backward pass takes about
 twice the forward one (Kaplan et al. 2020, section 2.1), and inference takes F. Optimizer steps, aggregation, evaluation
-on test examples, and an objective's forward passes of the starting model are left out.
+on test examples, and an objective's forward passes of other models are left out.
 """
 
 from __future__ import annotations

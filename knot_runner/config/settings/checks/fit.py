@@ -25,6 +25,8 @@ WHAT_IS_IN = {"gaussians": "samples of Gaussians", "image_sets": "sets of images
 #: How the keys of a training begin that hold its values for a kind of training, and those in them for a kind of task, a
 #: task or an algorithm.
 BLOCK, VARIANT = "for_", "on_"
+#: The block of a training that goes with tasks on which nothing is trained, too.
+IDLE = "for_nothing"
 #: Kinds of task on which nothing is trained, so that there is neither model, training nor partition -> their settings.
 UNTRAINED_TASKS: dict[str, type] = {"gaussians": GaussiansSettings, "image_sets": ImageSetsSettings}
 
@@ -51,7 +53,7 @@ def check_fit(config: Config, method: type, task_kind: str) -> None:
         _check_transfer(config, family.name, task_kind)
     if task_kind in UNTRAINED_TASKS:
         for group in ("model", "training", "partition"):
-            if config.get(group) is not None:
+            if config.get(group) is not None and not (group == "training" and is_idle(config[group])):
                 raise Misfit(choice(config, group), task, "the task trains nothing", f"Use {group}=null")
         return
     for group in ("model", "training"):
@@ -80,6 +82,12 @@ def check_fit(config: Config, method: type, task_kind: str) -> None:
     _check_shares(given, own, rounds, family.holds_out, on_images)
     if rounds and "transfer" in given and has_transfer_set(config["task"]):
         raise UserError(f"{task} has a transfer set of its own. Use null", "partition.transfer")
+
+
+def is_idle(training: Config) -> bool:
+    """Whether a composed ``training`` goes with tasks that train nothing: it has a block for them, and no value of it
+    was typed."""
+    return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 
 
 def fitting_models(on_images: bool) -> str:
@@ -126,8 +134,8 @@ def training_values(config: Config, kind: str) -> Config:
     training has blocks, but none that applies.
     """
     training, task, method = config["training"], config["task"], config["method"]
-    blocks = {key: block for key, block in training.items() if key.startswith(BLOCK)}
-    given = without(training, *blocks)
+    blocks = {key: block for key, block in training.items() if key.startswith(BLOCK) and key != IDLE}
+    given = without(training, IDLE, *blocks)
     names = {f"{VARIANT}{name}" for name in (kind_of(task), task.get("name"), method.get("algorithm"))}
     block = blocks.get(f"{BLOCK}{kind}", {})
     if blocks and (not block or (_variants(block) and names.isdisjoint(block))):

@@ -97,16 +97,16 @@ class ManualBackward:
             weights, key = request.model.weights.to(self._dtype), (request.split, request.rows.numpy().tobytes())
             if not request.many:
                 images = self._kept(key, lambda: self._images(request))
-                read = self._all_features if request.output == "features" else self._logits
-                return read(weights, images).clone()
+                infer = self._all_features if request.output == "features" else self._logits
+                return infer(weights, images).clone()
             parameters = pairs(weights, self._layout)
 
             def features() -> Tensor:
                 rows = self._kept((*key, "many"), lambda: self._rows_of_many(request))
                 return self._features(parameters, rows)
 
-            found = self._kept((*key, request.body), features) if request.body else features()
-            return self._head(parameters, found).clone()
+            read = self._kept((*key, request.body), features) if request.body else features()
+            return (read if request.output == "features" else self._head(parameters, read)).clone()
 
     def _images(self, request: Inference) -> Tensor:
         """Returns the images of ``request``, normalized."""
@@ -165,12 +165,13 @@ class ManualBackward:
             return TemperedLoss(options, size, labels, classes, self._dtype, logits, self._softmax)
         with torch.inference_mode(False):
             own = {name: tensor.clone() for name, tensor in request.inputs.items()}
-            models = {"start": request.start, **request.models}
             inputs = ObjectiveInputs(
                 labels.clone(),
                 own,
                 lambda: self._logits(weights, images).clone(),
-                features=lambda name: self._all_features(models[name].weights.to(self._dtype), images).clone(),
+                features=lambda name: self._all_features(
+                    request.model_of(name).weights.to(self._dtype), images
+                ).clone(),
             )
             rows, function = make_loss(request.objective, inputs)
         return AutogradLoss(function, rows, request.recipe.batch_size, self._softmax, request.objective.reads_features)

@@ -147,12 +147,13 @@ class Stacked:
 
     def _loss(self, request: LocalTraining) -> tuple[LossRows, SampleLoss]:
         """The rows and the loss of the client's objective."""
-        models = {"start": request.start, **request.models}
         inputs = ObjectiveInputs(
             self._labels(request),
             request.inputs,
             lambda: self._start_logits(request),
-            features=lambda name: self.logits([Inference(models[name], request.rows, "train", output="features")])[0],
+            features=lambda name: self.logits(
+                [Inference(request.model_of(name), request.rows, "train", output="features")]
+            )[0],
         )
         return make_loss(request.objective, inputs)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from types import FunctionType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from knot_runner.engine.hardware import zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss, tempered
 from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
+from knot_runner.util.errors import UserError
 
 #: Runs on a side stream before a graph is captured, so that lazily made handles and workspaces exist (PyTorch's notes
 #: on CUDA graphs).
@@ -83,8 +86,15 @@ class Program:
             self._load_losses(losses)
 
     def _load_losses(self, losses: list[tuple[LossRows, SampleLoss]]) -> None:
-        """Loads the objectives' rows, padded to the longest client and for absent clients."""
+        """Loads the objectives' rows, padded to the longest client and for absent clients. Raises :class:`UserError`
+        for losses that differ otherwise."""
         self.loss, self.loss_rows = losses[0][1], {}
+        if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
+            raise UserError(
+                "the objective's loss has tensors that differ between clients. Use rows, one for each example, or "
+                "hardware.engine=loop",
+                "hardware.engine",
+            )
         for name in losses[0][0]:
             padded = pad_sequence([rows[name] for rows, _ in losses], batch_first=True).to(self.device)
             places = torch.arange(self.clients, device=self.device).clamp_max(len(losses) - 1)
@@ -149,7 +159,7 @@ class Program:
         }
         losses = self._losses(k, leaves, real)
         trained = [leaf for leaf in leaves.values() if leaf.requires_grad]
-        gradients = torch.autograd.grad(losses.sum(), trained)
+        gradients = torch.autograd.grad(losses.sum(), trained, materialize_grads=True)
         with torch.no_grad():
             self.total[:k] += losses.to(self.total.dtype).masked_fill(~alive, 0)
             self._update(k, trains, torch.cat([each.flatten(1) for each in gradients], 1), alive[:, None])
@@ -223,6 +233,20 @@ class Program:
 
     def _zeros(self, size: int) -> Tensor:
         return torch.zeros(self.clients, size, dtype=self.dtype, device=self.device)
+
+
+def _same_tensors(one: SampleLoss, other: SampleLoss) -> bool:
+    """Whether two losses that one function made hold equal tensors beside their arguments."""
+    pairs = zip(_held(one), _held(other), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor))
+
+
+def _held(loss: SampleLoss) -> list[Any]:
+    """What a function holds beside its arguments, and what the loss holds that :func:`make_loss` has put a check
+    around."""
+    held = [cell.cell_contents for cell in getattr(loss, "__closure__", None) or ()]
+    inner = [each for each in held if isinstance(each, FunctionType)]
+    return held + [cell.cell_contents for each in inner for cell in each.__closure__ or ()]
 
 
 def _number(request: LocalTraining, name: str) -> float:

@@ -1,5 +1,6 @@
 """An objective of one's own trains alike in every engine; KNOT's distillation on images is the loop's, too."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -8,11 +9,13 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import EntropySettings, MlpSettings, SinkhornSettings
-from knot_runner.engine.federated import loop
-from knot_runner.engine.federated.cohort import ClientModel, Inference
+from knot_runner.engine.federated import flat, loop
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalProgram, LocalResult
 from knot_runner.engine.objectives import Objective
+from knot_runner.engine.training import train_batch
 from knot_runner.methods.losses import distillation
 from knot_runner.models.network import Network
+from tests.golden.messages import refuses
 from tests.unit.engine.federated.cases import CLASSES, LINEAR, MODELS, RECIPES, assert_alike, cohort, images, made
 
 SINKHORN = SinkhornSettings("sinkhorn", "newton", 0.05, 1e-9, 0.5)
@@ -97,6 +100,49 @@ def test_objective_of_features_matches_steps_by_hand(engine):
         torch.testing.assert_close(found.weights, weights, rtol=0, atol=1e-7)
 
 
+def around_own_mean(settings, inputs):
+    """What a client's loss may not do: its tensor is no row."""
+    mean = inputs.features("start").mean(0)
+    return {"labels": inputs.labels}, lambda logits, rows, features: (features - mean).square().mean(1)
+
+
+def test_stacked_refuses_losses_that_differ_beside_their_rows():
+    requests = list(asked(HIDDEN, "plain", Objective(around_own_mean, {}, reads_features=True)))
+    with refuses():
+        made("stacked", HIDDEN).train(requests)
+    alone = made("stacked", HIDDEN).train(requests[:1])  # of features alone: the head stays
+    wanted = made("loop", HIDDEN).train(requests)
+    assert_alike(alone, wanted[:1], 1e-11)
+    assert_alike(made("lean", HIDDEN).train(requests), wanted, 1e-11)
+    head = slice(-CLASSES * 7, None)
+    assert torch.equal(alone[0].weights[head], requests[0].start.weights[head])
+
+
+@pytest.mark.parametrize("engine", ["loop", "lean", "stacked"])
+def test_unknown_model_of_features_is_refused(engine):
+    requests = [replace(request, models={}) for request in asked(HIDDEN, "plain", FEATURES)]
+    with refuses():
+        made(engine, HIDDEN).train(requests)
+
+
+def copied(settings, work):
+    """A program that trains a copy of the model on the request's objective."""
+    rows, loss = work.objective()
+    copy = deepcopy(work.model)
+    optimizer = work.optimizer(copy)
+    for batch in work.batches():
+        train_batch(copy, batch, loss, rows, optimizer)
+    return LocalResult(0.0, 1, {"weights": flat.flat_vectors(copy)[0]})
+
+
+def test_copies_of_a_model_have_features_of_their_own():
+    """As in APFL, whose objective is of the mixed model."""
+    (request, *_) = asked(HIDDEN, "plain", FEATURES)
+    (wanted,) = made("loop", HIDDEN).train([request])
+    (found,) = made("lean", HIDDEN).train([replace(request, program=LocalProgram(copied))])
+    torch.testing.assert_close(found.kept["weights"], wanted.weights, rtol=0, atol=1e-12)
+
+
 def test_held_out_examples_have_features_of_their_own(monkeypatch):
     """Also where there are more than are computed at a time."""
     (request, *_) = asked(HIDDEN, "plain", FEATURES)
@@ -115,6 +161,7 @@ def test_features_are_those_of_the_loop(engine, model):
         for one in cohort(network, RECIPES["plain"], shared=False)
         for output in ("features", "logits")
     ]
+    requests += [replace(request, many=True) for request in requests]
     pool = made("lean" if engine == "workers" else engine, network, workers=2 if engine == "workers" else 1)
     found = pool.logits(requests)
     pool.close()

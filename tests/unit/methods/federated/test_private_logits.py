@@ -6,12 +6,13 @@ import math
 import pytest
 import torch
 
+from knot_runner.engine.federated.cohort import Inference
 from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
 from knot_runner.methods.around.server_distillation import ENSEMBLE
-from knot_runner.methods.contract import METHODS, Gathering, Sent
+from knot_runner.methods.contract import METHODS, Exchange, Gathering, Sent
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
-from knot_runner.methods.messages import in_rounds
+from knot_runner.methods.messages import empty_answer, in_rounds
 from tests.feddf_runs import TRANSFER, distill
 from tests.unit.methods.federated import worlds
 from tests.unit.methods.federated.worlds import CLASSES, Unaccounted, World, make_world, rounds_of, settings
@@ -24,6 +25,19 @@ def mechanism(**changes):
     """Four of five clients are expected."""
     return UserPrivacy(**{"clip_norm": 1.0, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
                           "clients": 5, "clip_logits": BOUND, **changes})  # fmt: skip
+
+
+def test_empty_answer_has_the_shapes_of_features():
+    def ask(hp, federation, round, client, model):
+        return [Inference(model, federation.clients[client].train, "train", output="features")]
+
+    def answer(hp, federation, client, outputs):
+        return {"mean": outputs[0].mean(0)}
+
+    world, exchange = make_world([5]), Exchange(ask, answer, plan=None, fold=None)
+    (inference,) = ask(FD, world.federation, 0, 2, world.federation.start_of(2))
+    told = answer(FD, world.federation, 2, world.engine.logits([inference]))
+    assert empty_answer(exchange, FD, world.federation, 0)["mean"].shape == told["mean"].shape == (5,)
 
 
 def federated(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER):
