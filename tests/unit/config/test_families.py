@@ -15,7 +15,7 @@ def job(*overrides):
     ["task=gaussians", "method=fedavg"], ["task=mnist", "method=federated_distance"],
     ["task=sa", "method=temperature_probe"], ["task=image_sets", "method=fedavg"],
     ["task=gaussians", "model=bert_tiny"], ["task=gaussians", "training=published"],
-    ["task=gaussians", "training=quick", "training.rounds=3"],
+    ["task=gaussians", "training=quick", "training.rounds=3"], ["task=femnist", "method=soup", "partition=centralized"],
     ["task=image_sets", "partition=iid"], ["task=mnist_fedwad", "method.clustering.graph=sparse0"],
     ["task=mnist_fedwad", "method.clustering.clusters=0"], ["task=mnist_fedwad", "method.clustering.otdd.fedwad.t=1.5"],
     ["task=gaussians", "method.fedwad.support=0"],

@@ -45,6 +45,9 @@ def check_federated_method(settings: Settings) -> None:
     for number, model in enumerate(architecture_settings(method)):
         method.models[number] = named_model(model, f"method.models[{number}]", settings)
     _check_architectures(method, settings.model)
+    if method.personalization is not None and isinstance(settings.partition, Centralized):
+        why = "a client's own model is measured on other clients' examples, too"
+        raise Misfit(f"method={method.name}", "partition=centralized", why, "Use partition=small")
     if method.clustering is not None and isinstance(settings.partition, Centralized):
         raise Misfit(
             f"method={method.name}", "partition=centralized", "clusters are of several clients", "Use partition=pairs"
