@@ -1,4 +1,4 @@
-"""A federated method of one's own goes where the package's methods go: privacy, fleets, costs and
+"""A user's federated method goes where the package's methods go: privacy, fleets, costs and
 clusters act on what its clients send."""
 
 import json
