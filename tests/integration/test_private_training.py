@@ -17,6 +17,7 @@ from tests.accounted import accounted, mechanism, private_of
 from tests.contents import problem_of
 from tests.feddf_runs import run
 from tests.golden.messages import refuses
+from tests.runs import RunRecord
 from tests.tiny import CLIPPED, TINY_TEXTS, replaced
 
 PRIVATE = replaced(CLIPPED, "privacy.noise_multiplier=0.5")
@@ -112,6 +113,19 @@ def test_control_variates_are_clipped_by_control_steps(tmp_path):
     assert sent.facts["norm"] == pytest.approx(10 * 0.01 * 5)
     assert sent.parts["control"].tolist() == pytest.approx([1.2, 1.6])
     assert federation.sampling == "poisson"
+
+
+@accounted
+def test_private_rounds_are_shared_by_equal_privacy(tmp_path, caplog):
+    """Two personalizations follow the same rounds; with other noise they are trained again."""
+    caplog.set_level("INFO", "knot_runner")
+    rows, personal = {}, [f"method.personalization.{key}=2" for key in ("epochs", "checkpoints")]
+    for name, words in {"finetune": [], "soup": [], "noisier": ["privacy.noise_multiplier=0.9"]}.items():
+        method = "method=finetune" if name == "finetune" else "method=soup"
+        words = [*replaced(PRIVATE, method, "partition.valid=0.2", *words), *personal, f"paths.output_dir={tmp_path}"]
+        rows[name] = RunRecord(kr.run(words).folder).rows
+        assert caplog.text.count("trained before, and are shared") == (name != "finetune")  # once
+    assert rows["soup"] == rows["finetune"] and rows["noisier"][0]["epsilon"] < rows["soup"][0]["epsilon"]
 
 
 @accounted
