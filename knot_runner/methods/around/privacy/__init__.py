@@ -91,7 +91,8 @@ def privately(
     exchange = None if method.exchange is None else method.exchange(settings.method)
     messages = _messages(f"privacy={spec.name}", f"method={settings.method.name}", method, exchange)
     known = _mechanism(spec, settings, federation, messages, method)
-    delta, rounds = _delta(spec, known.clients), federation.training.rounds
+    delta = known.clients**-1.1 if spec.delta is None else spec.delta  # the default of McMahan et al. 2018
+    rounds = federation.training.rounds
     if spec.epsilon is not None:
         known = dataclasses.replace(known, noise_multiplier=accountant.noise_for(known, rounds, spec.epsilon, delta))
     if known.noise_multiplier:
@@ -295,8 +296,3 @@ def _notes(settings: Settings, ledger: Ledger, method: Method, federation: Feder
     if getattr(settings.model, "vocab", "") == "train":
         notes.append("privacy: model.vocab=train is learned from the clients' texts, which epsilon does not cover")
     return notes
-
-
-def _delta(spec: UserPrivacySettings, clients: int) -> float:
-    """Returns the given delta, or by default that of McMahan et al. 2018."""
-    return clients**-1.1 if spec.delta is None else spec.delta
