@@ -34,13 +34,18 @@ def reached(out: Path, step: int) -> bool:
     return committed(out) >= step
 
 
+def server_process() -> int:
+    """The id of the process that forks the processes of this test process."""
+    return forkserver.ensure_running.__self__._forkserver_pid
+
+
 def forked_processes() -> set[int]:
     """Processes that the server of this test process has forked and that live: commands, jobs and their workers."""
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-            if int(parent) == forkserver._forkserver._forkserver_pid and state != "Z":
+            if int(parent) == server_process() and state != "Z":
                 found.add(int(stat.parent.name))
     return found
 

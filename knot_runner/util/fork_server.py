@@ -21,13 +21,17 @@ def _end_without_parent(*_: object) -> None:
     os._exit(1)
 
 
+def _listening() -> Path:
+    """Return the path of the socket on which this process listens."""
+    for descriptor in sorted(map(int, os.listdir("/proc/self/fd"))):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as own:
+            if own.family == socket.AF_UNIX and own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return Path(own.getsockname())
+    raise RuntimeError("no socket to listen on: this module is for fork servers alone")
+
+
 _parent = Path(f"/proc/{os.getppid()}/exe")  # not there of a zombie, either
-_frame = sys._getframe()
-while "listener_fd" not in _frame.f_locals:  # of multiprocessing.forkserver.main
-    _frame = _frame.f_back
-with socket.socket(fileno=os.dup(_frame.f_locals["listener_fd"])) as _listener:
-    _socket = Path(_listener.getsockname())
-del _frame
+_socket = _listening()
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 atexit.register(_end_without_parent)
 sys.meta_path.insert(0, SimpleNamespace(find_spec=_end_without_parent))  # called before each import

@@ -228,9 +228,8 @@ def prepared(preloaded: list[str]) -> BaseContext:
 def begin_server(preloaded: list[str]) -> None:
     """Starts the fork server of :func:`prepared` before it is needed, so that it imports while this process does."""
     prepared(preloaded)
-    server: Any = forkserver._forkserver  # its method is what _go_on_with_server() replaces, not the module's
     with contextlib.suppress(OSError):  # no room for a process: the first that is needed says so
-        server.ensure_running()
+        _server().ensure_running()
 
 
 #: What this process had imported when it was forked.
@@ -251,11 +250,15 @@ def _go_on_with_server(preloaded: list[str]) -> None:
     multiprocessing intends this, but a forked process does not know of its running server and starts another, which
     imports torch again: seconds for each job of a sweep with workers.
     """
-    server: Any = forkserver._forkserver
-    forked = server.get_inherited_fds() is not None and server._forkserver_pid is None
-    usable = getattr(server, "_forkserver_authkey", b"") is not None  # of Python 3.14: a server to be asked with a key
-    if forked and usable and _born_with.issuperset(preloaded):
-        server.ensure_running = lambda: None
+    asks_with_key = sys.version_info >= (3, 14)  # which a forked process does not have
+    forked = forkserver.get_inherited_fds() is not None
+    if forked and not asks_with_key and _born_with.issuperset(preloaded):
+        _server().ensure_running = lambda: None
+
+
+def _server() -> Any:
+    """Return this process's client of multiprocessing's fork server."""
+    return forkserver.ensure_running.__self__
 
 
 class Surroundings:
