@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 
 #: What a method carries from round to round, tensors and plain values such as the names of artifacts; a row of a log.
 State = dict[str, Any]
-#: Work after the fold of a round: ``inferences`` and ``distillation``.
-FurtherWork = dict[str, list[Any]]
 #: Named parts. ``update`` [p]: the change of the shared parameters, one flat vector in the layout's order.
 ClientMessage = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class FurtherWork:
+    """Work after the fold of a round: inferences, trainings on what they answer, and the results of these."""
+
+    inferences: list[Inference] = field(default_factory=list)
+    distillation: list[LocalTraining] = field(default_factory=list)
+    distilled: list[Trained] = field(default_factory=list)
 
 
 def scored(row: dict[str, object]) -> dict[str, object]:

@@ -198,8 +198,7 @@ def run_exchange(
     method: Method, exchange: Exchange, hp: FederatedSettings, state: FederatedState, federation: Federation,
     round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
-    """Runs ``exchange`` after the fold of ``round``; returns the state, the log entries, and the work it took:
-    ``inferences`` and ``distillation``."""
+    """Runs ``exchange`` after the fold of ``round``; returns the state, the log entries, and the work it took."""
     models = {work.client: work.trained[0].model for work in client_works(round, requests, trained)}
     asked = {client: exchange.ask(hp, federation, round, client, model) for client, model in models.items()}
     inferences = [inference for requested in asked.values() for inference in requested]
@@ -225,14 +224,14 @@ def run_exchange(
     else:
         mean, row = (method.reduce or mean_of)(Gathering(round, 2, sent(), empty, hp.aggregation))
     if not each and not mean:
-        return state, row, {}
+        return state, row, FurtherWork()
     share = federation.share(len(models))
     told = Answers(mean, each, share, models if exchange.answered_by == "clients" else {})
     distillation = exchange.plan(hp, state, federation, round, told)
     distilled = engine.train(distillation) if distillation else []
     state, entries = exchange.fold(hp, state, federation, round, told, distilled)
     costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(one) for one in distillation if told.students)}
-    return state, {**entries, **row, **costs}, {"inferences": inferences, "distillation": distillation}
+    return state, {**entries, **row, **costs}, FurtherWork(inferences, distillation, distilled)
 
 
 def empty_answer(exchange: Exchange, hp: FederatedSettings, federation: Federation, round: int) -> ClientMessage:

@@ -4,6 +4,7 @@ runs."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from typing import Any
 
@@ -24,7 +25,7 @@ from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE
 from knot_runner.pipelines.parties.setup import make_federation, model_sources
 from knot_runner.pipelines.parties.stage_costs import distillation_costs
 from knot_runner.pipelines.parties.trained_model import parties_after, trained_models
-from knot_runner.pipelines.rounds.loop import RoundLoop, State, run_rounds
+from knot_runner.pipelines.rounds.loop import State, by_requests, run_rounds
 from knot_runner.pipelines.runs.commits import Commits, join_machines
 from knot_runner.pipelines.runs.kept_models import KeptModels, write_models
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
@@ -127,7 +128,7 @@ def advance_stages(context: RunContext, federation: PartyFederation, executor: E
 
     finished: list[Artifact] = []
 
-    def execute(_: int, requests: list[StageRequest]) -> list[Artifact]:
+    def execute(requests: list[StageRequest]) -> list[Artifact]:
         finished[:] = executor(requests)
         return finished
 
@@ -137,13 +138,16 @@ def advance_stages(context: RunContext, federation: PartyFederation, executor: E
             for epoch in artifact.info.get("epochs", []):
                 context.log({artifact.info["title"]: epoch})
 
-    settings = context.settings
-    commits = Commits(context.folder, federation.data, context.note, context.code, settings.plugins)
-    loop = RoundLoop(
-        METHODS[context.hp.algorithm], context.hp, federation, commits, execute,
-        usable=lambda state: _all_there(state, store), log=log, timed=False,
-    )  # fmt: skip
-    state = run_rounds(loop)[0]
+    method, hp = METHODS[context.hp.algorithm], context.hp
+    commits = Commits(context.folder, federation.data, context.note, context.code, context.settings.plugins)
+    state, _ = run_rounds(
+        by_requests(method, hp, federation, execute),
+        commits,
+        functools.partial(method.init, hp, federation),
+        log=log,
+        usable=lambda state: _all_there(state, store),
+        timed=False,
+    )
     names = (name for name in state.values() if isinstance(name, str))
     join_machines((store.get(*name.split("/")).info for name in names), context.note)
     return state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from knot_runner import metrics
@@ -12,19 +12,19 @@ from knot_runner.config.settings import Centralized
 from knot_runner.config.settings.methods.federated import FederatedTraining, server_distillation
 from knot_runner.config.strict import build
 from knot_runner.engine.federated.choose import make_engine
-from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.around import surrounded
-from knot_runner.methods.around.costs import round_flops
-from knot_runner.methods.contract import METHODS, FurtherWork, RoundMethod
+from knot_runner.methods.contract import METHODS, RoundMethod
 from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.messages import in_rounds
 from knot_runner.pipelines.clients.architectures import architecture_facts, keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
 from knot_runner.pipelines.context import RunContext, RunInputs, as_kind, elapsed, total_seconds
 from knot_runner.pipelines.rounds import scores
-from knot_runner.pipelines.rounds.client_rounds import client_rounds
-from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds
+from knot_runner.pipelines.rounds.client_rounds import ClientRounds
+from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.summary import summarize
+from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.results.base import DivergedResult, Evaluated, diverged_result, total_costs
 from knot_runner.results.federated import FederatedResult
 from knot_runner.util.errors import DivergedError
@@ -64,7 +64,7 @@ def run_federated(context: RunContext) -> FederatedResult | DivergedResult:
         write_json(context.folder / "partition.json", client_counts(setup))
         head = _describe(context, setup, engine)
         try:
-            outcome = _Rounds(context, setup, method, engine, grouping).train(start)
+            outcome = _train(context, setup, method, engine, grouping, start)
         except DivergedError as problem:
             context.note(str(problem))
             reached = problem.where.get("round", 0)  # the round that diverged counts: its model may have been seen
@@ -114,60 +114,33 @@ def _prepared(context: RunContext) -> tuple[Setup, RoundMethod, FederatedState, 
     return setup, rounds, start, notes
 
 
-@dataclass(frozen=True)
-class _Rounds:
-    """The rounds of a run, of all clients or of each cluster, and what follows them."""
+def _train(
+    context: RunContext, setup: Setup, method: RoundMethod, engine: Engine, grouping: Grouping | None,
+    start: FederatedState,
+) -> TrainingResult:  # fmt: skip
+    """Return the outcome of the rounds, of all clients or of each cluster, and of personalization."""
+    clusters, facts, seconds = [], {}, {}
+    if grouping is not None:
+        clusters, facts, seconds = grouping.clusters, {"clusters": grouping.facts}, grouping.seconds
+    commits = Commits(context.folder, setup.task.digest, context.note, context.code, context.settings.plugins)
+    rounds = ClientRounds(context, setup, method, engine, clusters)
 
-    context: RunContext
-    setup: Setup
-    method: RoundMethod
-    engine: Engine
-    grouping: Grouping | None
+    def train() -> tuple[FederatedState, list[LogRow]]:
+        return run_rounds(rounds.advance, commits, lambda: start, log=lambda row: context.log(scalars(row)))
 
-    def train(self, start: FederatedState) -> TrainingResult:
-        """Return the outcome of the rounds that begin with ``start``, and of personalization."""
-        context, setup = self.context, self.setup
-        clusters, facts, seconds = [], {}, {}
-        if self.grouping is not None:
-            clusters, facts, seconds = self.grouping.clusters, {"clusters": self.grouping.facts}, self.grouping.seconds
-        personal = context.hp.personalization is not None
-        loop = client_rounds(context, setup, self.method, self.engine, self._measure)
-        if clusters or personal:
-            from knot_runner.pipelines.rounds.shared import rounds_key, run_shared_rounds
+    if not clusters and context.hp.personalization is None:
+        state, rows = train()
+        return TrainingResult(method, state, rows, facts, seconds)
+    from knot_runner.pipelines.rounds.shared import rounds_key, run_shared_rounds
 
-            key = rounds_key(context, setup, self.engine, clusters)
-            state, rows = run_shared_rounds(context, key, loop, start)
-            facts["artifact"] = key
-        else:
-            state, rows = run_rounds(loop, start)
-        outcome = TrainingResult(self.method, state, rows, facts, seconds)
-        if not personal:
-            return outcome
-        from knot_runner.pipelines.personalization.personalized import personalize
+    key = rounds_key(context, setup, engine, clusters)
+    state, rows = run_shared_rounds(context, key, commits, train)
+    outcome = TrainingResult(method, state, rows, facts | {"artifact": key}, seconds)
+    if context.hp.personalization is None:
+        return outcome
+    from knot_runner.pipelines.personalization.personalized import personalize
 
-        return personalize(context, setup, self.engine, outcome)
-
-    def _measure(
-        self, round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained],
-        further: FurtherWork, measured: bool,
-    ) -> LogRow:  # fmt: skip
-        """Return what ``rounds.jsonl`` says of a round, beyond the method's own entries; ``further``: the inferences
-        and the distillation after its fold."""
-        context, setup = self.context, self.setup
-        federation = setup.federation
-        row = scores.local_facts(requests, trained) | round_flops(setup.example_flops, requests, **further)
-        if isinstance(context.settings.partition, Centralized):
-            row |= {"bytes_down": 0, "bytes_up": 0}  # all examples are in one place
-        if not measured:
-            return row
-        found = scores.predict_test(self.method, context.hp, state, federation, setup.test.labels, self.engine)
-        scores.check_logits(found, round)
-        temperature = scores.evaluation_temperature(context.hp, round)
-        row |= scores.score(found, federation, temperature, setup.task.coordinates)
-        if self.grouping is not None:
-            clusters = scores.over_clusters(found.clients, federation, self.grouping.clusters)
-            row["client_accuracy"]["clusters"] = clusters
-        return row
+    return personalize(context, setup, engine, outcome)
 
 
 def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:

@@ -23,8 +23,8 @@ def _end_without_parent(*_: object) -> None:
 
 def _listening() -> Path:
     """Return the path of the socket on which this process listens."""
-    for descriptor in sorted(map(int, os.listdir("/proc/self/fd"))):
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as own:
+    for path in sorted(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as own:
             if own.family == socket.AF_UNIX and own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 return Path(own.getsockname())
     raise RuntimeError("no socket to listen on: this module is for fork servers alone")

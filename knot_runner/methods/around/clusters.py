@@ -124,15 +124,16 @@ def _exchange(
     """Runs the exchange of each cluster; the log entries are those of :func:`_distilled`."""
     states = []
     rows: list[State] = []
-    joint: FurtherWork = {"inferences": [], "distillation": []}
+    joint = FurtherWork()
     for number, cluster in enumerate(clusters):
         own = cluster_state(state, number)
         work = cluster_work(cluster, requests, trained)
         row: State = {}
         if work[0]:
             own, row, further = method.exchange(hp, own, cluster, round, *work, engine)
-            for name, found in further.items():
-                joint[name] += found
+            joint.inferences.extend(further.inferences)
+            joint.distillation.extend(further.distillation)
+            joint.distilled.extend(further.distilled)
         states.append(own)
         rows.append(row)
     sums = {name: sum(row.get(name, 0) for row in rows) for name in BYTES}

@@ -10,26 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knot_runner.engine.federated.cohort import Inference, LocalTraining
+from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.around.server_distillation import SERVER
+from knot_runner.methods.contract import FurtherWork
 
 
 def round_flops(
-    flops: ExampleFlops | None, requests: Sequence[LocalTraining], inferences: Sequence[Inference] = (),
-    distillation: Sequence[LocalTraining] = (),
-) -> dict[str, int | None]:  # fmt: skip
-    """``client_flops`` and ``server_flops`` of one round: local training by ``requests``, and after the fold
-    ``inferences`` and ``distillation``; None where those of an example are unknown.
+    flops: ExampleFlops | None, requests: Sequence[LocalTraining], further: FurtherWork
+) -> dict[str, int | None]:
+    """``client_flops`` and ``server_flops`` of one round: local training by ``requests``, and the ``further`` work
+    after the fold; None where those of an example are unknown.
 
     Where the server trains, it computes the clients' answers itself.
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}
-    by_server = [request for request in distillation if request.client == SERVER]
-    client = sum(training_flops(one, flops) for one in [*requests, *distillation] if one.client != SERVER)
+    by_server = [request for request in further.distillation if request.client == SERVER]
+    client = sum(training_flops(one, flops) for one in [*requests, *further.distillation] if one.client != SERVER)
     server = sum(training_flops(one, flops) for one in by_server)
-    answers = sum(len(inference.rows) for inference in inferences) * flops.forward
+    answers = sum(len(inference.rows) for inference in further.inferences) * flops.forward
     return {
         "client_flops": client + (0 if by_server else answers),
         "server_flops": server + (answers if by_server else 0),

@@ -14,14 +14,13 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, Engine
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.around.costs import training_flops
 from knot_runner.methods.contract import RoundMethod
@@ -44,7 +43,7 @@ from knot_runner.pipelines.personalization.client_matrix import (
 )
 from knot_runner.pipelines.personalization.facts import point_facts, trade_offs
 from knot_runner.pipelines.rounds.client_rounds import check_outcomes
-from knot_runner.pipelines.rounds.loop import RoundLoop, TrainingResult, run_rounds, scalars
+from knot_runner.pipelines.rounds.loop import State, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.scores import TestPredictions
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.records import CLIENTS_FILE
@@ -75,7 +74,9 @@ class PersonalModels:
 def personalize(context: RunContext, setup: Setup, engine: Engine, before: TrainingResult) -> TrainingResult:
     """Carries out each client's personalization after the rounds; returns their outcome with the deployed models."""
     work = _Work(context, setup, engine, before.method, before.state)
-    state, rows = run_rounds(work.loop())
+    folder, data = context.folder / PERSONAL_COMMITS, setup.task.digest
+    commits = Commits(folder, data, context.note, context.code, context.settings.plugins)
+    state, rows = run_rounds(work.advance, commits, work.begin)
     personal, facts = work.result(state)
     for point in facts["points"]:
         context.log({"personalization": {"epoch": point["epochs"], **scalars(point)}})
@@ -125,49 +126,31 @@ class _Work:
     def _model_file(self, point: int, client: int) -> Path:
         return self.context.folder / MODELS_FOLDER / f"{point}-{client}.safetensors"
 
-    def loop(self) -> RoundLoop:
-        """The loop over the personalization's rounds, committed below the run's folder."""
-        context = self.context
-        commits = Commits(
-            context.folder / PERSONAL_COMMITS,
-            self.setup.task.digest,
-            context.note,
-            context.code,
-            context.settings.plugins,
-        )
-        method = dataclasses.replace(self.kind.method, init=self._init)
-        return RoundLoop(method, self.spec, self.federation, commits, self._execute, self._observe, self._measure)
-
-    def _init(self, hp: Any, federation: PersonalFederation) -> FederatedState:
+    def begin(self) -> FederatedState:
+        """Return the state before the first round: an empty record."""
         points, clients = len(self.points), len(self.federation.clients)
-        return self.kind.method.init(hp, federation) | {
+        return self.kind.method.init(self.spec, self.federation) | {
             "record/correct": torch.zeros(points, clients, clients, dtype=torch.int32),
             "record/loss": torch.zeros(points, clients, clients, dtype=torch.float64),
             "record/valid": torch.zeros(points, clients, dtype=torch.int32),
             "record/logits": torch.zeros(points, len(self.tests.places), self.classes),
         }
 
-    def _execute(self, round: int, requests: list[LocalTraining]) -> list[Trained]:
+    def advance(self, state: FederatedState, round: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+        """Train, fold and measure one round: see :data:`~knot_runner.pipelines.rounds.loop.Advance`."""
+        kind, spec, federation, flops = self.kind, self.spec, self.federation, self.setup.example_flops
+        requests = kind.method.plan(spec, state, federation, round)
+        if not requests:
+            return None
         trained = self.engine.train(requests)
-        check_outcomes(round, trained, self.federation, "a smaller method.personalization.lr")
-        return trained
-
-    def _observe(
-        self, round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
-    ) -> LogRow:
-        """Returns the costs of the clients' training; nothing is sent."""
-        flops = self.setup.example_flops
-        return {"client_flops": None if flops is None else sum(training_flops(one, flops) for one in requests)}
-
-    def _measure(
-        self, round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
-    ) -> tuple[FederatedState, LogRow]:
-        """Measures the models due after ``round`` into the record, in place."""
-        shown = self.kind.measured(self.spec, self.federation, state, round)
+        check_outcomes(round, trained, federation, "a smaller method.personalization.lr")
+        state, row = kind.method.fold(spec, state, federation, round, requests, trained)
+        shown = kind.measured(spec, federation, state, round)
         for number, group in itertools.groupby(shown, key=lambda one: one[0]):
             self._record(state, number, [(client, model) for _, client, model in group])
-        self.context.progress("personalization", round + 1, self.kind.rounds(self.spec, self.federation), "")
-        return state, {}
+        self.context.progress("personalization", round + 1, kind.rounds(spec, federation), "")
+        row["client_flops"] = None if flops is None else sum(training_flops(one, flops) for one in requests)
+        return state, row
 
     def _record(self, state: FederatedState, number: int, models: list[tuple[int, ClientModel]]) -> None:
         """Records the counts of the ``models`` of point ``number``."""

@@ -2,96 +2,87 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from knot_runner.config.settings import FederatedTraining
-from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
+from knot_runner.config.settings import Centralized, FederatedTraining
+from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.methods.around.costs import round_flops
 from knot_runner.methods.around.server_distillation import SERVER
 from knot_runner.methods.contract import FurtherWork, RoundMethod
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.metrics import ACCURACY
 from knot_runner.pipelines.context import RunContext, as_kind
-from knot_runner.pipelines.rounds.loop import RoundLoop, scalars
-from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.pipelines.rounds import scores
 from knot_runner.util.errors import DivergedError, UserError
 from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients.setup import Setup
 
-#: (round, state after it, requests, trained, what followed the fold, whether to measure) -> the round's row
-MeasureRound = Callable[[int, FederatedState, list[LocalTraining], list[Trained], FurtherWork, bool], LogRow]
-
 
 @dataclass(frozen=True)
-class CheckedEngine:
-    """An ``engine`` for one ``round`` of ``federation``, whose results are checked."""
+class ClientRounds:
+    """Rounds of ``method`` by the clients of ``setup``; ``clusters``: those that train separately, if any."""
 
+    context: RunContext
+    setup: Setup
+    method: RoundMethod
     engine: Engine
-    federation: Federation
-    round: int
+    clusters: list[Federation]
 
-    def train(self, requests: list[LocalTraining]) -> list[Trained]:
-        """Train every request. Raises :class:`DivergedError`."""
+    def advance(self, state: FederatedState, round: int, rows: list[LogRow]) -> tuple[FederatedState, LogRow] | None:
+        """Train, fold, exchange and measure one round: see :data:`~knot_runner.pipelines.rounds.loop.Advance`.
+
+        Raises:
+            DivergedError: A loss, weight or logit is not finite.
+        """
+        method, hp, federation = self.method, self.context.hp, self.setup.federation
+        training = as_kind(self.context.settings.training, FederatedTraining)
+        if reached_target(training, rows):
+            return None
+        requests = method.plan(hp, state, federation, round)
+        if not requests and self._is_over(state, round):
+            return None
+        _check_requests(requests)
         trained = self.engine.train(requests) if requests else []
-        check_outcomes(self.round, trained, self.federation)
-        return trained
-
-    def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Logits of every request."""
-        return self.engine.logits(requests)
-
-
-def client_rounds(
-    context: RunContext, setup: Setup, method: RoundMethod, engine: Engine, measure: MeasureRound
-) -> RoundLoop:
-    """Rounds of local training by the clients of ``setup``, committed in the run's folder.
-
-    ``measure``: makes a round's log row, with metrics every ``training.evaluate_every`` rounds and in the last.
-    """
-    training, federation = as_kind(context.settings.training, FederatedTraining), setup.federation
-    shown = ""  # the last accuracy
-    after: FurtherWork = {}  # the work after the current round's fold
-
-    def execute(round: int, requests: list[LocalTraining]) -> list[Trained]:
-        wrong = next((request for request in requests if not isinstance(request, LocalTraining)), None)
-        if wrong is not None:
-            raise UserError(f"plan returned a list with {type(wrong).__name__} instead of LocalTraining", "METHODS")
-        return CheckedEngine(engine, federation, round).train(requests)
-
-    def exchange(
-        round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
-    ) -> tuple[FederatedState, LogRow]:
-        after.clear()
-        if method.exchange is None:
-            return state, {}
-        checked = CheckedEngine(engine, federation, round)
-        state, row, work = method.exchange(context.hp, state, federation, round, requests, trained, checked)
-        after.update(work)
+        check_outcomes(round, trained, federation)
+        state, row = method.fold(hp, state, federation, round, requests, trained)
+        further = FurtherWork()
+        if method.exchange is not None:
+            state, exchanged, further = method.exchange(hp, state, federation, round, requests, trained, self.engine)
+            check_outcomes(round, further.distilled, federation)
+            sums = {name: row[name] + exchanged.get(name, 0) for name in ("bytes_down", "bytes_up")}
+            row |= exchanged | sums
+        row |= scores.local_facts(requests, trained) | round_flops(self.setup.example_flops, requests, further)
+        if isinstance(self.context.settings.partition, Centralized):
+            row |= {"bytes_down": 0, "bytes_up": 0}  # all examples are in one place
+        if training.measures(round):
+            row |= self._measured(state, round)
+        accuracies = [earlier[ACCURACY] for earlier in [*rows, row] if ACCURACY in earlier]
+        shown = f"accuracy {accuracies[-1]:.3f}" if accuracies else ""
+        self.context.progress("rounds", round + 1, training.rounds, shown)
         return state, row
 
-    def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
-        nonlocal shown
-        row = measure(round, state, requests, trained, after, training.measures(round))
-        after.clear()  # requests hold models
-        if ACCURACY in row:
-            shown = f"accuracy {row[ACCURACY]:.3f}"
-        context.progress("rounds", round + 1, training.rounds, shown)
-        return row
+    def _is_over(self, state: FederatedState, round: int) -> bool:
+        """Return whether a round without requests does not take place; Poisson sampling may draw nobody."""
+        federation, is_finished = self.setup.federation, self.method.is_finished
+        if federation.sampling == "poisson" and round < federation.training.rounds:
+            return False
+        return is_finished is None or is_finished(self.context.hp, state, federation, round)
 
-    commits = Commits(context.folder, setup.task.digest, context.note, context.code, context.settings.plugins)
-    return RoundLoop(
-        method, context.hp, federation, commits, execute, observe, exchange,
-        stops=functools.partial(reached_target, training),
-        log=lambda row: context.log(scalars(row)),
-        rounds=training.rounds if federation.sampling == "poisson" else 0,
-    )  # fmt: skip
+    def _measured(self, state: FederatedState, round: int) -> LogRow:
+        """Return every metric of the deployed models on test examples."""
+        setup, hp, federation = self.setup, self.context.hp, self.setup.federation
+        predictions = scores.predict_test(self.method, hp, state, federation, setup.test.labels, self.engine)
+        scores.check_logits(predictions, round)
+        temperature = scores.evaluation_temperature(hp, round)
+        row = scores.score(predictions, federation, temperature, setup.task.coordinates)
+        if self.clusters:
+            means = scores.over_clusters(predictions.clients, federation, self.clusters)
+            row["client_accuracy"]["clusters"] = means
+        return row
 
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
@@ -99,6 +90,13 @@ def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
     if not training.stop_at_target or not rows or ACCURACY not in rows[-1]:
         return False
     return bool(rows[-1][ACCURACY] >= training.target)
+
+
+def _check_requests(requests: list[LocalTraining]) -> None:
+    """Raises :class:`UserError` for what is no request of a client's training."""
+    for request in requests:
+        if not isinstance(request, LocalTraining):
+            raise UserError(f"plan returned a list with {type(request).__name__} instead of LocalTraining", "METHODS")
 
 
 def check_outcomes(

@@ -1,4 +1,4 @@
-"""The one loop of all methods: plan, execute, fold, observe, and commit often enough that a kill costs little."""
+"""The one loop of all methods: advance by a round, log it, and commit often enough that a kill costs little."""
 
 from __future__ import annotations
 
@@ -16,37 +16,8 @@ from knot_runner.util.files import Facts, LogRow
 if TYPE_CHECKING:
     from knot_runner.pipelines.personalization.personalized import PersonalModels
 
-#: (round, requests) -> their outcomes, in order
-Execute = Callable[[int, list[Any]], list[Any]]
-#: (round, state after its fold, requests, outcomes) -> the state after its exchange, and what there is to say of that
-ExchangeRound = Callable[[int, State, list[Any], list[Any]], tuple[State, LogRow]]
-#: (round, state after it, requests, outcomes) -> what there is to say of the round beyond the method's own words
-Observe = Callable[[int, State, list[Any], list[Any]], LogRow]
-
-
-@dataclass(frozen=True)
-class RoundLoop:
-    """The inputs of the loop: ``method`` with its settings ``hp`` over ``federation``.
-
-    ``commits``: store of the state; ``stops``: whether to stop early, given the rows so far; ``usable``: whether a
-    committed state can be resumed from; ``log``: receives every row.
-    """
-
-    method: RoundMethod
-    hp: Any
-    federation: Any
-    commits: Commits
-    execute: Execute
-    observe: Observe = lambda *_: {}
-    #: what follows the fold: the state after it, and what there is to say
-    exchange: ExchangeRound = lambda round, state, requests, outcomes: (state, {})
-    stops: Callable[[list[LogRow]], bool] = lambda _: False
-    usable: Callable[[State], bool] = lambda _: True
-    log: Callable[[LogRow], None] = lambda _: None
-    #: rounds that take place even where the method asks for nothing, as when no client happens to be drawn
-    rounds: int = 0
-    #: whether rows hold the seconds of their round; artifacts hold their own
-    timed: bool = True
+#: (state, round, rows so far) -> the state after the round and its log row; None: there is no further round
+Advance = Callable[[State, int, list[LogRow]], tuple[State, LogRow] | None]
 
 
 @dataclass(frozen=True)
@@ -62,45 +33,54 @@ class TrainingResult:
     personal: PersonalModels | None = None
 
 
-def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list[LogRow]]:
-    """Runs all rounds, resuming from the last commit, until the method plans no request; returns the final state and
-    all rows.
+def run_rounds(
+    advance: Advance,
+    commits: Commits,
+    start: Callable[[], State],
+    *,
+    log: Callable[[LogRow], None] = lambda row: None,
+    usable: Callable[[State], bool] = lambda state: True,
+    timed: bool = True,
+) -> tuple[State, list[LogRow]]:
+    """Advance until there is no further round, from the last commit; return the final state and all rows.
 
-    ``start``: the state before round 0, made by the method if None. Raises :class:`DivergedError`.
+    Args:
+        advance: One round.
+        commits: Store of the state.
+        start: Makes the state before the first round.
+        log: Receives every row.
+        usable: Whether a committed state can be resumed from.
+        timed: Whether rows hold the seconds of their round; artifacts hold their own.
+
+    Raises:
+        DivergedError: A loss or weight is not finite.
     """
-    method, hp, federation = loop.method, loop.hp, loop.federation
-    commit, rows = loop.commits.resume(lambda values, tensors: loop.usable(_joined(values, tensors)))
-    if commit.step >= 0:
-        state = _joined(commit.values, commit.tensors)
-    else:
-        state = method.init(hp, federation) if start is None else start
-    round = commit.step + 1
-    while not loop.stops(rows) and (requests := _planned(loop, state, round)) is not None:
-        began = time.monotonic()
-        outcomes = loop.execute(round, requests)
-        state, folded = method.fold(hp, state, federation, round, requests, outcomes)
-        state, exchanged = loop.exchange(round, state, requests, outcomes)
-        for name in ("bytes_down", "bytes_up"):
-            if name in exchanged:
-                exchanged[name] += folded[name]
-        row = {"round": round + 1, **folded, **exchanged, **loop.observe(round, state, requests, outcomes)}
-        rows.append(row | {"seconds": time.monotonic() - began} if loop.timed else row)
-        loop.log(row)
-        if loop.commits.due():
-            state = _commit(loop.commits, round, state, rows)
-        round += 1
-    if loop.commits.step < round - 1:
-        state = _commit(loop.commits, round - 1, state, rows)
+    commit, rows = commits.resume(lambda values, tensors: usable(_joined(values, tensors)))
+    state = start() if commit.step < 0 else _joined(commit.values, commit.tensors)
+    round, began = commit.step + 1, time.monotonic()
+    while (advanced := advance(state, round, rows)) is not None:
+        state, entries = advanced
+        row = {"round": round + 1, **entries}
+        rows.append(row | {"seconds": time.monotonic() - began} if timed else row)
+        log(row)
+        if commits.due():
+            state = _commit(commits, round, state, rows)
+        round, began = round + 1, time.monotonic()
+    if commits.step < round - 1:
+        state = _commit(commits, round - 1, state, rows)
     return state, rows
 
 
-def _planned(loop: RoundLoop, state: State, round: int) -> list[Any] | None:
-    """Returns the requests of ``round``; None when the method has finished."""
-    method, known = loop.method, (loop.hp, state, loop.federation, round)
-    requests = method.plan(*known)
-    if requests or round < loop.rounds:
-        return requests
-    return None if method.is_finished is None or method.is_finished(*known) else []
+def by_requests(method: RoundMethod, hp: Any, federation: Any, execute: Callable[[list[Any]], list[Any]]) -> Advance:
+    """Return a round of ``method``: its requests, executed and folded; there is none without requests."""
+
+    def advance(state: State, round: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+        requests = method.plan(hp, state, federation, round)
+        if not requests:
+            return None
+        return method.fold(hp, state, federation, round, requests, execute(requests))
+
+    return advance
 
 
 def scalars(row: LogRow) -> LogRow:

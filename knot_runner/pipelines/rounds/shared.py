@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.strict import digest, without
@@ -17,8 +17,8 @@ from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.around import AROUND
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.context import RunContext, total_seconds
-from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds, scalars
-from knot_runner.pipelines.runs.commits import join_machines
+from knot_runner.pipelines.rounds.loop import scalars
+from knot_runner.pipelines.runs.commits import Commits, join_machines
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.util.files import LogRow, write_atomic
 
@@ -31,9 +31,10 @@ NOT_IN_KEY = ("name", "clustering", "personalization")
 
 
 def run_shared_rounds(
-    context: RunContext, key: str, loop: RoundLoop, start: FederatedState
+    context: RunContext, key: str, commits: Commits, train: Callable[[], tuple[FederatedState, list[LogRow]]]
 ) -> tuple[FederatedState, list[LogRow]]:
-    """Return the final state and all rows of the rounds with ``key``, which are trained unless another run has done so.
+    """Return the final state and all rows of the rounds with ``key``: those of ``train()``, which commits its steps,
+    unless another run has trained them.
 
     Raises :class:`DivergedError`.
     """
@@ -41,9 +42,9 @@ def run_shared_rounds(
     with store.lock(ROUNDS_STAGE, key):
         found = store.find(ROUNDS_STAGE, key)
         if found is None:
-            state, rows = run_rounds(loop, start)
+            state, rows = train()
             log = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-            info = {"seconds": total_seconds(rows), "machines": loop.commits.machines}
+            info = {"seconds": total_seconds(rows), "machines": commits.machines}
             store.put(ROUNDS_STAGE, key, state, info, {ROUNDS_FILE: log})
             return state, rows
     context.note("the rounds have been trained before, and are shared")

@@ -11,7 +11,7 @@ from knot_runner.methods.around.server_distillation import with_distillation
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.messages import in_rounds
-from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
+from knot_runner.pipelines.rounds.loop import run_rounds
 from tests.changed_settings import built
 from tests.unit.methods.federated.worlds import holding_out, make_world, method_of, settings
 
@@ -38,6 +38,26 @@ class NoCommits:
         return {}
 
 
+def played_rounds(method, hp, federation, engine, look=lambda *_: None):
+    """The final state and the rows of all rounds of ``method``; ``look(state, requests, trained, further)`` at each."""
+
+    def advance(state, round, rows):
+        requests = method.plan(hp, state, federation, round)
+        if not requests and (method.is_finished is None or method.is_finished(hp, state, federation, round)):
+            return None
+        trained = engine.train(requests) if requests else []
+        state, row = method.fold(hp, state, federation, round, requests, trained)
+        further = None
+        if method.exchange is not None:
+            state, exchanged, further = method.exchange(hp, state, federation, round, requests, trained, engine)
+            sums = {name: row[name] + exchanged.get(name, 0) for name in ("bytes_down", "bytes_up")}
+            row |= exchanged | sums
+        look(state, requests, trained, further)
+        return state, row | {"participants": [request.client for request in requests]}
+
+    return run_rounds(advance, NoCommits(), lambda: method.init(hp, federation), timed=False)
+
+
 class Played:
     """Rounds of a fleet with what follows each; ``members``: those of the five clients that there are; ``held``: a
     third of their examples is. ``rows``, ``states`` after each round, ``seen``: (requests, trained) of each, ``after``:
@@ -56,26 +76,12 @@ class Played:
             method, self.federation = on_fleet(plain, fleet, self.federation)
             self.method = in_rounds(method, self.hp)
         self.states, self.seen, self.after = [], [], []
-        work = self.method, self.hp, self.federation
-        loop = RoundLoop(*work, NoCommits(), self.train, self.look, self.exchange, timed=False)
-        self.state, self.rows = run_rounds(loop)
+        self.state, self.rows = played_rounds(self.method, self.hp, self.federation, self.world.engine, self.look)
 
-    def train(self, round, requests):
-        trained = self.world.engine.train(requests) if requests else []
-        self.seen.append((requests, trained))
-        return trained
-
-    def exchange(self, round, state, requests, trained):
-        if self.method.exchange is None:
-            return state, {}
-        work = self.hp, state, self.federation, round, requests, trained
-        state, row, asked = self.method.exchange(*work, self.world.engine)
-        self.after.append(asked)
-        return state, row
-
-    def look(self, round, state, requests, trained):
+    def look(self, state, requests, trained, further):
         self.states.append(state)
-        return {"participants": [request.client for request in requests]}
+        self.seen.append((requests, trained))
+        self.after.append(further)
 
     def column(self, key):
         return [row[key] for row in self.rows]

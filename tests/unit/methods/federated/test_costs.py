@@ -51,7 +51,7 @@ class Played:
     def of(self, one) -> dict:
         """Bytes of the fold and of the exchange together, and FLOPs."""
         sent = {key: one.row[key] + one.said.get(key, 0) for key in ("bytes_down", "bytes_up")}
-        return sent | round_flops(FLOPS, one.requests, **one.asked)
+        return sent | round_flops(FLOPS, one.requests, one.asked)
 
     def drawn(self, round: int = 0) -> list[int]:
         return self.federation.drawn(round)
@@ -129,7 +129,7 @@ def test_rounds_count_running_statistics_unless_frozen(batchnorm, is_sent):
         hp = settings(algorithm, batchnorm=batchnorm)
         played = Played(hp, world=world, clients_per_round=2, local_epochs=1, lr=0.01)
         assert played.costs[0]["bytes_up"] == played.costs[0]["bytes_down"] == 2 * (numbers + statistics) * SIZE
-        flops = round_flops(None, played.rounds[0].requests)
+        flops = round_flops(None, played.rounds[0].requests, played.rounds[0].asked)
         assert flops == {"client_flops": None, "server_flops": None}
 
 
@@ -162,7 +162,7 @@ def test_server_flops_include_biases_on_random_examples():
 def test_fedmd_costs_count_logits_up_and_down(ensemble, told, weighting, biases):
     spec = distill(ensemble=ensemble, weighting=weighting, steps=3, batch_size=4)
     played = Played(settings("fedmd", server_distillation=spec))
-    (costs,), inferences = played.costs, played.rounds[0].asked["inferences"]
+    (costs,), inferences = played.costs, played.rounds[0].asked.inferences
     rows = len(inferences[0].rows)
     assert 0 < rows <= 12 and len(inferences) == 3 * (1 + biases)
     assert costs["bytes_up"] == 3 * (rows + biases) * CLASSES * SIZE

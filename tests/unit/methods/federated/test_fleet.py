@@ -13,9 +13,8 @@ from knot_runner.methods.around.fleet import devices, on_fleet
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.methods.messages import in_rounds
-from knot_runner.pipelines.rounds.loop import RoundLoop, run_rounds
 from tests.golden.messages import refuses
-from tests.unit.methods.federated.fleets import NoCommits, Played, fleet_of
+from tests.unit.methods.federated.fleets import Played, fleet_of, played_rounds
 from tests.unit.methods.federated.worlds import SIZES, make_world, settings
 
 LATE, ALL_FAIL = {"deadline": 20.0}, {0: 0.5, 1: 0.5, 2: 0.25}
@@ -190,8 +189,7 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
     clusters = [world.federation.cluster(members) for members in ([0, 1, 2], [3, 4])]
     both = per_cluster(in_rounds(method, hp), clusters)
     everyone = world.federation
-    loop = RoundLoop(both, hp, everyone, NoCommits(), lambda _, asked: world.engine.train(asked), timed=False)
-    state, rows = run_rounds(loop)
+    state, rows = played_rounds(both, hp, everyone, world.engine)
     alone = [Played(fleet), Played(fleet, members=(3, 4), clients_per_round=2)]
     for number, one in enumerate(alone):
         own = cluster_state(state, number)
@@ -201,7 +199,7 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
         assert row["dropped"] == first["dropped"] + second["dropped"]
         assert (row["bytes_down"], second["bytes_down"]) == (first["bytes_down"], 0)
     failing(dict.fromkeys(range(5), 0.5))
-    assert len(run_rounds(loop)[1]) == 4  # nobody is ever through
+    assert len(played_rounds(both, hp, everyone, world.engine)[1]) == 4  # nobody is ever through
     parts = [
         {"clock": 48.0, "dropped": 0, "late": 0, "partial": 0, "staleness": 0.0},
         {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 2.0},

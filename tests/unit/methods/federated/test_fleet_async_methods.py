@@ -175,7 +175,7 @@ def test_async_feddf_distills_from_buffered_clients(spread):
     assert max(played.column("staleness")) > 1
     versions = [played.federation.model.weights, *(state["weights"] for state in played.states)]
     for place, (requests, trained) in enumerate(played.seen):
-        inferences, (training,) = played.after[place]["inferences"], played.after[place]["distillation"]
+        inferences, (training,) = played.after[place].inferences, played.after[place].distillation
         assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
         x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)
         told = [x @ one.weights[:12].view(CLASSES, 4).T + one.weights[12:] for one in trained]
@@ -201,7 +201,7 @@ def test_async_fedmd_averages_logits_of_buffered_clients(spread):
     for place, (requests, trained) in enumerate(played.seen):
         clients = [request.client for request in requests]
         assert len(clients) == 2 and all(torch.equal(one.start.weights, models[one.client]) for one in requests)
-        inferences, distilled = played.after[place]["inferences"], played.after[place]["distillation"]
+        inferences, distilled = played.after[place].inferences, played.after[place].distillation
         assert [id(one.model.weights) for one in inferences] == [id(result.weights) for result in trained]
         assert [one.client for one in distilled] == clients
         x = played.world.engine.data.pixels[torch.arange(30, 62)].flatten(1)

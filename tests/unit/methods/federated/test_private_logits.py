@@ -53,7 +53,7 @@ def one_round(algorithm, federation, engine, spec=None, **changes):
     hp = settings(algorithm, aggregation="uniform", **changes)
     method = None if spec is None else worlds.private(hp, federation, spec)
     (one,) = rounds_of(World(federation, engine), hp, method=method)
-    return one.folded, one.after, one.said, one.trained, one.asked.get("distillation", [])
+    return one.folded, one.after, one.said, one.trained, one.asked.distillation
 
 
 def mean_logits(spec, round, rows, logits):

@@ -27,7 +27,7 @@ from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.privacy import Ledger, UserPrivacy, clip, reduce
 from knot_runner.methods.around.server_distillation import with_distillation
-from knot_runner.methods.contract import METHODS, Method, RoundMethod
+from knot_runner.methods.contract import METHODS, FurtherWork, Method, RoundMethod
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.messages import in_rounds
 from knot_runner.methods.party import Architecture, Party
@@ -176,7 +176,7 @@ class Round:
     after: dict
     row: dict
     said: dict
-    asked: dict
+    asked: FurtherWork
 
 
 def method_of(hp: FederatedSettings, method: Method | RoundMethod | None = None) -> RoundMethod:
@@ -221,7 +221,7 @@ def rounds_of(world: World, hp: FederatedSettings, count=1, method=None, state=N
         requests = method.plan(hp, state, federation, round)
         trained = engine.train(requests) if requests else []
         folded, row = method.fold(hp, state, federation, round, requests, trained)
-        after, said, asked = folded, {}, {}
+        after, said, asked = folded, {}, FurtherWork()
         if method.exchange is not None:
             after, said, asked = method.exchange(hp, folded, federation, round, requests, trained, engine)
         found.append(Round(state, requests, trained, folded, after, row, said, asked))
