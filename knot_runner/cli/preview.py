@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.families import family_of
+from knot_runner.config.settings.families import call, family_of
 from knot_runner.config.strict import by_key, digest, without
 from knot_runner.records import RESULT_FILE, read_result
 from knot_runner.report.render.text import duration
@@ -100,14 +100,13 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
 def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str], list[str]]:
     """Return a run's notes and the lines on its examples. Raises :class:`UserError` where the run would."""
     from knot_runner.pipelines.context import RunContext
-    from knot_runner.pipelines.runs.single_run import pipeline_function
 
     load_plugins(job.settings.plugins)
     paths = dataclasses.replace(job.settings.paths, output_dir=str(folder))
     tracker = dataclasses.replace(job.settings.tracker, name="none")
     settings = dataclasses.replace(job.settings, paths=paths, tracker=tracker)
     run = RunContext(settings, job.method, folder / "run", "", "check", _silent, _silent, services)
-    seen = pipeline_function("inspect", job.method)(run)
+    seen = call(family_of(job.method).inspect, run)
     return seen.notes, seen.counts.lines() if seen.counts else []
 
 

@@ -171,6 +171,7 @@ class Gaussians:
     first: np.ndarray
     second: np.ndarray
     distance: float
+    source: str = "generated"
 
     @cached_property
     def digest(self) -> str:

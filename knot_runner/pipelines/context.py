@@ -6,13 +6,11 @@ import dataclasses
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import torch
 
 import knot_runner
 from knot_runner import provenance
@@ -73,12 +71,36 @@ class Services:
 @dataclass(frozen=True, eq=False)
 class RunInputs:
     """Inputs of a run, read before training: ``task``, its ``partition``, the examples of each class at every party,
-    and notes to the user. Each pipeline's ``look`` makes it, for the run and for ``check``."""
+    and notes to the user. ``inspect`` of each family makes it, for the run and for ``check``."""
 
     task: Any
     partition: Partition | None
     counts: Counts | None
     notes: list[str]
+    #: what the family's ``run`` needs beside these
+    prepared: Any = None
+    #: files of the model, which the result lists with those of the task
+    files: Sequence[provenance.Opened] = ()
+
+
+@dataclass
+class Record:
+    """What is known of a run so far: the ``facts`` of its result, seconds of its parts, and notes, which ``show``
+    shows."""
+
+    show: Note
+    facts: Facts = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    seconds: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, **facts: Any) -> None:
+        """Add ``facts`` of the result, which replace earlier ones of the same names."""
+        self.facts.update(facts)
+
+    def note(self, text: str) -> None:
+        """Add a note to the result, and show it."""
+        self.notes.append(text)
+        self.show(text)
 
 
 @dataclass(frozen=True)
@@ -100,10 +122,8 @@ class RunContext:
     #: is given the numbers of every round, epoch, iteration, pair or temperature as they are known
     log: Log = lambda row: None
 
-    def begin(self, notes: Sequence[str]) -> None:
-        """Report ``notes`` and write the config, which makes the folder that of a run."""
-        for note in notes:
-            self.note(note)
+    def begin(self) -> None:
+        """Write the config, which makes the folder that of a run, once nothing more can be refused."""
         write_atomic(self.folder / CONFIG_FILE, self.config_yaml)
 
     @property
@@ -122,19 +142,23 @@ class RunContext:
         """The store of shared stages, below ``paths.output_dir``."""
         return Store(Path(self.settings.paths.output_dir) / "artifacts", self.code, tuple(self.settings.plugins))
 
-    def describe(
-        self, data: str, source: str, device: torch.device | str, files: Sequence[provenance.Opened] = ()
-    ) -> Facts:
-        """Returns the facts of every result, finished or diverged. ``data``: digest of the data read from ``files``."""
+    def describe(self, inputs: RunInputs) -> Facts:
+        """Return the facts of every result, finished or diverged; ``device`` is the CPU unless the pipeline says
+        otherwise."""
+        task = inputs.task
+        files = [*getattr(task, "files", ()), *inputs.files]
+        counts = {} if inputs.counts is None else {"label_counts": inputs.counts.record()}
         return {
+            "kind": self.family,
             "task": self.settings.task.name,
-            "source": source,
+            "source": task.source,
             "method": self.settings.method.name,
             "seed": self.settings.seed,
-            "data": data,
-            "device": str(device),
+            "data": task.source_digest if isinstance(task, PartyTask) else task.digest,
+            "device": "cpu",
             "threads": self.settings.hardware.threads,
             "machine": machine(),
+            **counts,
             **provenance.made_by(self.settings.plugins),
             "files": [dataclasses.asdict(file) for file in files],
             "versions": {

@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings
-from knot_runner.config.strict import build
 from knot_runner.data.counts import of_images
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.pipelines.context import RunContext, RunInputs, elapsed, total_seconds
+from knot_runner.pipelines.context import Record, RunContext, RunInputs, total_seconds
 from knot_runner.pipelines.features.encoding import Space, client_partition, feature_space, read_examples
 from knot_runner.pipelines.features.texts import TextSpace
 from knot_runner.pipelines.runs.commits import Commits
-from knot_runner.results.training import CoresetResult
 from knot_runner.transport import coreset as descent
 from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.plan import squared_distances
@@ -44,31 +42,6 @@ class Clients:
     rows: list[np.ndarray]
 
 
-def run_coreset(context: RunContext) -> CoresetResult:
-    """Carries out the run; returns the result. Raises :class:`UserError`."""
-    began = time.monotonic()
-    settings, hp = context.settings, context.hp
-    seen = inspect_coreset(context)
-    task, partition = seen.task, seen.partition
-    context.begin(seen.notes)
-    space = feature_space(context, hp, task)
-    clients = Clients(space.points(task.train), partition.train)
-    points, rows = _learn(context, clients, task.digest)
-    compared = np.concatenate(clients.rows)
-    compared = subsample(compared, COMPARED, coreset_draws(settings.seed, "coreset", "compared"))
-    distance, _ = descent.exact_gradient(points, clients.points[compared])  # the objective
-    labels = nearest_labels(points, clients.points, task.train.labels)
-    keep(context, space, points, {"labels": torch.from_numpy(labels)})
-    content = {
-        **describe_coresets(context, seen, space, rows, began),
-        "kind": "coreset",
-        "metrics": {"distance": {"ALL": distance}},
-        "compared": len(compared),
-        "classes_covered": len(np.unique(labels)),
-    }
-    return build(CoresetResult, content, "")
-
-
 def inspect_coreset(context: RunContext) -> RunInputs:
     """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
     hp = context.hp
@@ -82,6 +55,22 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     notes = [] if participants(hp, clients) == PARTICIPANTS else [f"method.participants: all {clients} clients"]
     counts = of_images(task, partition)
     return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *notes, *counts.warnings()])
+
+
+def run_coreset(context: RunContext, inputs: RunInputs, record: Record) -> None:
+    """Learn the coreset of all clients' data, and compare it with a sample of them."""
+    settings, hp, task, partition = context.settings, context.hp, inputs.task, inputs.partition
+    context.begin()
+    space = feature_space(context, hp, task)
+    clients = Clients(space.points(task.train), partition.train)
+    points, rows = _learn(context, clients, task.digest)
+    compared = np.concatenate(clients.rows)
+    compared = subsample(compared, COMPARED, coreset_draws(settings.seed, "coreset", "compared"))
+    distance, _ = descent.exact_gradient(points, clients.points[compared])  # the objective
+    labels = nearest_labels(points, clients.points, task.train.labels)
+    keep(context, space, points, {"labels": torch.from_numpy(labels)})
+    describe_coresets(context, inputs, space, rows, record)
+    record.add(metrics={"distance": {"ALL": distance}}, compared=len(compared), classes_covered=len(np.unique(labels)))
 
 
 def participants(hp: CoresetSettings, clients: int) -> int:
@@ -177,23 +166,18 @@ def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more
 
 
 def describe_coresets(
-    context: RunContext, seen: RunInputs, space: Space | TextSpace, rows: list[LogRow], began: float
-) -> Facts:
-    """Returns the facts common to both kinds of coreset, learned in the log ``rows`` by a run that ``began`` then.
-    ``shape``: of an image, or the number of a text's features."""
-    task, partition = seen.task, seen.partition
-    return {
-        # transport is solved on the CPU
-        **context.describe(task.digest, task.source, "cpu", task.files),
-        "status": "done",
-        "points": context.hp.points,
-        "shape": list(space.shape),
-        "clients": len(partition.train),
-        "datasets": {"train": sum(len(rows) for rows in partition.train), "test": len(task.test)},
-        "labels": {"names": task.classes, "coordinates": task.coordinates},
-        "label_counts": seen.counts.record(),
-        "distance": context.hp.distance,
-        "losses": [row["loss"] for row in rows],
-        "notes": seen.notes,
-        "seconds": {"total": elapsed(began), "descent": total_seconds(rows)},
-    }
+    context: RunContext, inputs: RunInputs, space: Space | TextSpace, rows: list[LogRow], record: Record
+) -> None:
+    """Record the facts common to both kinds of coreset, learned in the log ``rows``. ``shape``: of an image, or the
+    number of a text's features."""
+    task, partition = inputs.task, inputs.partition
+    record.add(
+        points=context.hp.points,
+        shape=list(space.shape),
+        clients=len(partition.train),
+        datasets={"train": sum(len(rows) for rows in partition.train), "test": len(task.test)},
+        labels={"names": task.classes, "coordinates": task.coordinates},
+        distance=context.hp.distance,
+        losses=[row["loss"] for row in rows],
+    )
+    record.seconds["descent"] = total_seconds(rows)

@@ -12,12 +12,11 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from knot_runner import metrics
 from knot_runner.config.settings import CoresetKnnSettings
-from knot_runner.config.strict import build
 from knot_runner.data.counts import of_images
 from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.context import Record, RunContext, RunInputs
 from knot_runner.pipelines.coreset import (
     Clients,
     begin,
@@ -31,38 +30,18 @@ from knot_runner.pipelines.coreset import (
 )
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.runs.commits import Commits
-from knot_runner.results.training import KnnResult
 from knot_runner.transport import coreset as descent
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, write_atomic
 
 
-def run_coreset_knn(context: RunContext) -> KnnResult:
-    """Carries out the run; returns the result. Raises :class:`UserError`."""
-    began = time.monotonic()
-    hp = context.hp
-    whole, held, seen = _read(context)
-    task, partition = seen.task, seen.partition
-    context.begin(seen.notes)
-    space = feature_space(context, hp, whole, held)
-    clients = Clients(space.points(task.train), partition.train)
-    points, rows = _coresets(context, clients, whole.digest)
-    labels, owners = _labeled(points, clients, task.train.labels)
-    facts, predictions = _classify(np.concatenate(points), labels, space.points(task.test), task, partition)
-    more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
-    keep(context, space, np.concatenate(points), more)
-    write_atomic(context.folder / "predictions.safetensors", tensor_parts(predictions))
-    content = {**describe_coresets(context, seen, space, rows, began), "kind": "knn", "data": whole.digest, **facts}
-    return build(KnnResult, content, "")
-
-
 def inspect_coreset_knn(context: RunContext) -> RunInputs:
-    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
-    return _read(context)[2]
+    """Return the clients' part of the examples; prepared are all of them, and the rows (ascending) that an encoder of
+    images is trained on.
 
-
-def _read(context: RunContext) -> tuple[ImageTask | TextPool, np.ndarray, RunInputs]:
-    """All examples; the rows (ascending) that an encoder of images is trained on; and the clients' part."""
+    Raises:
+        UserError: A part would be empty.
+    """
     settings, hp = context.settings, context.hp
     whole = read_examples(context, hp)
     if isinstance(whole, TextPool):  # text features are fitted on a part of their own
@@ -72,7 +51,25 @@ def _read(context: RunContext) -> tuple[ImageTask | TextPool, np.ndarray, RunInp
         task = dataclasses.replace(whole, train=whole.train.take(rest))
     partition = client_partition(context, task)
     counts = of_images(task, partition)
-    return whole, held, RunInputs(task, partition, counts, [*whole.notes, *partition.notes, *counts.warnings()])
+    notes = [*whole.notes, *partition.notes, *counts.warnings()]
+    return RunInputs(task, partition, counts, notes, (whole, held))
+
+
+def run_coreset_knn(context: RunContext, inputs: RunInputs, record: Record) -> None:
+    """Learn a coreset of each client's own data; classify by the nearest point of all of them."""
+    whole, held = inputs.prepared
+    task, partition = inputs.task, inputs.partition
+    context.begin()
+    space = feature_space(context, context.hp, whole, held)
+    clients = Clients(space.points(task.train), partition.train)
+    points, rows = _coresets(context, clients, whole.digest)
+    labels, owners = _labeled(points, clients, task.train.labels)
+    facts, predictions = _classify(np.concatenate(points), labels, space.points(task.test), task, partition)
+    more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
+    keep(context, space, np.concatenate(points), more)
+    write_atomic(context.folder / "predictions.safetensors", tensor_parts(predictions))
+    describe_coresets(context, inputs, space, rows, record)
+    record.add(data=whole.digest, **facts)
 
 
 def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -15,12 +15,10 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import FedwadSettings, GaussiansSettings
-from knot_runner.config.strict import build
 from knot_runner.data.embedded import Gaussians, draw_gaussians
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.pipelines.context import Progress, RunContext, RunInputs, as_kind, elapsed
-from knot_runner.results.training import DistanceResult
+from knot_runner.pipelines.context import Progress, Record, RunContext, RunInputs, as_kind
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
 from knot_runner.transport.federated.measure import Measure, wasserstein
 from knot_runner.util.files import write_atomic
@@ -31,43 +29,38 @@ MAX_KEPT = 50_000
 Made = TypeVar("Made")
 
 
-def run_distance(context: RunContext) -> DistanceResult:
-    """Draws the samples, computes their distance by FedWaD and exactly, saves the interpolating measures. Raises
-    :class:`UserError`."""
-    began = time.monotonic()
-    settings = context.settings
-    context.begin([])
-    spec = as_kind(settings.task, GaussiansSettings)
-    task = draw_gaussians(spec, settings.seed)
+def inspect_distance(context: RunContext) -> RunInputs:
+    """Draw both samples; return them and a note on privacy."""
+    task = draw_gaussians(as_kind(context.settings.task, GaussiansSettings), context.settings.seed)
+    note = "The course is that of a traced run, which releases more than the epsilon of the run itself pays."
+    return RunInputs(task, None, None, [note] if context.hp.fedwad.privacy is not None else [])
+
+
+def run_distance(context: RunContext, inputs: RunInputs, record: Record) -> None:
+    """Compute the distance of the samples by FedWaD and exactly, and save the interpolating measures."""
+    task, spec, fedwad = inputs.task, as_kind(context.settings.task, GaussiansSettings), context.hp.fedwad
     with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:
-        bare, traced, exact, seconds = _measured(context, task)
-    notes = [*inspect_distance(context).notes, *dict.fromkeys(str(warning.message) for warning in raised)]
-    for note in notes:
-        context.note(note)
+        bare, traced, exact, record.seconds = _measured(context, task)
+    for text in dict.fromkeys(str(warning.message) for warning in raised):
+        record.note(text)
     for row in _course(traced):
         context.log(row)
     write_atomic(context.folder / "measures.safetensors", tensor_parts(_kept(task, traced.measures)))
-    content = {
-        **context.describe(task.digest, spec.source, "cpu"),
-        "kind": "distance",
-        "status": "done",
-        "mode": context.hp.fedwad.mode,
-        "iterations": context.hp.fedwad.iterations,
-        "samples": [len(task.first), len(task.second)],
-        "ratio": spec.ratio,
-        "dimension": spec.dimension,
-        "value": bare.value,
-        "exact": exact,
-        "closed_form": task.distance,
-        "server_only": list(traced.server_only),
-        "sums": list(traced.sums),
-        "values": list(traced.values),
-        "support": list(traced.supports),
-        "spent": None if bare.spent is None else dict(zip(("epsilon", "delta"), bare.spent, strict=True)),
-        "notes": notes,
-        "seconds": {"total": elapsed(began), **seconds},
-    }
-    return build(DistanceResult, content, "")
+    record.add(
+        mode=fedwad.mode,
+        iterations=fedwad.iterations,
+        samples=[len(task.first), len(task.second)],
+        ratio=spec.ratio,
+        dimension=spec.dimension,
+        value=bare.value,
+        exact=exact,
+        closed_form=task.distance,
+        server_only=list(traced.server_only),
+        sums=list(traced.sums),
+        values=list(traced.values),
+        support=list(traced.supports),
+        spent=None if bare.spent is None else dict(zip(("epsilon", "delta"), bare.spent, strict=True)),
+    )
 
 
 def _measured(
@@ -123,12 +116,6 @@ def _course(traced: FederatedDistance) -> list[dict[str, float]]:
     for k in range(len(traced.values)):
         rows.append({"iteration": k + 1, **{name: column[k] for name, column in kept.items()}})
     return rows
-
-
-def inspect_distance(context: RunContext) -> RunInputs:
-    """Returns notes on the settings; such a run reads no data."""
-    note = "The course is that of a traced run, which releases more than the epsilon of the run itself pays."
-    return RunInputs(None, None, None, [note] if context.hp.fedwad.privacy is not None else [])
 
 
 def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:

@@ -3,14 +3,12 @@ runs."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import time
 from typing import Any
 
 from knot_runner.config.settings import BiasSettings, KnotSettings
-from knot_runner.config.strict import build, without
-from knot_runner.data.counts import Counts, of_parties
+from knot_runner.config.strict import without
+from knot_runner.data.counts import of_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import StageRequest
@@ -19,7 +17,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.bound.measure import measure_bound
-from knot_runner.pipelines.context import RunContext, RunInputs, elapsed
+from knot_runner.pipelines.context import Record, RunContext, RunInputs
 from knot_runner.pipelines.parties.evaluation import evaluate
 from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE
 from knot_runner.pipelines.parties.setup import make_federation, model_sources
@@ -29,9 +27,8 @@ from knot_runner.pipelines.rounds.loop import State, by_requests, run_rounds
 from knot_runner.pipelines.runs.commits import Commits, join_machines
 from knot_runner.pipelines.runs.kept_models import KeptModels, write_models
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
-from knot_runner.results.base import DivergedResult, SelectedOn, diverged_result
-from knot_runner.results.training import DistillResult, KeptEpoch, StagesResult
-from knot_runner.util.errors import DivergedError
+from knot_runner.results.base import SelectedOn
+from knot_runner.results.training import KeptEpoch
 from knot_runner.util.files import Facts, LogRow, write_atomic
 
 #: Times the cross-entropy at which a term that begins there is reported: weights published for large networks are often
@@ -39,53 +36,61 @@ from knot_runner.util.files import Facts, LogRow, write_atomic
 LARGE_RATIO = 10.0
 
 
-def run_distillation(context: RunContext) -> StagesResult | DivergedResult:
-    """Teachers, soft labels, distillation, evaluation; returns the result. Raises :class:`UserError`."""
-    settings, folder, note = context.settings, context.folder, context.note
-    began = time.monotonic()
-    store = context.store
-    with contextlib.ExitStack() as stack:
-        executor = stack.enter_context(
-            Executor(store, settings.hardware, context.data_root, settings.plugins, context.progress)
+def inspect_distillation(context: RunContext) -> RunInputs:
+    """Return the examples, the federation, the counts of each class and the notes on them: all that precedes training.
+
+    Raises:
+        UserError: The settings do not fit the data or each other.
+    """
+    task = context.services.parties(context)
+    counts = of_parties(task)
+    federation = make_federation(context, task, context.store, random_examples(context.hp))
+    METHODS[context.hp.algorithm].init(context.hp, federation)
+    batch = context.settings.training.local.batch_size
+    notes = [*task.notes, *counts.warnings(batch), *federation.notes]
+    return RunInputs(task, None, counts, notes, federation, model_sources(context))
+
+
+def run_distillation(context: RunContext, inputs: RunInputs, record: Record) -> None:
+    """Train teachers, label, distill and evaluate; record the metrics and costs.
+
+    Raises:
+        DivergedError: A loss is not finite.
+    """
+    settings, store = context.settings, context.store
+    task, federation = inputs.task, inputs.prepared
+    with Executor(store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
+        datasets = {}
+        for name, data in task.datasets.items():
+            datasets[name] = {"role": data.role, **{split: len(part) for split, part in data.splits.items()}}
+        record.add(
+            device=str(executor.place.device),
+            datasets=datasets,
+            rows=task.rows,
+            labels={"names": task.labels.names, "coordinates": task.labels.coordinates},
         )
-        task, federation, counts, notes = _prepared(context)
-        for line in notes:
-            note(line)
-        head = _describe(context, task, counts, executor)
-        context.begin([])
-        try:
-            state = advance_stages(context, federation, executor, store)
-        except DivergedError as problem:
-            note(str(problem))
-            return diverged_result(head, [*notes, str(problem)], problem.where)
+        context.begin()
+        state = advance_stages(context, federation, executor, store)
         for name, own in state.get("terms", {}).items():
             if own["ratio"] > LARGE_RATIO:
-                notes.append(
+                record.note(
                     f"warning: method.terms.{name} begins as {own['ratio']:.3g} times the cross-entropy and may drown "
                     "it; weight: auto settles it on the first batches"
                 )
-                note(notes[-1])
-        measured = evaluate(context, task, federation, state, executor)
-        measured |= _bound(context, federation, state, executor)
-        costs = distillation_costs(context, federation, store)
-        write_atomic(folder / MODEL_FILE, store.get(*state["student"].split("/")).read(TENSORS))
+        record.add(**evaluate(context, task, federation, state, executor))
+        record.add(**_bound(context, federation, state, executor))
+        write_atomic(context.folder / MODEL_FILE, store.get(*state["student"].split("/")).read(TENSORS))
         _describe_models(context, task, federation, state)
-    biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
-    stages, kept = _stage_seconds(store, state), _kept_epochs(store, state)
-    content = {
-        **head,
-        "status": "done",
-        **measured,
-        "bias": biases,
-        "selected_epoch": state.get("selected_epoch"),
-        "kept_epochs": kept,
-        "selected_on": _selected_on(kept, "synthesis" in state),
+    kept = _kept_epochs(store, state)
+    record.add(
+        bias={name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")},
+        selected_epoch=state.get("selected_epoch"),
+        kept_epochs=kept,
+        selected_on=_selected_on(kept, "synthesis" in state),
+        costs=distillation_costs(context, federation, store),
         **{name: state[name] for name in ("terms", "phases", "synthesis") if name in state},
-        "costs": costs,
-        "notes": notes,
-        "seconds": {"total": elapsed(began), "stages": stages},
-    }
-    return build(DistillResult if context.family == "distill" else StagesResult, content, "")
+    )
+    record.seconds["stages"] = _stage_seconds(store, state)
 
 
 def random_examples(hp: Any) -> BiasSettings | None:
@@ -93,23 +98,6 @@ def random_examples(hp: Any) -> BiasSettings | None:
     if isinstance(hp, KnotSettings) and not needs_bias(hp.weighting):
         return None
     return getattr(hp, "bias", None)
-
-
-def inspect_distillation(context: RunContext) -> RunInputs:
-    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
-    task, _, counts, notes = _prepared(context)
-    return RunInputs(task, None, counts, notes)
-
-
-def _prepared(context: RunContext) -> tuple[PartyTask, PartyFederation, Counts, list[str]]:
-    """Return the examples, the federation, the counts of each class and the notes on them: all that precedes training.
-    Raises :class:`UserError`."""
-    task = context.services.parties(context)
-    counts = of_parties(task)
-    federation = make_federation(context, task, context.store, random_examples(context.hp))
-    METHODS[context.hp.algorithm].init(context.hp, federation)
-    batch = context.settings.training.local.batch_size
-    return task, federation, counts, [*task.notes, *counts.warnings(batch), *federation.notes]
 
 
 def _bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> dict[str, Facts]:
@@ -157,23 +145,6 @@ def _all_there(state: State, store: Store) -> bool:
     """Returns whether every artifact named in the state is still in the store."""
     names = [value for value in state.values() if isinstance(value, str)]
     return all(store.find(*name.split("/")) is not None for name in names)
-
-
-def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Executor) -> Facts:
-    """Returns the facts of every result, finished or diverged."""
-    datasets = {}
-    for name, data in task.datasets.items():
-        datasets[name] = {"role": data.role, **{split: len(part) for split, part in data.splits.items()}}
-    return {
-        "kind": context.family,
-        **context.describe(
-            task.source_digest, task.source, executor.place.device, [*task.files, *model_sources(context)]
-        ),
-        "datasets": datasets,
-        "rows": task.rows,
-        "label_counts": counts.record(),
-        "labels": {"names": task.labels.names, "coordinates": task.labels.coordinates},
-    }
 
 
 def _stage_seconds(store: Store, state: State) -> dict[str, float]:

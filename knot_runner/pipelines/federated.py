@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from knot_runner import metrics
 from knot_runner.config.settings import Centralized
 from knot_runner.config.settings.methods.federated import FederatedTraining, server_distillation
-from knot_runner.config.strict import build
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.around import surrounded
@@ -19,14 +17,13 @@ from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.messages import in_rounds
 from knot_runner.pipelines.clients.architectures import architecture_facts, keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
-from knot_runner.pipelines.context import RunContext, RunInputs, as_kind, elapsed, total_seconds
+from knot_runner.pipelines.context import Record, RunContext, RunInputs, as_kind, total_seconds
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import ClientRounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.summary import summarize
 from knot_runner.pipelines.runs.commits import Commits
-from knot_runner.results.base import DivergedResult, Evaluated, diverged_result, total_costs
-from knot_runner.results.federated import FederatedResult
+from knot_runner.results.base import Evaluated, total_costs
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, write_json
 
@@ -34,67 +31,16 @@ if TYPE_CHECKING:
     from knot_runner.pipelines.clustered import Grouping
 
 
-def run_federated(context: RunContext) -> FederatedResult | DivergedResult:
-    """Carries out a federated run, of all clients together or by clusters; returns the result.
-
-    Raises :class:`UserError`.
-    """
-    began, settings = time.monotonic(), context.settings
-    setup, method, start, notes = _prepared(context)
-    for note in notes:
-        context.note(note)
-    grouping = None
-    if context.hp.clustering is not None:
-        from knot_runner.methods.around.clusters import per_cluster
-        from knot_runner.pipelines import clustered  # imports scikit-learn and distances, which other runs do not need
-
-        grouping = clustered.group_clients(context, setup)
-        notes += grouping.notes
-        for note in grouping.notes:
-            context.note(note)
-        method = per_cluster(method, grouping.clusters)
-        start = method.init(context.hp, setup.federation)
-    network, *others = setup.networks
-    engine = make_engine(
-        settings.hardware, network, setup.data, setup.test, context.note, settings.plugins, others=others
-    )
-    with contextlib.closing(engine):
-        context.note(f"engine {engine.name}, {settings.hardware.precision}")
-        context.begin([])
-        write_json(context.folder / "partition.json", client_counts(setup))
-        head = _describe(context, setup, engine)
-        try:
-            outcome = _train(context, setup, method, engine, grouping, start)
-        except DivergedError as problem:
-            context.note(str(problem))
-            reached = problem.where.get("round", 0)  # the round that diverged counts: its model may have been seen
-            content = head | method.facts(reached, [])
-            content["seconds"] = {"total": elapsed(began)}
-            return diverged_result(content, [*notes, str(problem)], problem.where)
-        summary = _summary(context, setup, outcome, engine)
-        keep_models(context, setup, outcome, engine)
-    context.progress("rounds", 1, 1, "done")
-    rounds = total_seconds(outcome.rows)
-    seconds = {"total": elapsed(began), "rounds": rounds, **outcome.seconds}
-    around = method.facts(len(outcome.rows), outcome.rows)
-    content = {**head, "status": "done", **summary, **outcome.facts, **around, "notes": notes, "seconds": seconds}
-    return build(FederatedResult, content, "")
-
-
 def inspect_federated(context: RunContext) -> RunInputs:
-    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
-    setup, _, _, notes = _prepared(context)
-    return RunInputs(setup.task, setup.partition, setup.counts, notes)
+    """Return the clients, the method and its first state, and notes on them: all that precedes distances and training.
 
-
-def _prepared(context: RunContext) -> tuple[Setup, RoundMethod, FederatedState, list[str]]:
-    """Return the clients, the method, its first state and the notes on them: all that precedes distances and training.
-    Raises :class:`UserError`."""
+    Raises:
+        UserError: The settings do not fit the data or each other.
+    """
     hp, settings = context.hp, context.settings
     setup = make_setup(context)
-    notes = list(setup.notes)
-    method, federation, said = surrounded(METHODS[hp.algorithm], settings, setup.federation)
-    notes += said
+    method, federation, notes = surrounded(METHODS[hp.algorithm], settings, setup.federation)
+    notes = [*setup.notes, *notes]
     rounds = in_rounds(method, hp)
     setup = replace(setup, federation=federation)
     if hp.personalization is not None or settings.evaluate.matrix is not None:
@@ -105,13 +51,53 @@ def _prepared(context: RunContext) -> tuple[Setup, RoundMethod, FederatedState, 
     if hp.clustering is not None:
         from knot_runner.methods.federated import clustering  # scikit-learn, which other runs do not need
 
-        clustering.check_clustering(context.hp.clustering, len(federation))
+        clustering.check_clustering(hp.clustering, len(federation))
     start = rounds.init(hp, federation)  # the method is checked before distances are computed
     if hp.personalization is not None:
         from knot_runner.methods.personalization import PERSONALIZATIONS
 
         notes += PERSONALIZATIONS[hp.personalization.kind].check(hp.personalization, federation)
-    return setup, rounds, start, notes
+    return RunInputs(setup.task, setup.partition, setup.counts, notes, (setup, rounds, start))
+
+
+def run_federated(context: RunContext, inputs: RunInputs, record: Record) -> None:
+    """Train the clients, of all together or of each cluster, and record the metrics and costs.
+
+    Raises:
+        DivergedError: A loss, weight or logit is not finite.
+    """
+    setup, method, start = inputs.prepared
+    settings = context.settings
+    grouping = None
+    if context.hp.clustering is not None:
+        from knot_runner.methods.around.clusters import per_cluster
+        from knot_runner.pipelines import clustered  # imports scikit-learn and distances, which other runs do not need
+
+        grouping = clustered.group_clients(context, setup)
+        for note in grouping.notes:
+            record.note(note)
+        method = per_cluster(method, grouping.clusters)
+        start = method.init(context.hp, setup.federation)
+    network, *others = setup.networks
+    engine = make_engine(
+        settings.hardware, network, setup.data, setup.test, context.note, settings.plugins, others=others
+    )
+    with contextlib.closing(engine):
+        context.note(f"engine {engine.name}, {settings.hardware.precision}")
+        context.begin()
+        write_json(context.folder / "partition.json", client_counts(setup))
+        record.add(**_described(context, setup, engine))
+        try:
+            outcome = _train(context, setup, method, engine, grouping, start)
+        except DivergedError as problem:
+            # the round that diverged counts: its model may have been seen
+            record.add(**method.facts(problem.where.get("round", 0), []))
+            raise
+        record.add(**_summary(context, setup, outcome, engine))
+        keep_models(context, setup, outcome, engine)
+    context.progress("rounds", 1, 1, "done")
+    record.seconds |= {"rounds": total_seconds(outcome.rows), **outcome.seconds}
+    record.add(**outcome.facts, **method.facts(len(outcome.rows), outcome.rows))
 
 
 def _train(
@@ -212,23 +198,26 @@ def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: 
     return {"costs": found}
 
 
-def _describe(context: RunContext, setup: Setup, engine: Engine) -> Facts:
-    layouts = [architecture.layout for architecture in setup.federation.architectures]
+def _described(context: RunContext, setup: Setup, engine: Engine) -> Facts:
+    """Return the facts of the result that are known before training."""
+    federation = setup.federation
+    valid = sum(len(rows) for rows in federation.rows("valid"))
+    datasets = {"train": len(setup.task.train) - setup.held_out - valid, "test": len(setup.task.test)}
     transfer = getattr(setup.task, "transfer", None)
-    other = {} if transfer is None else {"transfer": len(transfer)}
-    valid = sum(len(rows) for rows in setup.federation.rows("valid"))
+    if transfer is not None:
+        datasets["transfer"] = len(transfer)
     if valid:
-        other["valid"] = valid
-    return {
-        **context.describe(setup.task.digest, setup.task.source, engine.device, setup.task.files),
-        "kind": "federated",
-        "datasets": {"train": len(setup.task.train) - setup.held_out - valid, "test": len(setup.task.test), **other},
-        "label_counts": setup.counts.record(),
+        datasets["valid"] = valid
+    facts = {
+        "device": str(engine.device),
+        "datasets": datasets,
         "labels": {"names": setup.task.classes, "coordinates": setup.task.coordinates},
-        "clients": len(setup.federation),
-        **({"unseen": len(setup.federation.unseen)} if setup.federation.unseen else {}),
+        "clients": len(federation),
         "engine": engine.name,
         "precision": context.settings.hardware.precision,
         "model": ", ".join(network.spec.name for network in setup.networks),
-        "parameters": max(own.size for own in layouts),
+        "parameters": max(architecture.layout.size for architecture in federation.architectures),
     }
+    if federation.unseen:
+        facts["unseen"] = len(federation.unseen)
+    return facts

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from knot_runner.config.settings import ImageSetsSettings, OtddSettings
-from knot_runner.config.strict import build
 from knot_runner.config.strict import digest as digest_of
 from knot_runner.data.counts import of_images
 from knot_runner.data.images import ImageTask, Partition
@@ -22,11 +21,10 @@ from knot_runner.data.images.sets import load_image_sets
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artifact, Store
-from knot_runner.pipelines.context import RunContext, RunInputs, elapsed
+from knot_runner.pipelines.context import Record, RunContext, RunInputs
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.runs.commits import Commits, join_machines
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
-from knot_runner.results.training import MatrixResult
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabeledSamples
 from knot_runner.util.errors import UserError
@@ -49,35 +47,6 @@ class Distances:
     digest: str
 
 
-def run_matrix(context: RunContext) -> MatrixResult:
-    """Reads the examples and measures every pair of clients or data sets. Raises :class:`UserError`."""
-    began = time.monotonic()
-    otdd = context.hp.otdd
-    seen = inspect_matrix(context)
-    task, partition = seen.task, seen.partition
-    context.begin(seen.notes)
-    sets = labeled(context, otdd, task, partition.train, context.settings.seed)
-    found = compute_distances(context, sets, partition.names, otdd, task.digest)
-    for first, second in itertools.combinations(range(len(sets)), 2):
-        context.log({"first": first, "second": second, "distance": float(found.matrix[first, second])})
-    content = {
-        **context.describe(task.digest, task.source, "cpu", task.files),
-        "kind": "matrix",
-        "status": "done",
-        "solver": otdd.solver,
-        "names": partition.names,
-        "sizes": [len(one.labels) for one in sets],
-        "groups": partition.groups,
-        "pairs": math.comb(len(sets), 2),
-        "matrix": found.matrix.tolist(),
-        "artifact": found.digest,
-        "label_counts": seen.counts.record(),
-        "notes": seen.notes,
-        "seconds": {"total": elapsed(began), "distances": round(found.seconds, 3)},
-    }
-    return build(MatrixResult, content, "")
-
-
 def inspect_matrix(context: RunContext) -> RunInputs:
     """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
     task, partition = clients_data(context)
@@ -91,6 +60,30 @@ def inspect_matrix(context: RunContext) -> RunInputs:
     counts = of_images(task, partition, same_classes=context.settings.partition is not None)
     notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.hp.otdd, partition, task)]
     return RunInputs(task, partition, counts, notes)
+
+
+def run_matrix(context: RunContext, inputs: RunInputs, record: Record) -> None:
+    """Measure every pair of clients or data sets.
+
+    Raises:
+        UserError: A client has no examples, or a distance is not finite.
+    """
+    otdd, task, partition = context.hp.otdd, inputs.task, inputs.partition
+    context.begin()
+    sets = labeled(context, otdd, task, partition.train, context.settings.seed)
+    found = compute_distances(context, sets, partition.names, otdd, task.digest)
+    for first, second in itertools.combinations(range(len(sets)), 2):
+        context.log({"first": first, "second": second, "distance": float(found.matrix[first, second])})
+    record.add(
+        solver=otdd.solver,
+        names=partition.names,
+        sizes=[len(one.labels) for one in sets],
+        groups=partition.groups,
+        pairs=math.comb(len(sets), 2),
+        matrix=found.matrix.tolist(),
+        artifact=found.digest,
+    )
+    record.seconds["distances"] = round(found.seconds, 3)
 
 
 def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:

@@ -189,12 +189,10 @@ class DivergedResult(RunResult):
     privacy: Any = None
 
 
-def diverged_result(facts: dict[str, Any], notes: list[str], where: dict[str, Any]) -> DivergedResult:
-    """Returns the result of a run that diverged ``where`` a :class:`DivergedError` says, with those of its ``facts``
-    that are of every run."""
+def diverged_result(facts: dict[str, Any]) -> DivergedResult:
+    """Return the result of a run that diverged, with those of its ``facts`` that are of every run."""
     names = {one.name for one in fields(DivergedResult)}
-    content = {key: value for key, value in facts.items() if key in names}
-    return build(DivergedResult, {**content, "status": "diverged", "diverged": where, "notes": notes}, "")
+    return build(DivergedResult, {key: value for key, value in facts.items() if key in names}, "")
 
 
 def bytes_of(rows: Sequence[dict[str, Any]]) -> int:

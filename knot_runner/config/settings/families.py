@@ -35,9 +35,10 @@ class Family:
     settings: Mapping[str, type]
     #: supported kinds of task: texts, images, image_sets, gaussians
     tasks: tuple[str, ...]
-    #: function of a :class:`~knot_runner.pipelines.context.RunContext` that runs it and returns its result
+    #: function of a :class:`~knot_runner.pipelines.context.RunContext`, the inputs that ``inspect`` has returned, and
+    #: the :class:`~knot_runner.pipelines.context.Record` to which it adds what the result says
     run: str
-    #: function of the same that returns its :class:`~knot_runner.pipelines.context.RunInputs` without training
+    #: function of the same context that returns its :class:`~knot_runner.pipelines.context.RunInputs`, without training
     inspect: str
     #: function of (title, result) that returns the summary for the terminal
     summary: str

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 from safetensors.numpy import load_file
@@ -15,12 +14,13 @@ from knot_runner import provenance
 from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.families import family_of, load
+from knot_runner.config.strict import build
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.tracker import TrackedRun, Tracker
-from knot_runner.pipelines.context import RunContext
-from knot_runner.records import clear_states, lock_of, read_result, result_problem, write_result
-from knot_runner.results.base import SEVERAL_MACHINES, RunResult
-from knot_runner.util.errors import UserError
+from knot_runner.pipelines.context import Record, RunContext, RunInputs, elapsed
+from knot_runner.records import CONFIG_FILE, clear_states, lock_of, read_result, result_problem, write_result
+from knot_runner.results.base import SEVERAL_MACHINES, RunResult, diverged_result
+from knot_runner.util.errors import DivergedError, UserError
 from knot_runner.util.files import disk_errors, locked, removal, remove_temporaries
 
 
@@ -48,8 +48,6 @@ def run_locked(context: RunContext) -> RunResult:
     with disk_errors(Path(context.settings.paths.output_dir)):
         remove_temporaries(context.folder)
         result = _execute(context)
-        if not result.code:  # of a plug-in that does not use RunContext.describe()
-            result = replace(result, **provenance.made_by(context.settings.plugins))
         result = write_result(context.folder, result)
     with removal():
         clear_states(context.folder)
@@ -87,11 +85,7 @@ def _execute(context: RunContext) -> RunResult:
     if not (on_host or family.on_gpu):
         context.note(f"hardware.device={hardware.device}: {family.name} runs on the CPU")
     with Tracker(_tracked(context), context.note) as tracker:
-        result = pipeline_function("run", context.hp)(replace(context, log=tracker.log, note=note))
-        if not isinstance(result, RunResult):
-            raise UserError(
-                f"method.algorithm={context.hp.algorithm} returned {type(result).__name__} instead of a result"
-            )
+        result = _computed(replace(context, log=tracker.log, note=note))
         more = _one_class(context.folder / "predictions.safetensors", result)
         for text in more:
             context.note(text)
@@ -99,6 +93,33 @@ def _execute(context: RunContext) -> RunResult:
             result = replace(result, notes=[*result.notes, *dict.fromkeys(machines), *more])
         tracker.finish(result)
     return result
+
+
+def _computed(context: RunContext) -> RunResult:
+    """Read the data, run the pipeline of the method's family, and return what it recorded: the whole of a run.
+
+    Raises:
+        UserError: The settings, the data or the hardware do not fit.
+    """
+    began, family = time.monotonic(), family_of(context.hp)
+    inputs: RunInputs = load(family.inspect)(context)
+    record = Record(context.note)
+    for note in inputs.notes:
+        record.note(note)
+    record.add(**context.describe(inputs))
+    try:
+        load(family.run)(context, inputs, record)
+        if not (context.folder / CONFIG_FILE).exists():
+            context.begin()
+        record.add(status="done")
+    except DivergedError as problem:
+        record.note(str(problem))
+        record.add(status="diverged", diverged=problem.where)
+    seconds = {"total": elapsed(began), **record.seconds}
+    content = {**record.facts, "notes": record.notes, "seconds": seconds}
+    if content["status"] == "diverged":
+        return diverged_result(content)
+    return build(load(family.result), content, "")
 
 
 def _one_class(path: Path, result: RunResult) -> list[str]:
@@ -131,8 +152,3 @@ def _tracked(context: RunContext) -> TrackedRun:
         settings.seed,
         context.family,
     )
-
-
-def pipeline_function(step: str, hp: Any) -> Callable[[RunContext], Any]:
-    """``complete_run`` or ``inspect`` (the ``step``) of the family that a method's settings ``hp`` belong to."""
-    return load(getattr(family_of(hp), step))
