@@ -84,7 +84,7 @@ class RunInputs:
 
 
 @dataclass
-class Record:
+class RunRecord:
     """What is known of a run so far: the ``facts`` of its result, seconds of its parts, and notes, which ``show``
     shows."""
 

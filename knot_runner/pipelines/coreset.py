@@ -15,7 +15,7 @@ from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings
 from knot_runner.data.counts import of_images
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.pipelines.context import Record, RunContext, RunInputs, total_seconds
+from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
 from knot_runner.pipelines.features.encoding import Space, client_partition, feature_space, read_examples
 from knot_runner.pipelines.features.texts import TextSpace
 from knot_runner.pipelines.runs.commits import Commits
@@ -57,7 +57,7 @@ def inspect_coreset(context: RunContext) -> RunInputs:
     return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *notes, *counts.warnings()])
 
 
-def run_coreset(context: RunContext, inputs: RunInputs, record: Record) -> None:
+def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Learn the coreset of all clients' data, and compare it with a sample of them."""
     settings, hp, task, partition = context.settings, context.hp, inputs.task, inputs.partition
     context.begin()
@@ -166,9 +166,9 @@ def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more
 
 
 def describe_coresets(
-    context: RunContext, inputs: RunInputs, space: Space | TextSpace, rows: list[LogRow], record: Record
+    context: RunContext, inputs: RunInputs, space: Space | TextSpace, rows: list[LogRow], record: RunRecord
 ) -> None:
-    """Record the facts common to both kinds of coreset, learned in the log ``rows``. ``shape``: of an image, or the
+    """RunRecord the facts common to both kinds of coreset, learned in the log ``rows``. ``shape``: of an image, or the
     number of a text's features."""
     task, partition = inputs.task, inputs.partition
     record.add(
@@ -180,4 +180,4 @@ def describe_coresets(
         distance=context.hp.distance,
         losses=[row["loss"] for row in rows],
     )
-    record.seconds["descent"] = total_seconds(rows)
+    record.seconds.update(descent=total_seconds(rows))

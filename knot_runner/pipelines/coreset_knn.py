@@ -16,7 +16,7 @@ from knot_runner.data.counts import of_images
 from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.pipelines.context import Record, RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.coreset import (
     Clients,
     begin,
@@ -55,7 +55,7 @@ def inspect_coreset_knn(context: RunContext) -> RunInputs:
     return RunInputs(task, partition, counts, notes, (whole, held))
 
 
-def run_coreset_knn(context: RunContext, inputs: RunInputs, record: Record) -> None:
+def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Learn a coreset of each client's own data; classify by the nearest point of all of them."""
     whole, held = inputs.prepared
     task, partition = inputs.task, inputs.partition

@@ -18,7 +18,7 @@ from knot_runner.config.settings import FedwadSettings, GaussiansSettings
 from knot_runner.data.embedded import Gaussians, draw_gaussians
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.pipelines.context import Progress, Record, RunContext, RunInputs, as_kind
+from knot_runner.pipelines.context import Progress, RunContext, RunInputs, RunRecord, as_kind
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
 from knot_runner.transport.federated.measure import Measure, wasserstein
 from knot_runner.util.files import write_atomic
@@ -36,7 +36,7 @@ def inspect_distance(context: RunContext) -> RunInputs:
     return RunInputs(task, None, None, [note] if context.hp.fedwad.privacy is not None else [])
 
 
-def run_distance(context: RunContext, inputs: RunInputs, record: Record) -> None:
+def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Compute the distance of the samples by FedWaD and exactly, and save the interpolating measures."""
     task, spec, fedwad = inputs.task, as_kind(context.settings.task, GaussiansSettings), context.hp.fedwad
     with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:

@@ -17,7 +17,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.bound.measure import measure_bound
-from knot_runner.pipelines.context import Record, RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.parties.evaluation import evaluate
 from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE
 from knot_runner.pipelines.parties.setup import make_federation, model_sources
@@ -51,7 +51,7 @@ def inspect_distillation(context: RunContext) -> RunInputs:
     return RunInputs(task, None, counts, notes, federation, model_sources(context))
 
 
-def run_distillation(context: RunContext, inputs: RunInputs, record: Record) -> None:
+def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Train teachers, label, distill and evaluate; record the metrics and costs.
 
     Raises:
@@ -90,7 +90,7 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: Record) -> 
         costs=distillation_costs(context, federation, store),
         **{name: state[name] for name in ("terms", "phases", "synthesis") if name in state},
     )
-    record.seconds["stages"] = _stage_seconds(store, state)
+    record.seconds.update(stages=_stage_seconds(store, state))
 
 
 def random_examples(hp: Any) -> BiasSettings | None:

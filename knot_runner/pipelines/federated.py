@@ -17,7 +17,7 @@ from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.messages import in_rounds
 from knot_runner.pipelines.clients.architectures import architecture_facts, keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
-from knot_runner.pipelines.context import Record, RunContext, RunInputs, as_kind, total_seconds
+from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, as_kind, total_seconds
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import ClientRounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds, scalars
@@ -60,7 +60,7 @@ def inspect_federated(context: RunContext) -> RunInputs:
     return RunInputs(setup.task, setup.partition, setup.counts, notes, (setup, rounds, start))
 
 
-def run_federated(context: RunContext, inputs: RunInputs, record: Record) -> None:
+def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Train the clients, of all together or of each cluster, and record the metrics and costs.
 
     Raises:

@@ -21,7 +21,7 @@ from knot_runner.data.images.sets import load_image_sets
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artifact, Store
-from knot_runner.pipelines.context import Record, RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.runs.commits import Commits, join_machines
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
@@ -62,7 +62,7 @@ def inspect_matrix(context: RunContext) -> RunInputs:
     return RunInputs(task, partition, counts, notes)
 
 
-def run_matrix(context: RunContext, inputs: RunInputs, record: Record) -> None:
+def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Measure every pair of clients or data sets.
 
     Raises:
@@ -83,7 +83,7 @@ def run_matrix(context: RunContext, inputs: RunInputs, record: Record) -> None:
         matrix=found.matrix.tolist(),
         artifact=found.digest,
     )
-    record.seconds["distances"] = round(found.seconds, 3)
+    record.seconds.update(distances=round(found.seconds, 3))
 
 
 def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:

@@ -10,7 +10,7 @@ from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.temperature_probe import probe_arrays
 from knot_runner.models.network import Network
 from knot_runner.pipelines.clients.setup import resident
-from knot_runner.pipelines.context import Record, RunContext, RunInputs
+from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.files import write_atomic
 
@@ -22,7 +22,7 @@ def inspect_probing(context: RunContext) -> RunInputs:
     return RunInputs(task, None, counts, [*task.notes, *counts.warnings()])
 
 
-def run_probing(context: RunContext, inputs: RunInputs, record: Record) -> None:
+def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Probe the model and save the arrays."""
     settings, task, temperatures = context.settings, inputs.task, context.hp.temperatures
     device = choose_device(settings.hardware.device)

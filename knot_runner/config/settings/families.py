@@ -36,7 +36,7 @@ class Family:
     #: supported kinds of task: texts, images, image_sets, gaussians
     tasks: tuple[str, ...]
     #: function of a :class:`~knot_runner.pipelines.context.RunContext`, the inputs that ``inspect`` has returned, and
-    #: the :class:`~knot_runner.pipelines.context.Record` to which it adds what the result says
+    #: the :class:`~knot_runner.pipelines.context.RunRecord` to which it adds what the result says
     run: str
     #: function of the same context that returns its :class:`~knot_runner.pipelines.context.RunInputs`, without training
     inspect: str

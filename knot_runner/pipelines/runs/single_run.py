@@ -17,7 +17,7 @@ from knot_runner.config.settings.families import family_of, load
 from knot_runner.config.strict import build
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.tracker import TrackedRun, Tracker
-from knot_runner.pipelines.context import Record, RunContext, RunInputs, elapsed
+from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, elapsed
 from knot_runner.records import CONFIG_FILE, clear_states, lock_of, read_result, result_problem, write_result
 from knot_runner.results.base import SEVERAL_MACHINES, RunResult, diverged_result
 from knot_runner.util.errors import DivergedError, UserError
@@ -103,23 +103,23 @@ def _computed(context: RunContext) -> RunResult:
     """
     began, family = time.monotonic(), family_of(context.hp)
     inputs: RunInputs = load(family.inspect)(context)
-    record = Record(context.note)
+    record = RunRecord(context.note)
     for note in inputs.notes:
         record.note(note)
     record.add(**context.describe(inputs))
+    divergence = None
     try:
         load(family.run)(context, inputs, record)
-        if not (context.folder / CONFIG_FILE).exists():
-            context.begin()
-        record.add(status="done")
     except DivergedError as problem:
+        divergence = problem
         record.note(str(problem))
-        record.add(status="diverged", diverged=problem.where)
+    if not (context.folder / CONFIG_FILE).exists():
+        context.begin()
     seconds = {"total": elapsed(began), **record.seconds}
     content = {**record.facts, "notes": record.notes, "seconds": seconds}
-    if content["status"] == "diverged":
-        return diverged_result(content)
-    return build(load(family.result), content, "")
+    if divergence is not None:
+        return diverged_result({**content, "status": "diverged", "diverged": divergence.where})
+    return build(load(family.result), {**content, "status": "done"}, "")
 
 
 def _one_class(path: Path, result: RunResult) -> list[str]:

@@ -35,7 +35,7 @@ def test_hardware_file_has_the_first_precision_of_its_device(name):
 @pytest.mark.parametrize("name", ["cuda", "mps"])
 def test_run_refuses_absent_device_before_data_are_read(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(DEVICES.data, name, replace(DEVICES[name], count=lambda: 0))
-    monkeypatch.setattr("knot_runner.pipelines.federated._prepared", lambda _: pytest.fail("data were read"))
+    monkeypatch.setattr("knot_runner.pipelines.federated.make_setup", lambda _: pytest.fail("data were read"))
     refused(capsys, *TINY_IMAGES, f"hardware={name}", f"paths.output_dir={tmp_path}")
 
 
