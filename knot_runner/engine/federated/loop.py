@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -140,50 +140,38 @@ class Loop:
         optimizers = {
             phase.trains: _optimizer(model, self.layout.head, recipe, phase.trains) for phase in recipe.phases
         }
-        draws = local.local_draws(request)
-        origins = [parameter.detach().clone() for parameter in model.parameters()] if recipe.proximal else []
-        control = {}
+        penalty = _proximal_term(model, recipe.proximal) if recipe.proximal else None
+        before_step = None
         if request.control is not None:
-            control = flat.views(request.control.to(self.device, self.dtype), self.layout.parameters)
-
-        def proximal_term() -> Tensor:
-            """(mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2)."""
-            pairs = zip(model.parameters(), origins, strict=True)
-            return recipe.proximal / 2 * sum((parameter - origin).square().sum() for parameter, origin in pairs)
-
-        def add_control() -> None:
-            """The control variate that SCAFFOLD adds to every gradient."""
-            for name, parameter in model.named_parameters():
-                if parameter.grad is not None:
-                    parameter.grad += control[name]
-
-        def held_loss() -> float:
-            places = torch.arange(len(examples), len(examples) + len(held_out))
-            logits = forward_all(model, held_out, INFERENCE_ROWS)
-            if request.objective.reads_features:
-                self._read = forward_all(model, held_out, INFERENCE_ROWS, feature_reader(model, self.network))
-            value = loss(logits, cut_rows(rows, places, self.device)).mean()
-            _train_mode(model, recipe)
-            return float(value)
-
-        penalty = proximal_term if recipe.proximal else None
-        before_step = add_control if control else None
+            before_step = _control_step(model, self.layout, request.control.to(self.device, self.dtype))
         course = Course(model, recipe, optimizers.values(), local.steps(recipe, len(examples)))
         if request.held:
-            course.watch(held_loss)
+            course.watch(functools.partial(self._held_loss, request, examples, held_out, rows, loss))
         _train_mode(model, recipe)
+        draws = local.local_draws(request)
         total, steps = zero_sum(self.device), 0
         for phase in recipe.phases:
             for _ in range(phase.epochs):
-                batches = examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment)
-                optimizer = optimizers[phase.trains]
-                for batch in batches:
-                    value = train_batch(model, batch, loss, rows, optimizer, penalty, before_step)
+                for batch in examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment):
+                    value = train_batch(model, batch, loss, rows, optimizers[phase.trains], penalty, before_step)
                     total, steps = total + value.to(total.dtype), steps + 1
                     if course.ends(steps):
                         return float(total) / steps, steps
         course.finish(steps)
         return float(total) / max(steps, 1), steps
+
+    def _held_loss(
+        self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples, rows: LossRows,
+        loss: SampleLoss,
+    ) -> float:  # fmt: skip
+        """Return the mean loss of the held-out examples, whose ``rows`` follow those of ``examples``."""
+        places = torch.arange(len(examples), len(examples) + len(held_out))
+        logits = forward_all(self.model, held_out, INFERENCE_ROWS)
+        if request.objective.reads_features:
+            self._read = forward_all(self.model, held_out, INFERENCE_ROWS, feature_reader(self.model, self.network))
+        value = loss(logits, cut_rows(rows, places, self.device)).mean()
+        _train_mode(self.model, request.recipe)
+        return float(value)
 
     def _correct(self, rows: Tensor) -> int:
         """How many of the test examples at ``rows`` are classified correctly."""
@@ -198,6 +186,29 @@ class Loop:
         data = self.test if request.split == "test" else self.data
         call = feature_reader(self.model, self.network) if request.output == "features" else None
         return forward_all(self.model, data.select(request.rows, self.dtype), INFERENCE_ROWS, call).cpu()
+
+
+def _proximal_term(model: nn.Module, mu: float) -> Callable[[], Tensor]:
+    """Return (mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2) from the weights as they are now."""
+    origins = [parameter.detach().clone() for parameter in model.parameters()]
+
+    def term() -> Tensor:
+        pairs = zip(model.parameters(), origins, strict=True)
+        return mu / 2 * sum((parameter - origin).square().sum() for parameter, origin in pairs)
+
+    return term
+
+
+def _control_step(model: nn.Module, layout: flat.FlatLayout, control: Tensor) -> Callable[[], None]:
+    """Return a function that adds the control variate [P] of SCAFFOLD to every gradient."""
+    named = flat.views(control, layout.parameters)
+
+    def add() -> None:
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                parameter.grad += named[name]
+
+    return add
 
 
 def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[InputBatch]:
