@@ -32,7 +32,6 @@ from knot_runner.methods.distill.learner import (
     OutputReader,
     TermSpec,
     WeightedTerms,
-    make_losses,
     read_terms,
     wanted_taps,
 )
@@ -174,4 +173,4 @@ def _losses(
     work.model.eval()
     positions, inputs = next(work.examples.in_turn(SHOWN))
     count, points = len(work.examples), torch.tensor(places, dtype=torch.float64)
-    return make_losses(specs, student(inputs), teacher(positions, inputs), count, points)
+    return WeightedTerms(specs, student(inputs), teacher(positions, inputs), count, points)

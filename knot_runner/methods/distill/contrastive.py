@@ -110,7 +110,7 @@ class ContrastLoss(nn.Module):
             loss: Tensor = next(contrasts)(f, g, batch)
             return loss
 
-        return mean_over_teachers(self.pairs, student, teachers, contrast)
+        return mean_over_teachers(self.pairs, contrast, student, teachers, batch)
 
 
 def _make_crd(options: CrdTermSettings, inputs: TermInputs) -> ContrastLoss:
