@@ -18,7 +18,7 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trai
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Folded
 from knot_runner.methods.personalization import finetune
-from knot_runner.methods.personalization.contract import MeasuredModels, PersonalFederation
+from knot_runner.methods.personalization.contract import Finished, MeasuredModels, PersonalFederation
 
 #: models of one client -> mean loss of each on every client's test examples [models, K], NaN of clients without any
 Losses = Callable[[int, Sequence[ClientModel]], Tensor]
@@ -92,21 +92,18 @@ def landscape_models(
     hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
     """See :class:`Personalization`."""
-    if round >= finetune.finetune_rounds(hp, federation):
-        return iter(())
-    return finetune.finetune_models(hp, federation, state, round)
+    if round < finetune.finetune_rounds(hp, federation):
+        yield from finetune.finetune_models(hp, federation, state, round)
 
 
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
     """The two clients whose fine-tuned models gain the most on their held-out examples."""
     sizes = torch.tensor([max(len(rows), 1) for rows in federation.rows("valid")], dtype=torch.float64)
     gains = (state["record/valid"][-1] - state["record/valid"][0]) / sizes
-    return sorted(sorted(federation.everyone, key=lambda client: (-float(gains[client]), client))[:2])
+    return gains.argsort(descending=True, stable=True)[:2].sort().values.tolist()
 
 
-def finish(
-    hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
-) -> tuple[dict[str, Tensor], dict[str, object]]:
+def finish(hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses) -> Finished:
     """Losses over the plane of every client that is drawn, as arrays, and the barrier between its two ends."""
     arrays: dict[str, Tensor] = {}
     facts = []
@@ -119,13 +116,16 @@ def finish(
         points = [(x, y) for y in axes[1] for x in axes[0]]
         surface = _surface(plane, points, start, client, losses).view(hp.grid, hp.grid, 2)
         segment = _surface(plane, [(alpha, 0.0) for alpha in SEGMENT], start, client, losses)
-        found = {"x": torch.tensor(axes[0]), "y": torch.tensor(axes[1]), "loss": surface, "path": places}
-        found |= {
+        found = {
+            "x": torch.tensor(axes[0]),
+            "y": torch.tensor(axes[1]),
+            "loss": surface,
+            "path": places,
             "segment": segment,
-            "path_loss": _of_models(client, [ClientModel(t, start.buffers) for t in path], losses),
+            "path_loss": _of_models(client, [ClientModel(theta, start.buffers) for theta in path], losses),
         }
         arrays |= {f"landscape/{client}/{name}": value for name, value in found.items()}
-        own, others = barrier(segment[:, 0]), barrier(segment[:, 1])
+        own, others = (barrier(column) for column in segment.unbind(1))
         facts.append({"client": client, "barrier": own, "barrier_others": others})
     return arrays, {"landscape": facts, "barrier": max(one["barrier"] for one in facts)}
 
