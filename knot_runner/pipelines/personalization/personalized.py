@@ -163,7 +163,7 @@ class _Work:
         """Records the counts of the ``models`` of point ``number``. Raises :class:`DivergedError`."""
         federation, step = self.federation, self.points[number].step
         if self.points[number].mixed and any(federation.layout_of(client).buffer_size for client in models):
-            models = self._estimated(step, models)
+            models = self._estimated(number, models)
         if number in self.kept:
             for client, model in models.items():
                 tensors = {"weights": model.weights, "buffers": model.buffers}
@@ -185,10 +185,10 @@ class _Work:
     def _logits(self, models: Iterable[tuple[int, ClientModel]]) -> Iterator[tuple[int, Tensor]]:
         return logits_of(self.engine, self.tests, models, self.classes, self.federation)
 
-    def _estimated(self, step: int, models: dict[int, ClientModel]) -> dict[int, ClientModel]:
-        """Returns ``models`` with running statistics re-estimated on their clients' training examples: one epoch at
-        rate 0."""
-        requests = []
+    def _estimated(self, number: int, models: dict[int, ClientModel]) -> dict[int, ClientModel]:
+        """Returns the ``models`` of point ``number`` with running statistics re-estimated on their clients' training
+        examples: one epoch at rate 0."""
+        step, requests = self.points[number].step, []
         for client, model in models.items():
             recipe = personal_recipe(self.spec, self.federation, client, epochs=1)
             still = dataclasses.replace(recipe, lr=0.0, optimizer="sgd")
