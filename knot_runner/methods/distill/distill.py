@@ -14,7 +14,7 @@ with it.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -224,10 +224,10 @@ def in_phase(hp: DistillSettings, state: dict[str, Any], last: TrainStudents) ->
     phases, done = phases_of(hp), len(state.get("phases", []))
     start = ref_of(state[f"phase/{done}"]) if done else None
     if done == len(phases):
-        return dataclasses.replace(last, start=start)
-    training = dataclasses.replace(last.training, epochs=phases[done].epochs, select="last", milestones=[])
+        return replace(last, start=start)
+    training = replace(last.training, epochs=phases[done].epochs, select="last", milestones=[])
     stage = f"phase{done + 1}"
-    return dataclasses.replace(last, stage=stage, terms=phases[done].terms, training=training, start=start)
+    return replace(last, stage=stage, terms=phases[done].terms, training=training, start=start)
 
 
 def phase_taken(state: dict[str, Any], request: TrainStudents, artifact: Artifact) -> dict[str, Any]:

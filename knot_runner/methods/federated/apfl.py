@@ -10,8 +10,8 @@ State, beyond FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the 
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -59,7 +59,7 @@ def _with_own(hp: ApflSettings, state: FederatedState, request: LocalTraining) -
     tensors = {"weights": own.weights, "buffers": own.buffers, "alpha": alpha}
     epochs = sum(phase.epochs for phase in request.recipe.phases)
     program = LocalProgram(train_mixture, {"adaptive": hp.adaptive}, tensors, further=epochs)
-    return dataclasses.replace(request, program=program)
+    return replace(request, program=program)
 
 
 def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
@@ -118,7 +118,7 @@ def _slope(gradients: Sequence[Tensor], own: nn.Module, sent: nn.Module) -> floa
     return float(sum(in_float64((v - w) * gradient).sum() for gradient, v, w in parts))
 
 
-APFL = dataclasses.replace(
+APFL = replace(
     averaging.FEDAVG, plan=plan, deployed=deployed, own=own, one_model=False,
     observe=partial(kept_means, alpha="alpha", own_loss="loss"),
 )  # fmt: skip

@@ -11,7 +11,7 @@ State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what 
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -89,7 +89,7 @@ def _with_mix(
     settings = {"hp": hp, "start": start, "max_epochs": hp.max_epochs if last is None else 1}
     tensors = {"weights": own.weights, "mix": torch.ones_like(own.weights[start:]) if last is None else last}
     program = LocalProgram(train_from_mix, settings, tensors, further=hp.share)  # of the first W, one pass
-    return dataclasses.replace(request, program=program)
+    return replace(request, program=program)
 
 
 def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
@@ -144,7 +144,7 @@ def _mixed(start: int, own: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
     return torch.cat([sent[:start], own[start:] + (sent - own)[start:] * mix])
 
 
-FEDALA = dataclasses.replace(
+FEDALA = replace(
     averaging.FEDAVG, init=init, plan=plan, deployed=deployed, own=own, one_model=False,
     observe=partial(kept_means, mix="mix", mix_passes="passes"),
 )  # fmt: skip

@@ -11,8 +11,8 @@ Round 0 trains all clients; every round after it is a step of lambda. State: ``t
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -65,7 +65,7 @@ def gradient_request(
 ) -> LocalTraining:  # fmt: skip
     """One step at ``rate`` on the mean cross-entropy of ``rows`` at T=1, running statistics staying as they are; its
     loss is that of ``model``. Dropout, which our image models do not have, is that of training."""
-    recipe = dataclasses.replace(
+    recipe = replace(
         personal_recipe(hp, federation, client, epochs=1),
         batch_size=len(rows),
         drop_last=False,
@@ -75,7 +75,7 @@ def gradient_request(
         optimizer="sgd",
     )
     request = personal_training(federation, client, round, model, recipe)
-    return dataclasses.replace(request, rows=rows, objective=Objective())
+    return replace(request, rows=rows, objective=Objective())
 
 
 def held_out_rows(hp: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:

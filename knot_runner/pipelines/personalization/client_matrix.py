@@ -8,12 +8,11 @@ of either (personalization.md 6).
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +193,7 @@ def logits_of(
         requests = []
         for client, model in part:
             request = federation.inference(client, model, tests.rows)
-            requests.append(dataclasses.replace(request, many=True, body=bodies.name(client, model)))
+            requests.append(replace(request, many=True, body=bodies.name(client, model)))
         for (client, _), logits in zip(part, engine.logits(requests), strict=True):
             yield client, logits
 

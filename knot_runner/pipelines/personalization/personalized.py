@@ -7,11 +7,10 @@ and only counts stay in memory; the models that may be deployed wait in files.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +82,10 @@ def personalize(context: RunContext, setup: Setup, engine: Engine, before: Train
             shutil.rmtree(context.folder / folder)
     flops = [row["client_flops"] for row in rows]
     if None not in flops:
-        personal = dataclasses.replace(personal, flops=sum(flops))
+        personal = replace(personal, flops=sum(flops))
     seconds = before.seconds | {"personalization": total_seconds(rows)}
     facts = before.facts | {"personalization": facts}
-    return dataclasses.replace(before, facts=facts, seconds=seconds, personal=personal)
+    return replace(before, facts=facts, seconds=seconds, personal=personal)
 
 
 class _Work:
@@ -100,7 +99,7 @@ class _Work:
         self.context, self.setup, self.engine = context, setup, engine
         self.spec = context.hp.personalization
         self.kind: Personalization = PERSONALIZATIONS[self.spec.kind]
-        start = functools.partial(method.deployed, context.hp, state, setup.federation)
+        start = partial(method.deployed, context.hp, state, setup.federation)
         self.federation = PersonalFederation.after(setup.federation, context.hp, start, setup.partition.groups)
         self.points = self.kind.points(self.spec)
         self.tests = TestRows.of(self.federation.rows("test"))
@@ -126,7 +125,7 @@ class _Work:
         """The loop over the personalization's rounds, committed below the run's folder."""
         context, folder = self.context, self.context.folder / PERSONAL_COMMITS
         commits = Commits(folder, self.setup.task.digest, context.note, context.code, context.settings.plugins)
-        method = dataclasses.replace(self.kind.method, init=self._init)
+        method = replace(self.kind.method, init=self._init)
         return RoundLoop(method, self.spec, self.federation, commits, self._execute, self._observe, self._measure)
 
     def _init(self, hp: Any, federation: PersonalFederation) -> FederatedState:
@@ -191,7 +190,7 @@ class _Work:
         step, requests = self.points[number].step, []
         for client, model in models.items():
             recipe = personal_recipe(self.spec, self.federation, client, epochs=1)
-            still = dataclasses.replace(recipe, lr=0.0, optimizer="sgd")
+            still = replace(recipe, lr=0.0, optimizer="sgd")
             requests.append(personal_training(self.federation, client, step, model, still))
         trained = self.engine.train(requests)
         return {one.client: ClientModel(models[one.client].weights, one.buffers) for one in trained}

@@ -6,9 +6,8 @@ resumption.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -136,9 +135,9 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
     phases, left = [], epochs
     for phase in request.recipe.phases:
         if left:
-            phases.append(dataclasses.replace(phase, epochs=min(phase.epochs, left)))
+            phases.append(replace(phase, epochs=min(phase.epochs, left)))
             left -= phases[-1].epochs
-    return dataclasses.replace(request, recipe=dataclasses.replace(request.recipe, phases=tuple(phases)))
+    return replace(request, recipe=replace(request.recipe, phases=tuple(phases)))
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
