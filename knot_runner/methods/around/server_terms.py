@@ -129,14 +129,15 @@ class _Teacher:
     terms read of it."""
 
     def __init__(self, spec: TermSettings, work: LocalWork, taps: list[str]) -> None:
-        self._logits, self._mean, self._sent = (
-            work.request.inputs[ENSEMBLE],
-            work.tensors.get("mean", torch.empty(0)),
-            None,
-        )
+        self._logits, self._sent = work.request.inputs[ENSEMBLE], None
+        self._mean = work.tensors.get("mean", torch.empty(0))
         if spec.models:
-            models = [_sent_model(work, number) for number in range(spec.models)]
-            readers = [OutputReader(model, spec.network, taps) for model in models]
+            readers = []
+            for number in range(spec.models):
+                model = copy.deepcopy(work.model).requires_grad_(False).eval()
+                weights, buffers = (work.tensors[f"{number}/{name}"] for name in ("weights", "buffers"))
+                flat.load_flat(model, work.layout, weights, buffers)
+                readers.append(OutputReader(model, spec.network, taps))
             self._sent = FrozenTeachers(readers, work.examples, cached=True)
 
     def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
@@ -156,13 +157,6 @@ def _mean_taps(taps: list[dict[str, Tensor]], weights: Tensor) -> dict[str, Tens
         wide = [share.to(first).view(-1, *[1] * (first.dim() - 1)) for share in shares]
         found[name] = sum((share * own[name] for share, own in zip(wide, taps, strict=True)), first.new_zeros(()))
     return found
-
-
-def _sent_model(work: LocalWork, number: int) -> nn.Module:
-    """The model of a client, in evaluation mode, without gradients."""
-    model = copy.deepcopy(work.model)
-    flat.load_flat(model, work.layout, work.tensors[f"{number}/weights"], work.tensors[f"{number}/buffers"])
-    return model.requires_grad_(False).eval()
 
 
 @torch.no_grad()

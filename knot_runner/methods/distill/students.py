@@ -217,8 +217,17 @@ class Students:
         values.sum().backward()  # no student has a gradient of another's loss
         optimizer.step()
         if self.teacher is not None and isinstance(self.schedule, AverageSchedule):
-            _average(self.teacher, self.students[0], self.schedule.decay)
+            self._average(self.teacher, self.schedule.decay)
         return values.detach().mean()
+
+    @torch.no_grad()
+    def _average(self, teacher: nn.Module, decay: float) -> None:
+        """teacher <- decay teacher + (1 - decay) student, of weights; running statistics are copied."""
+        student = self.students[0]
+        for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
+            mean.lerp_(weights, 1 - decay)
+        for kept, statistics in zip(teacher.buffers(), student.buffers(), strict=True):
+            kept.copy_(statistics)
 
     def _share(self, epoch: int) -> float:
         """Returns the factor on the weights of the teachers' terms in ``epoch``."""
@@ -237,12 +246,3 @@ class Students:
     def weights(self) -> dict[str, Tensor]:
         """A copy of the student's weights, or of all students', each under its number."""
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])
-
-
-@torch.no_grad()
-def _average(teacher: nn.Module, student: nn.Module, decay: float) -> None:
-    """teacher <- decay teacher + (1 - decay) student, of weights; running statistics are copied."""
-    for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
-        mean.lerp_(weights, 1 - decay)
-    for kept, statistics in zip(teacher.buffers(), student.buffers(), strict=True):
-        kept.copy_(statistics)

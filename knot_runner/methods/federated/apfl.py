@@ -78,7 +78,9 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         work.train_mode(module)
     totals, steps = zero_sum(device, 2), 0
     for positions, inputs in work.batches():
-        _mix(mixed, alpha, own, work.model)
+        with torch.no_grad():
+            for parameter, v, w in zip(mixed.parameters(), own.parameters(), work.model.parameters(), strict=True):
+                parameter.copy_(_mixed(alpha, v, w))
         mixed_loss = loss(mixed(**inputs), cut_rows(rows, positions, device)).mean()
         gradients = gradients_of(mixed_loss, list(mixed.parameters()))
         step_alpha = alpha
@@ -102,13 +104,6 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 
 def _mixed(alpha: float, own: Tensor, sent: Tensor) -> Tensor:
     return alpha * own + (1 - alpha) * sent
-
-
-@torch.no_grad()
-def _mix(mixed: nn.Module, alpha: float, own: nn.Module, sent: nn.Module) -> None:
-    """The parameters of ``mixed`` from those of the two, in place."""
-    for parameter, v, w in zip(mixed.parameters(), own.parameters(), sent.parameters(), strict=True):
-        parameter.copy_(_mixed(alpha, v, w))
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ theta_0 + x b1 + y b2. State, beyond fine-tuning's: ``path/<k>/<step>`` of the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,8 +24,6 @@ from knot_runner.methods.personalization.contract import Finished, MeasuredModel
 Losses = Callable[[int, Sequence[ClientModel]], Tensor]
 #: Weights along the segment from theta_0 to theta_S at which the barrier is looked for.
 SEGMENT = [step / 20 for step in range(21)]
-#: Models in memory at a time.
-AT_ONCE = 25
 
 
 @dataclass(frozen=True)
@@ -148,16 +146,13 @@ def _axis(values: Tensor, count: int, margin: float) -> list[float]:
 def _surface(
     plane: Plane, points: Sequence[tuple[float, float]], start: ClientModel, client: int, losses: Losses
 ) -> Tensor:
-    """Mean loss [points, 2] on the client's own test examples, and on the others', all clients alike."""
-    found = []
-    for first in range(0, len(points), AT_ONCE):
-        part = points[first : first + AT_ONCE]
-        models = [ClientModel(plane.at(x, y, start.weights.dtype), start.buffers) for x, y in part]
-        found.append(_of_models(client, models, losses))
-    return torch.cat(found)
+    """As :func:`_of_models`, of the models at ``points``, which are made as they are read."""
+    models = (ClientModel(plane.at(x, y, start.weights.dtype), start.buffers) for x, y in points)
+    return _of_models(client, models, losses)
 
 
-def _of_models(client: int, models: Sequence[ClientModel], losses: Losses) -> Tensor:
+def _of_models(client: int, models: Iterable[ClientModel], losses: Losses) -> Tensor:
+    """Mean loss [models, 2] on the client's own test examples, and on the others', all clients alike."""
     table = losses(client, models)
     others = torch.cat([table[:, :client], table[:, client + 1 :]], 1).nanmean(1)
     return torch.stack([table[:, client], others], 1)

@@ -17,7 +17,7 @@ from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.devices import Simulation
-from knot_runner.methods.around.fleet.synchronous import CLOCK, clock_of
+from knot_runner.methods.around.fleet.synchronous import CLOCK
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.methods.messages import as_begun, version_entries, with_chosen
 from knot_runner.util.errors import UserError
@@ -98,7 +98,9 @@ class Asynchronous(Simulation):
         are taken before new clients start. No client starts twice from one model. Where no client can start, the server
         steps with the updates it has.
         """
-        fleet, flying, now = self.fleet, _flights(state), clock_of(state)
+        pairs = zip(state[ARRIVALS].tolist(), state[IN_FLIGHT].tolist(), strict=True)
+        flying = [Flight(arrives, client, version) for arrives, (client, version) in pairs]
+        fleet, now = self.fleet, float(state[CLOCK])
         received: list[Flight] = []
         failed: list[Flight] = []
         buffer = fleet.buffer or max(federation.participants // 2, 1)
@@ -136,11 +138,6 @@ class Asynchronous(Simulation):
             share = failing[client]
             found.append(Flight(now + time.total * (1.0 if share is None else share), client, round))
         return found
-
-
-def _flights(state: FederatedState) -> list[Flight]:
-    pairs = zip(state[ARRIVALS].tolist(), state[IN_FLIGHT].tolist(), strict=True)
-    return [Flight(arrives, client, version) for arrives, (client, version) in pairs]
 
 
 def _in_flight(flying: list[Flight], clock: float) -> FederatedState:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from knot_runner.config.settings import FederatedSettings, FleetSettings
+from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.devices import Simulation
@@ -16,6 +16,7 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded, R
 from knot_runner.methods.messages import with_chosen
 from knot_runner.util.errors import UserError
 
+#: [1], virtual seconds since the start
 CLOCK = "fleet/clock"
 
 
@@ -68,13 +69,15 @@ class Synchronous(Simulation):
         are known when they happen, late clients are waited for until the deadline.
         """
         method, fleet = self.method, self.fleet
-        began = devices.await_clients(fleet, federation, list(federation.numbers), clock_of(state))
+        began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))
         there = devices.available_clients(fleet, federation, began)
         turns = [client for client in federation.in_turn(round) if there[client]]  # as FedAvg draws
         planned = method.plan(hp, state, with_chosen(federation, turns[: federation.participants]), round)
         asked = devices.by_client(planned)
         times = self.times(hp, state, federation, round, planned)
-        deadline = _deadline(fleet, times)
+        deadline = fleet.deadline if isinstance(fleet.deadline, float) else math.inf
+        if fleet.deadline == "median" and times:
+            deadline = statistics.median(time.total for time in times)
         failing = devices.failures(fleet, federation, round)
         requests: list[LocalTraining] = []
         lasted, dropped, late, partial = 0.0, 0, 0, 0
@@ -97,15 +100,3 @@ class Synchronous(Simulation):
         row: RoundRow = {"clock": began + lasted, "dropped": dropped, "late": late, "partial": partial}
         row["staleness"] = 0.0 if requests else None
         return devices.sent_first(requests), row
-
-
-def _deadline(fleet: FleetSettings, times: list[devices.WorkTime]) -> float:
-    """The seconds after which a round ends whose clients take ``times``."""
-    if fleet.deadline == "median" and times:
-        return statistics.median(time.total for time in times)
-    return fleet.deadline if isinstance(fleet.deadline, float) else math.inf
-
-
-def clock_of(state: FederatedState) -> float:
-    """Virtual seconds since the start."""
-    return float(state[CLOCK])
