@@ -85,14 +85,11 @@ def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
     ``printed``: eq. of Theorem 5.2; ``derived``: Theorem F.4, whose K^1.5 is gone; ``sharp``: McDiarmid's inequality,
     once; ``sharp_empirical``: twice, as the complexity is that of the sample (Mohri et al., Theorem 3.3).
     """
+    if form == "sharp_empirical":
+        return 3 * diameter * math.sqrt(math.log(2 / DELTA) / (2 * texts))
     once = math.sqrt(math.log(1 / DELTA) / (2 * texts))
-    if form == "printed":
-        return 2 * diameter * math.pow(classes, 1.5) * once
-    if form == "derived":
-        return 2 * diameter * once
-    if form == "sharp":
-        return diameter * once
-    return 3 * diameter * math.sqrt(math.log(2 / DELTA) / (2 * texts))
+    factors = {"printed": 2 * diameter * math.pow(classes, 1.5), "derived": 2 * diameter, "sharp": diameter}
+    return factors[form] * once
 
 
 def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
@@ -113,8 +110,8 @@ def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTer
 def vacuous(total: float, diameter: float, constant: float) -> list[str]:
     """Returns why a bound of ``total`` is vacuous: ``C_M`` where no loss can be larger, ``constant`` where the loss of
     the best constant prediction (``constant``) is no larger; [] where it is informative."""
-    reasons = ["C_M"] if total >= diameter else []
-    return reasons + (["constant"] if total >= constant else [])
+    limits = {"C_M": diameter, "constant": constant}
+    return [name for name, limit in limits.items() if total >= limit]
 
 
 def normalized_weights(weights: Tensor) -> Tensor:
@@ -123,8 +120,8 @@ def normalized_weights(weights: Tensor) -> Tensor:
     Raises :class:`UserError` where a text's weights are all 0.
     """
     total = weights.double().sum(1, keepdim=True)
-    if not bool((total > 0).all()):
-        none = int((total <= 0).sum())
+    none = int((total <= 0).sum())
+    if none:
         raise UserError(f"{none} texts give all teachers weight 0, which cannot be normalized", "bound")
     return weights.double() / total
 

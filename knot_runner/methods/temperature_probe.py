@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from knot_runner.config.settings import FederatedTraining, ProbeSettings, Settings
-from knot_runner.engine.examples import Augment, ImageData, normalized
+from knot_runner.engine.examples import ImageData, normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.loop import Loop
@@ -128,8 +129,19 @@ def start_probe(
     weights, buffers = flat.initial(network, settings.seed)
     if hp.warm_epochs:
         everything = torch.arange(len(data.labels))
-        assert isinstance(settings.training, FederatedTraining)
-        recipe = _central(hp.warm_epochs, settings.training, settings.task.augment)
+        training = settings.training
+        assert isinstance(training, FederatedTraining)
+        recipe = Recipe(
+            phases=(Phase(hp.warm_epochs),),
+            batch_size=training.batch_size,
+            drop_last=training.drop_last,
+            optimizer=training.optimizer,
+            lr=training.lr,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+            decay_biases=training.decay_biases,
+            augment=settings.task.augment,
+        )
         request = LocalTraining(0, 0, settings.seed, ClientModel(weights, buffers), everything, everything[:0], recipe)
         watch("central training", 0, 1, f"{hp.warm_epochs} epochs")
         trained = Loop(network, data, test, device, torch.float32).train_client(request)
@@ -142,31 +154,17 @@ def start_probe(
     return model.to(device).eval().requires_grad_(False)
 
 
-def _central(epochs: int, training: FederatedTraining, augment: Augment) -> Recipe:
-    return Recipe(
-        phases=(Phase(epochs),),
-        batch_size=training.batch_size,
-        drop_last=training.drop_last,
-        optimizer=training.optimizer,
-        lr=training.lr,
-        momentum=training.momentum,
-        weight_decay=training.weight_decay,
-        decay_biases=training.decay_biases,
-        augment=augment,
-    )
-
-
 def gradient_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
     """``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] of ``rows`` [N], on the CPU."""
-    norms, right, done = [], [], 0
+    norms, right = torch.empty(len(hp.temperatures), len(rows)), torch.empty(len(rows), dtype=torch.uint8)
+    done = 0
     for images, labels in probed.batches(rows):
         watch("gradient norms", done, len(rows), "")
-        found, correct = gradient_norms(probed.model, images, labels, hp.temperatures)
-        norms.append(found.cpu())
-        right.append(correct.cpu())
+        here = slice(done, done + len(labels))
+        norms[:, here], right[here] = gradient_norms(probed.model, images, labels, hp.temperatures)
         done += len(labels)
     watch("gradient norms", done, done, "done")
-    return {"gradients.norm": torch.cat(norms, 1), "gradients.right": torch.cat(right).to(torch.uint8)}
+    return {"gradients.norm": norms, "gradients.right": right}
 
 
 def gradient_norms(
@@ -183,7 +181,10 @@ def gradient_norms(
     with layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0].detach(), output))):
         logits = model(images.detach().requires_grad_())
     layer_input, layer_output = seen
-    patches = _patches(layer, layer_input)
+    patches = layer_input[:, None]  # [n, L, inputs] of the layer's L output positions; of a linear layer one
+    if isinstance(layer, nn.Conv2d):
+        unfolded = F.unfold(layer_input, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        patches = unfolded.transpose(1, 2)
     norms = []
     for temperature in temperatures:
         down = logit_gradients(logits.detach(), labels, temperature)
@@ -200,13 +201,6 @@ def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tenso
     truth = labels[:, None]
     others = torch.softmax(logits / temperature, 1).scatter(1, truth, 0.0)
     return others.scatter(1, truth, -others.sum(1, keepdim=True)) / temperature
-
-
-def _patches(layer: nn.Linear | nn.Conv2d, inputs: Tensor) -> Tensor:
-    """Returns the inputs of each of the layer's L output positions: [n, L, inputs]; a linear layer has one position."""
-    if isinstance(layer, nn.Linear):
-        return inputs[:, None]
-    return F.unfold(inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride).transpose(1, 2)
 
 
 def _weight_norms(outputs: Tensor, patches: Tensor) -> Tensor:
@@ -230,18 +224,26 @@ def boundary_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Prob
     chosen, done = rows[wrong], 0
     before, after = torch.empty(len(chosen)), torch.empty(len(hp.temperatures), len(chosen))
     right = torch.empty(after.shape, dtype=torch.uint8)
+
+    def one_image(weights: dict[str, Tensor], image: Tensor) -> Tensor:
+        return functional_call(probed.model, weights, (image[None],))[0]
+
     for images, labels in probed.batches(chosen, _OWN_WEIGHTS) if len(chosen) else ():
         watch("boundary distances", done, len(chosen), "")
         here = slice(done, done + len(labels))
-        before[here] = boundary_distances(probed.model, images, hp).cpu()
+        before[here] = boundary_distances(probed.model, images, hp)
         for i, temperature in enumerate(hp.temperatures):
-            forward = _each_its_own(probed.model, stepped(probed.model, images, labels, temperature, hp.step_lr))
-            after[i, here] = boundary_distances(forward, images, hp).cpu()
-            right[i, here] = (forward(images).argmax(1) == labels).to(torch.uint8).cpu()
+            forward = partial(vmap(one_image), stepped(probed.model, images, labels, temperature, hp.step_lr))
+            after[i, here] = boundary_distances(forward, images, hp)
+            right[i, here] = forward(images).argmax(1) == labels
         done += len(labels)
     watch("boundary distances", done, done, "done")
-    found = {"before": before, "after": after, "right": right, "tried": torch.tensor([len(rows)])}
-    return {f"boundary.{name}": array for name, array in found.items()}
+    return {
+        "boundary.before": before,
+        "boundary.after": after,
+        "boundary.right": right,
+        "boundary.tried": torch.tensor([len(rows)]),
+    }
 
 
 def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, hp: ProbeSettings) -> Tensor:
@@ -301,9 +303,3 @@ def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float
 
     slopes = vmap(grad(loss), in_dims=(None, 0, 0))(weights, images, labels)
     return {name: weights[name] - lr * slope for name, slope in slopes.items()}
-
-
-def _each_its_own(model: nn.Module, weights: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
-    """Images [n, C, H, W] -> logits [n, classes], image i under weights i."""
-    single = vmap(lambda own, image: functional_call(model, own, (image[None],))[0])
-    return lambda images: single(weights, images)

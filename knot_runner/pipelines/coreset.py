@@ -3,9 +3,9 @@ D.2)."""
 
 from __future__ import annotations
 
-import functools
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -109,7 +109,7 @@ def advance_epoch(
     found = []
     for client in chosen:
         rows = subsample(clients.rows[client], hp.samples, coreset_draws(seed, "coreset", "samples", epoch, client))
-        own = functools.partial(coreset_draws, seed, "coreset", "fedwad", epoch, client)
+        own = partial(coreset_draws, seed, "coreset", "fedwad", epoch, client)
         found.append(pull(hp, state.points, clients.points[rows], own))
     loss = float(np.mean([distance for distance, _ in found]))
     gradient = descent.aggregated([gradient for _, gradient in found], hp.aggregation)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import time
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ def inspect_coreset_knn(context: RunContext) -> RunInputs:
         task, held = whole, np.arange(0)
     else:
         held, rest = split(hp, len(whole.train), settings.seed)
-        task = dataclasses.replace(whole, train=whole.train.take(rest))
+        task = replace(whole, train=whole.train.take(rest))
     partition = client_partition(context, task)
     counts = of_images(task, partition)
     notes = [*whole.notes, *partition.notes, *counts.warnings()]
@@ -114,7 +114,7 @@ def own_coreset(hp: CoresetKnnSettings, seed: int, clients: Clients, client: int
     loss = 0.0
     for epoch in range(hp.epochs):
         rows = subsample(clients.rows[client], hp.samples, coreset_draws(seed, "coreset_knn", "samples", client, epoch))
-        own = functools.partial(coreset_draws, seed, "coreset_knn", "fedwad", client, epoch)
+        own = partial(coreset_draws, seed, "coreset_knn", "fedwad", client, epoch)
         loss, gradient = pull(hp, state.points, clients.points[rows], own)
         state = descent.descent_step(state, gradient, hp.optimizer, hp.lr)
         check_points(state.points, hp.lr, f"epoch {epoch + 1} of client {client}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -182,7 +181,7 @@ def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -
             content.update(f"{array.dtype} {array.shape}".encode())
             content.update(np.ascontiguousarray(array))
     unused = {"encoder", "features", "samples"} | ({"fedwad", "precision"} if otdd.solver == "exact" else set())
-    used = {name: value for name, value in dataclasses.asdict(otdd).items() if name not in unused}
+    used = {name: value for name, value in asdict(otdd).items() if name not in unused}
     return digest_of({"version": WRITTEN_BY, "otdd": used, "data": data, "samples": content.hexdigest(), "seed": seed})
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -50,7 +50,7 @@ def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, exp
     """
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(shutil.copytree(folder, Path(temporary).resolve() / "data"))
-        before, read = _contents(root), functools.partial(_read, reader, root, source)
+        before, read = _contents(root), partial(_read, reader, root, source)
         whole, _ = read()
         assert [one for one, _ in whole] == list(expected), f"not what was expected: {whole!r:.300}"
         with opened_files() as opened:
@@ -121,7 +121,7 @@ def check_partition(
         images = Images(np.zeros((len(labels), 1, 1, 1), np.uint8), labels, np.arange(len(labels)) % 8)
         task = ImageTask("checked", [*"abcdefghij"], None, images, images, [0.0], [1.0], "local", [*"abcdefghij"])
         with mock.patch.dict(PARTITIONS.data, {settings.kind: PARTITIONS.get(partition, partition)}):
-            options = build(type(settings), dataclasses.asdict(settings) | changes, "partition")
+            options = build(type(settings), asdict(settings) | changes, "partition")
             made = make_partition(options, task, seed)
         assert len(set(made.names)) == len(made.train) == len(made.test), "names, train and test differ in length"
         for part in (made.train, made.test):
@@ -137,7 +137,7 @@ def check_partition(
     _, problem = _outcome(lambda: dealt(0 * classes))
     assert not problem or problem.startswith("partition."), f"one class: no setting is named in {problem!r}"
     for clients in (1, 121) if hasattr(settings, "num_clients") else ():
-        made, problem = _outcome(functools.partial(dealt, classes, num_clients=clients))
+        made, problem = _outcome(partial(dealt, classes, num_clients=clients))
         assert "clients" in problem or len(made or ()) == clients, f"partition.num_clients={clients}: {problem or made}"
 
 

@@ -11,8 +11,9 @@ from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import Dirichlet, Manual, Pairs
 from knot_runner.data.counts import Counts
 from knot_runner.data.images import make_partition
-from knot_runner.methods.around.fleet import asynchronous, devices, synchronous
-from knot_runner.methods.around.fleet.devices import Simulation
+from knot_runner.methods.around.fleet import devices
+from knot_runner.methods.around.fleet.asynchronous import Asynchronous
+from knot_runner.methods.around.fleet.synchronous import Synchronous
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import clustering
 from knot_runner.pipelines.clients.setup import check_sizes
@@ -91,10 +92,9 @@ def test_buffer_is_half_of_the_clients_at_once(at_once, buffer):
     settings = compose_jobs(words, None)[0].settings
     federation = make_world([9] * 5).federation
     federation = replace(federation, training=replace(TRAINING, clients_per_round=at_once))
-    simulated = Simulation(METHODS["fedavg"], settings.fleet)
-    work = simulated, settings.method
-    state = asynchronous.init(*work, federation)
-    assert len(asynchronous.next_step(*work, state, federation, 0).updates) == buffer
+    simulated = Asynchronous(METHODS["fedavg"], settings.fleet)
+    state = simulated.init(settings.method, federation)
+    assert len(simulated.next_step(settings.method, state, federation, 0).updates) == buffer
 
 
 def test_median_deadline_drops_the_slower_half():
@@ -102,13 +102,12 @@ def test_median_deadline_drops_the_slower_half():
     settings = compose_jobs(words, None)[0].settings
     federation = make_world([9] * 5).federation
     federation = replace(federation, training=replace(TRAINING, clients_per_round=5))
-    simulated = Simulation(METHODS["fedavg"], settings.fleet)
-    work = simulated, settings.method
-    found = synchronous.fleet_round(*work, synchronous.init(*work, federation), federation, 0)
-    assert (len(found.requests), found.late) == (3, 2)
+    simulated, hp = Synchronous(METHODS["fedavg"], settings.fleet), settings.method
+    requests, row = simulated.simulate(hp, simulated.init(hp, federation), federation, 0)
+    assert (len(requests), row["late"]) == (3, 2)
     size = federation.layout.size
-    times = devices.work_times(settings.fleet, federation, found.requests, size, size)
-    assert found.clock == max(time.total for time in times)
+    times = devices.work_times(settings.fleet, federation, requests, size, size)
+    assert row["clock"] == max(time.total for time in times)
 
 
 def test_counts_skip_parties_without_a_split():

@@ -119,6 +119,6 @@ def test_soup_recomputes_running_statistics(tmp_path):
     assert alpha == 0.5 and len(passes) == 2
     for request, found in passes:  # the weights stand still, batch after batch
         assert found.steps > 1 and torch.equal(found.weights, request.start.weights)
-    for (client, model), (same, other) in zip(models, after, strict=True):
+    for (client, model), (same, other) in zip(models.items(), after.items(), strict=True):
         assert client == same and torch.equal(model.weights, other.weights)
         assert not torch.equal(model.buffers, other.buffers)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,16 +21,16 @@ def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
     State: ``cluster/<number>/<name>`` is ``<name>`` of that cluster's state. What a cluster learns depends on its
     members alone.
     """
-    bound = functools.partial
-    return dataclasses.replace(
+    each = _Clusters(method, clusters)
+    return replace(
         method,
-        init=bound(_init, method, clusters),
-        plan=bound(_plan, method, clusters),
-        fold=bound(_fold, method, clusters),
-        deployed=method.deployed and bound(_deployed, method, clusters),
+        init=each.init,
+        plan=each.plan,
+        fold=each.fold,
+        deployed=method.deployed and each.deployed,
         one_model=False,
-        exchange=method.exchange and bound(_exchange, method, clusters),
-        is_finished=method.is_finished and bound(_is_finished, method, clusters),
+        exchange=method.exchange and each.exchange,
+        is_finished=method.is_finished and each.is_finished,
     )
 
 
@@ -46,36 +45,80 @@ def joint_state(states: list[FederatedState]) -> FederatedState:
     return {f"cluster/{number}/{name}": value for number, own in enumerate(states) for name, value in own.items()}
 
 
-def _init(method: RoundMethod, clusters: list[Federation], hp: FederatedSettings, _: Federation) -> FederatedState:
-    return joint_state([method.init(hp, cluster) for cluster in clusters])
+@dataclass(frozen=True)
+class _Clusters:
+    """The functions of :class:`RoundMethod`, each called for every cluster with its state and its part of a round."""
+
+    method: RoundMethod
+    clusters: list[Federation]
+
+    def init(self, hp: FederatedSettings, _: Federation) -> FederatedState:
+        return joint_state([self.method.init(hp, cluster) for cluster in self.clusters])
+
+    def plan(self, hp: FederatedSettings, state: FederatedState, _: Federation, round: int) -> list[LocalTraining]:
+        requests: list[LocalTraining] = []
+        for number, cluster in enumerate(self.clusters):
+            requests += self.method.plan(hp, cluster_state(state, number), cluster, round)
+        return requests
+
+    def fold(
+        self, hp: FederatedSettings, state: FederatedState, _: Federation, round: int, requests: list[LocalTraining],
+        trained: list[Trained],
+    ) -> tuple[FederatedState, State]:  # fmt: skip
+        """Folds each cluster; the log entries are those of :func:`on_clock`."""
+        rows: list[State] = []
+        folded, participants = [], []
+        for number, cluster in enumerate(self.clusters):
+            own = cluster_state(state, number)
+            row: State = {}
+            work, results = _cluster_work(cluster, requests, trained)
+            if work or (self.method.is_finished and not self.method.is_finished(hp, own, cluster, round)):
+                own, row = self.method.fold(hp, own, cluster, round, work, results)
+            folded.append(own)
+            rows.append(row)
+            participants.append(len({result.client for result in results}))
+        return joint_state(folded), _bytes(rows) | on_clock(rows, participants)
+
+    def exchange(
+        self, hp: FederatedSettings, state: FederatedState, _: Federation, round: int, requests: list[LocalTraining],
+        trained: list[Trained], engine: Engine,
+    ) -> tuple[FederatedState, State, FurtherWork]:  # fmt: skip
+        """Runs the exchange of each cluster; the log entries are those of :func:`_distilled`."""
+        states = []
+        rows: list[State] = []
+        joint = FurtherWork()
+        for number, cluster in enumerate(self.clusters):
+            own = cluster_state(state, number)
+            work, results = _cluster_work(cluster, requests, trained)
+            if work:
+                own, row, further = self.method.exchange(hp, own, cluster, round, work, results, engine)
+                rows.append(row)
+                joint.inferences.extend(further.inferences)
+                joint.distillation.extend(further.distillation)
+                joint.distilled.extend(further.distilled)
+            states.append(own)
+        return joint_state(states), _bytes(rows) | _distilled([row for row in rows if "distill_steps" in row]), joint
+
+    def deployed(self, hp: FederatedSettings, state: FederatedState, _: Federation, client: int) -> ClientModel:
+        number = next(number for number, cluster in enumerate(self.clusters) if client in cluster.numbers)
+        return self.method.deployed(hp, cluster_state(state, number), self.clusters[number], client)
+
+    def is_finished(self, hp: FederatedSettings, state: FederatedState, _: Federation, round: int) -> bool:
+        parts = enumerate(self.clusters)
+        return all(self.method.is_finished(hp, cluster_state(state, number), own, round) for number, own in parts)
 
 
-def _plan(
-    method: RoundMethod, clusters: list[Federation], hp: FederatedSettings, state: FederatedState, _: Federation,
-    round: int,
-) -> list[LocalTraining]:  # fmt: skip
-    plans = [method.plan(hp, cluster_state(state, number), cluster, round) for number, cluster in enumerate(clusters)]
-    return [request for plan in plans for request in plan]
+def _cluster_work(
+    cluster: Federation, requests: list[LocalTraining], trained: list[Trained]
+) -> tuple[list[LocalTraining], list[Trained]]:
+    """Returns the cluster's part of a round: its requests and their results, in order."""
+    members = set(cluster.numbers)
+    work = [request for request in requests if request.client in members]
+    return work, [result for result in trained if result.client in members]
 
 
-def _fold(
-    method: RoundMethod, clusters: list[Federation], hp: FederatedSettings, state: FederatedState, _: Federation,
-    round: int, requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, State]:  # fmt: skip
-    """Folds each cluster; the log entries are those of :func:`on_clock`."""
-    rows: list[State] = []
-    folded, participants = [], []
-    for number, cluster in enumerate(clusters):
-        own = cluster_state(state, number)
-        row: State = {}
-        cluster_requests, cluster_results = cluster_work(cluster, requests, trained)
-        if cluster_requests or (method.is_finished and not method.is_finished(hp, own, cluster, round)):
-            own, row = method.fold(hp, own, cluster, round, cluster_requests, cluster_results)
-        folded.append(own)
-        rows.append(row)
-        participants.append(len({result.client for result in cluster_results}))
-    sums = {name: sum(row.get(name, 0) for row in rows) for name in BYTES}
-    return joint_state(folded), sums | on_clock(rows, participants)
+def _bytes(rows: list[State]) -> State:
+    return {name: sum(row.get(name, 0) for row in rows) for name in BYTES}
 
 
 def on_clock(rows: list[State], participants: list[int]) -> State:
@@ -92,62 +135,14 @@ def on_clock(rows: list[State], participants: list[int]) -> State:
     return {"clock": max(row["clock"] for row in rows), **entries, "staleness": staleness}
 
 
-def _is_finished(
-    method: RoundMethod, clusters: list[Federation], hp: FederatedSettings, state: FederatedState, _: Federation,
-    round: int,
-) -> bool:  # fmt: skip
-    parts = enumerate(clusters)
-    return all(method.is_finished(hp, cluster_state(state, number), cluster, round) for number, cluster in parts)
-
-
-def cluster_work(
-    cluster: Federation, requests: list[LocalTraining], trained: list[Trained]
-) -> tuple[list[LocalTraining], list[Trained]]:
-    """Returns the cluster's part of a round: its requests and their results, in order."""
-    members = set(cluster.numbers)
-    cluster_requests = [request for request in requests if request.client in members]
-    return cluster_requests, [result for result in trained if result.client in members]
-
-
-def _deployed(
-    method: RoundMethod, clusters: list[Federation], hp: FederatedSettings, state: FederatedState, _: Federation,
-    client: int,
-) -> ClientModel:  # fmt: skip
-    number = next(number for number, cluster in enumerate(clusters) if client in cluster.numbers)
-    return method.deployed(hp, cluster_state(state, number), clusters[number], client)
-
-
-def _exchange(
-    method: RoundMethod, clusters: list[Federation], hp: FederatedSettings, state: FederatedState, _: Federation,
-    round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
-) -> tuple[FederatedState, State, FurtherWork]:  # fmt: skip
-    """Runs the exchange of each cluster; the log entries are those of :func:`_distilled`."""
-    states = []
-    rows: list[State] = []
-    joint = FurtherWork()
-    for number, cluster in enumerate(clusters):
-        own = cluster_state(state, number)
-        work = cluster_work(cluster, requests, trained)
-        row: State = {}
-        if work[0]:
-            own, row, further = method.exchange(hp, own, cluster, round, *work, engine)
-            joint.inferences.extend(further.inferences)
-            joint.distillation.extend(further.distillation)
-            joint.distilled.extend(further.distilled)
-        states.append(own)
-        rows.append(row)
-    sums = {name: sum(row.get(name, 0) for row in rows) for name in BYTES}
-    return joint_state(states), sums | _distilled([row for row in rows if "distill_steps" in row]), joint
-
-
 def _distilled(rows: list[State]) -> State:
     """Return the log entries of the distilling servers: losses averaged over steps, accuracies over test examples; {}
     if none distills."""
     if not rows:
         return {}
     steps = [row["distill_steps"] for row in rows]
-    entries: State = {"distill_loss": _mean([row["distill_loss"] for row in rows], steps)}
-    entries["distill_steps"] = sum(steps)
+    losses = [row["distill_loss"] for row in rows]
+    entries: State = {"distill_loss": _mean(losses, steps), "distill_steps": sum(steps)}
     if "distill_terms" in rows[0]:
         entries["distill_terms"] = {}
         for name, facts in rows[0]["distill_terms"].items():

@@ -3,7 +3,7 @@ what a client does not send in a round is lost."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import torch
 
@@ -25,7 +25,7 @@ def compressed(method: Method, hp: FederatedSettings) -> Method:
         sent = method.send(sent, phase)
         return top_k(sent, share) if "update" in sent.parts else sent
 
-    return dataclasses.replace(method, send=send)
+    return replace(method, send=send)
 
 
 def top_k(sent: Sent, share: float) -> Sent:
@@ -38,4 +38,4 @@ def top_k(sent: Sent, share: float) -> Sent:
     if packed >= sent.bytes:
         return sent
     largest = torch.zeros_like(update).index_copy(0, places, update[places])
-    return dataclasses.replace(sent, parts={**sent.parts, "update": largest}, packed=packed)
+    return replace(sent, parts={**sent.parts, "update": largest}, packed=packed)

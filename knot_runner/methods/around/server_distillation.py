@@ -86,10 +86,9 @@ def server_training(
     hp: AveragingSettings, state: FederatedState, federation: Federation, round: int, answers: Answers
 ) -> list[LocalTraining]:
     """Requests the averaged model's training on the clients' logits."""
-    model = ClientModel(state["weights"], state["buffers"])
-    assert hp.server_distillation is not None and federation.server is not None
-    tested = federation.server.test
-    return [distillation_request(hp, hp.server_distillation, federation, round, answers, SERVER, model, tested)]
+    spec, server, model = hp.server_distillation, federation.server, ClientModel(state["weights"], state["buffers"])
+    assert spec is not None and server is not None
+    return [distillation_request(hp, spec, federation, round, answers, SERVER, model, server.test)]
 
 
 def distillation_request(

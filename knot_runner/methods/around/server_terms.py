@@ -32,7 +32,6 @@ from knot_runner.methods.distill.learner import (
     OutputReader,
     TermSpec,
     WeightedTerms,
-    make_losses,
     read_terms,
     wanted_taps,
 )
@@ -130,14 +129,15 @@ class _Teacher:
     terms read of it."""
 
     def __init__(self, spec: TermSettings, work: LocalWork, taps: list[str]) -> None:
-        self._logits, self._mean, self._sent = (
-            work.request.inputs[ENSEMBLE],
-            work.tensors.get("mean", torch.empty(0)),
-            None,
-        )
+        self._logits, self._sent = work.request.inputs[ENSEMBLE], None
+        self._mean = work.tensors.get("mean", torch.empty(0))
         if spec.models:
-            models = [_sent_model(work, number) for number in range(spec.models)]
-            readers = [OutputReader(model, spec.network, taps) for model in models]
+            readers = []
+            for number in range(spec.models):
+                model = copy.deepcopy(work.model).requires_grad_(False).eval()
+                weights, buffers = (work.tensors[f"{number}/{name}"] for name in ("weights", "buffers"))
+                flat.load_flat(model, work.layout, weights, buffers)
+                readers.append(OutputReader(model, spec.network, taps))
             self._sent = FrozenTeachers(readers, work.examples, cached=True)
 
     def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
@@ -159,13 +159,6 @@ def _mean_taps(taps: list[dict[str, Tensor]], weights: Tensor) -> dict[str, Tens
     return found
 
 
-def _sent_model(work: LocalWork, number: int) -> nn.Module:
-    """The model of a client, in evaluation mode, without gradients."""
-    model = copy.deepcopy(work.model)
-    flat.load_flat(model, work.layout, work.tensors[f"{number}/weights"], work.tensors[f"{number}/buffers"])
-    return model.requires_grad_(False).eval()
-
-
 @torch.no_grad()
 def _losses(
     places: list[list[float]], work: LocalWork, specs: list[TermSpec], student: OutputReader, teacher: _Teacher
@@ -174,4 +167,4 @@ def _losses(
     work.model.eval()
     positions, inputs = next(work.examples.in_turn(SHOWN))
     count, points = len(work.examples), torch.tensor(places, dtype=torch.float64)
-    return make_losses(specs, student(inputs), teacher(positions, inputs), count, points)
+    return WeightedTerms(specs, student(inputs), teacher(positions, inputs), count, points)

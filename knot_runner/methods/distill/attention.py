@@ -10,10 +10,7 @@ from torch import Tensor
 from knot_runner.config.settings.methods.terms import AttentionTermSettings
 from knot_runner.methods.distill.term import (
     TERMS,
-    NamedPairs,
-    NetworkOutputs,
     Term,
-    TermBatch,
     TermInputs,
     TermLoss,
     compared_taps,
@@ -55,27 +52,12 @@ def _window_means(size: int, smaller: int) -> Tensor:
     return rows
 
 
-def attention_transfer(
-    options: AttentionTermSettings,
-    pairs: NamedPairs,
-    student: NetworkOutputs,
-    teachers: list[NetworkOutputs],
-    batch: TermBatch,
-) -> Tensor:
-    """Sum over pairs of maps of :func:`attention_distance`, [B], mean over teachers."""
-    return mean_over_teachers(pairs, student, teachers, partial(attention_distance, options.p))
-
-
 def _make_at(options: AttentionTermSettings, inputs: TermInputs) -> TermLoss:
     for own, f, other, g in compared_taps(inputs):
-        _check_map("the student's", own, f)
-        _check_map("the teacher's", other, g)
-    return partial(attention_transfer, options, inputs.pairs)
-
-
-def _check_map(whose: str, tap: str, features: Tensor) -> None:
-    if features.dim() != 4:
-        raise UserError(f"{whose} '{tap}' is a vector and has no map", "method.terms.at.taps")
+        for whose, tap, features in (("student", own, f), ("teacher", other, g)):
+            if features.dim() != 4:
+                raise UserError(f"the {whose}'s '{tap}' is a vector and has no map", "method.terms.at.taps")
+    return partial(mean_over_teachers, inputs.pairs, partial(attention_distance, options.p))
 
 
 TERMS["at"] = Term(AttentionTermSettings, _make_at, taps="maps")

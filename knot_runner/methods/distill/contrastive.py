@@ -98,6 +98,10 @@ class ContrastLoss(nn.Module):
 
     def __init__(self, options: CrdTermSettings, inputs: TermInputs) -> None:
         super().__init__()
+        if inputs.examples < 2:
+            raise UserError(
+                "the student trains on one example, there is none to tell it from", "method.terms.crd.negatives"
+            )
         self.pairs = inputs.pairs
         self.contrasts = nn.ModuleList()
         for _, f, _, g in compared_taps(inputs):
@@ -110,15 +114,7 @@ class ContrastLoss(nn.Module):
             loss: Tensor = next(contrasts)(f, g, batch)
             return loss
 
-        return mean_over_teachers(self.pairs, student, teachers, contrast)
+        return mean_over_teachers(self.pairs, contrast, student, teachers, batch)
 
 
-def _make_crd(options: CrdTermSettings, inputs: TermInputs) -> ContrastLoss:
-    if inputs.examples < 2:
-        raise UserError(
-            "the student trains on one example, there is none to tell it from", "method.terms.crd.negatives"
-        )
-    return ContrastLoss(options, inputs)
-
-
-TERMS["crd"] = Term(CrdTermSettings, _make_crd, taps="features")
+TERMS["crd"] = Term(CrdTermSettings, ContrastLoss, taps="features")

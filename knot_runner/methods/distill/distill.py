@@ -14,7 +14,7 @@ with it.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -55,15 +55,19 @@ def init(hp: DistillSettings, federation: PartyFederation) -> DistillState:
     specs = read_terms(hp.terms, student, teachers)
     for number, phase in enumerate(phases_of(hp)):
         read_terms(phase.terms, student, teachers, f"method.schedule.phases[{number}].terms")
-    if hp.synthesis is not None:
-        check_synthesis(hp.synthesis, teachers[0])
+    if isinstance(hp.synthesis, StatisticsSynthesis):
+        with torch.device("meta"):
+            model = build_network(teachers[0])
+        if not batch_norms(model):
+            name = teachers[0].spec.name
+            raise UserError(
+                f"are of batch normalization, and {name} has none; resnet8, wrn_16_1 and vgg8 have",
+                "method.synthesis.kind=statistics",
+            )
     if isinstance(hp.schedule, GenerationsSchedule) and all(spec.needs_teacher for spec in specs):
         raise UserError("the first of schedule.kind=generations has no teacher and needs ce", "method.terms")
-    return {
-        f"weights/{teacher.name}": "/".join(teacher.trained)
-        for teacher in federation.clients
-        if teacher.trained is not None
-    }
+    stored = [teacher for teacher in federation.clients if teacher.trained is not None]
+    return {f"weights/{teacher.name}": "/".join(teacher.trained) for teacher in stored}
 
 
 def plan(hp: DistillSettings, state: DistillState, federation: PartyFederation, round: int) -> list[StageRequest]:
@@ -74,13 +78,12 @@ def plan(hp: DistillSettings, state: DistillState, federation: PartyFederation, 
     untrained = [teacher for teacher in federation.clients if f"weights/{teacher.name}" not in state]
     if untrained:
         return [federation.supervised(teacher, "local") for teacher in untrained]
-    if isinstance(schedule, MutualSchedule) and "together" in state and "student" not in state:
-        return [
-            PickStudent("picked", student_name(number), ref_of(state["together"]), number)
-            for number in range(schedule.students)
-        ]
     if "student" in state:
         return []
+    if isinstance(schedule, MutualSchedule) and "together" in state:
+        names = ["student", *(f"student {number + 1}" for number in range(1, schedule.students))]
+        together = ref_of(state["together"])
+        return [PickStudent("picked", name, together, number) for number, name in enumerate(names)]
     if hp.synthesis is not None and "synthetic" not in state:
         return plan_images(hp.synthesis, state, federation)
     frozen = [(teacher.network, ref_of(state[f"weights/{teacher.name}"])) for teacher in federation.clients]
@@ -96,36 +99,25 @@ def fold(
     state, row = dict(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
         name = f"{artifact.stage}/{artifact.key}"
+        info = artifact.info
         if isinstance(request, ReleaseRecords | MakeImages):
             state[request.stage] = name
-            facts = {fact: artifact.info[fact] for fact in ("images", "loss", "released") if fact in artifact.info}
+            facts = {fact: info[fact] for fact in ("images", "loss", "released") if fact in info}
             kind = request.synthesis.kind if isinstance(request, MakeImages) else "records"
             state["synthesis"] = {"kind": kind, **facts}
             continue
-        if isinstance(request, TrainStudents) and request.stage != "distill":
-            state |= phase_taken(state, request, artifact)
-            continue
+        place = "student" if request.party == federation.server.name else f"weights/{request.party}"
         if isinstance(request, TrainStudents):
-            state["terms"], state["selected_epoch"] = artifact.info["terms"], artifact.info["best_epoch"]
-        if isinstance(request, TrainStudents) and isinstance(request.schedule, MutualSchedule):
-            state["together"] = name
-        elif request.party == federation.server.name:
-            state["student"] = name
-        else:
-            state[f"weights/{request.party}"] = name
-        row[request.party] = artifact.info["best_score"]
+            if request.stage != "distill":
+                phases = [*state.get("phases", []), {"epochs": request.training.epochs, "terms": info["terms"]}]
+                state |= {f"phase/{len(phases)}": name, "phases": phases}
+                continue
+            state |= {"terms": info["terms"], "selected_epoch": info["best_epoch"]}
+            if isinstance(request.schedule, MutualSchedule):
+                place = "together"
+        state[place] = name
+        row[request.party] = info["best_score"]
     return state, scored(row)
-
-
-def check_synthesis(synthesis: Synthesis, teacher: Network) -> None:
-    """Raises :class:`UserError` where images cannot be made from ``teacher``."""
-    with torch.device("meta"):
-        model = build_network(teacher)
-    if isinstance(synthesis, StatisticsSynthesis) and not batch_norms(model):
-        raise UserError(
-            f"are of batch normalization, and {teacher.spec.name} has none; resnet8, wrn_16_1 and vgg8 have",
-            "method.synthesis.kind=statistics",
-        )
 
 
 def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFederation) -> list[StageRequest]:
@@ -197,11 +189,6 @@ def train_students(
     )
 
 
-def student_name(number: int) -> str:
-    """Returns the name of student ``number``, from 0; the first is evaluated as the run's student."""
-    return "student" if number == 0 else f"student {number + 1}"
-
-
 def generation_name(number: int) -> str:
     """Returns the name of a student that teaches the next one, from 0."""
     return f"generation {number + 1}"
@@ -224,15 +211,7 @@ def in_phase(hp: DistillSettings, state: dict[str, Any], last: TrainStudents) ->
     phases, done = phases_of(hp), len(state.get("phases", []))
     start = ref_of(state[f"phase/{done}"]) if done else None
     if done == len(phases):
-        return dataclasses.replace(last, start=start)
-    training = dataclasses.replace(last.training, epochs=phases[done].epochs, select="last", milestones=[])
+        return replace(last, start=start)
+    training = replace(last.training, epochs=phases[done].epochs, select="last", milestones=[])
     stage = f"phase{done + 1}"
-    return dataclasses.replace(last, stage=stage, terms=phases[done].terms, training=training, start=start)
-
-
-def phase_taken(state: dict[str, Any], request: TrainStudents, artifact: Artifact) -> dict[str, Any]:
-    """Returns the state after a phase: its artifact's name under ``phase/<number>``, from 1, and in ``phases`` its
-    epochs and the weights of its terms."""
-    known = state.get("phases", [])
-    facts = {"epochs": request.training.epochs, "terms": artifact.info["terms"]}
-    return {f"phase/{len(known) + 1}": f"{artifact.stage}/{artifact.key}", "phases": [*known, facts]}
+    return replace(last, stage=stage, terms=phases[done].terms, training=training, start=start)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,8 +31,7 @@ def make_adapter(own: torch.Size, other: torch.Size, always: bool) -> nn.Module:
         return nn.Linear(own[1], other[1])
     sides = list(zip(own[2:], other[2:], strict=False))
     shrinks = all(side >= wanted for side, wanted in sides)
-    grows = all(side <= wanted for side, wanted in sides)
-    if len(own) != len(other) or not (shrinks or grows):
+    if len(own) != len(other) or not (shrinks or all(side <= wanted for side, wanted in sides)):
         shapes = ["x".join(map(str, shape[1:])) for shape in (own, other)]
         raise UserError(
             f"no adapter from features of the student ({shapes[0]}) to the teacher's "
@@ -62,26 +59,16 @@ def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
     return 2 * (stride // 2) + stride, stride, stride // 2
 
 
-def squared_difference(f: Tensor, g: Tensor) -> Tensor:
-    """Mean over an example's elements of (f - g)^2, [B]."""
+def difference(form: str, f: Tensor, g: Tensor) -> Tensor:
+    """Mean over an example's elements of (f - g)^2 (``l2``) or |f - g| (``l1``), [B].
+
+    ``ce``: -sum over channels of softmax(g) log softmax(f), mean over positions; of vectors over their features.
+    """
+    if form == "ce":
+        return -(g.softmax(1) * F.log_softmax(f, 1)).sum(1).flatten(1).mean(1)
+    if form == "l1":
+        return (f - g).abs().flatten(1).mean(1)
     return (f - g).square().flatten(1).mean(1)
-
-
-def absolute_difference(f: Tensor, g: Tensor) -> Tensor:
-    """Mean over an example's elements of |f - g|, [B]."""
-    return (f - g).abs().flatten(1).mean(1)
-
-
-def channel_cross_entropy(f: Tensor, g: Tensor) -> Tensor:
-    """-sum over channels of softmax(g) log softmax(f), mean over positions, [B]; of vectors over their features."""
-    return -(g.softmax(1) * F.log_softmax(f, 1)).sum(1).flatten(1).mean(1)
-
-
-_FORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "l2": squared_difference,
-    "l1": absolute_difference,
-    "ce": channel_cross_entropy,
-}
 
 
 class HintLoss(nn.Module):
@@ -99,13 +86,12 @@ class HintLoss(nn.Module):
             self.adapters.append(make_adapter(f.shape, g.shape, options.adapter == "always").to(f))
 
     def forward(self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch) -> Tensor:
-        difference = _FORMS[self.form]
         adapters = iter(self.adapters)
 
         def adapted_difference(f: Tensor, g: Tensor) -> Tensor:
-            return difference(next(adapters)(f), g)
+            return difference(self.form, next(adapters)(f), g)
 
-        return mean_over_teachers(self.pairs, student, teachers, adapted_difference)
+        return mean_over_teachers(self.pairs, adapted_difference, student, teachers, batch)
 
 
 TERMS["hint"] = Term(HintTermSettings, HintLoss, taps="middle")

@@ -61,16 +61,17 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
         pairs = []
         for teacher in teachers if term.taps != "none" else []:
             typed = getattr(options, "taps", None)
-            own = [(a, b) for a, b in typed] if typed else default_taps(term.taps, student, teacher)
-            check_taps(student, [a for a, _ in own], f"{where}.taps")
-            check_taps(teacher, [b for _, b in own], f"{where}.taps")
-            if not own:
+            named = [(own, other) for own, other in typed] if typed else default_taps(term.taps, student, teacher)
+            if not named:
                 raise UserError(
                     f"{student.spec.name} and {teacher.spec.name} have no maps to be compared; "
                     "kd and rkd read what any network has",
                     f"{where}.taps",
                 )
-            pairs.append(own)
+            own_taps, other_taps = zip(*named, strict=True)
+            check_taps(student, own_taps, f"{where}.taps")
+            check_taps(teacher, other_taps, f"{where}.taps")
+            pairs.append(named)
         found.append(TermSpec(name, options, pairs))
     return found
 
@@ -88,7 +89,6 @@ class OutputReader:
     """Returns a network's outputs for a batch, with the requested taps."""
 
     def __init__(self, model: nn.Module, network: Network, taps: list[str]) -> None:
-        self.model = model
         self._read = read_taps(model, network, taps)
 
     def __call__(self, inputs: dict[str, Tensor]) -> NetworkOutputs:
@@ -96,15 +96,26 @@ class OutputReader:
 
 
 class WeightedTerms(nn.Module):
-    """The loss of one student: the weighted sum of its terms, with their adapters and memories."""
+    """The loss of one student: the weighted sum of its terms, with their adapters and memories.
 
-    def __init__(self, terms: list[TermSpec], inputs: list[TermInputs]) -> None:
+    ``student`` and ``teachers``: their outputs for a few examples, for the shapes; see :class:`TermInputs`.
+    """
+
+    def __init__(
+        self,
+        terms: list[TermSpec],
+        student: NetworkOutputs,
+        teachers: list[NetworkOutputs],
+        examples: int,
+        points: Tensor,
+    ) -> None:
         super().__init__()
         self.specs = terms
         self.losses: dict[str, TermLoss] = {}
         self.modules_of_terms = nn.ModuleDict()
-        for spec, own in zip(terms, inputs, strict=True):
-            self.losses[spec.name] = loss = TERMS[spec.name].make(spec.options, own)
+        for spec in terms:
+            inputs = TermInputs(student, teachers, spec.pairs, examples, points)
+            self.losses[spec.name] = loss = TERMS[spec.name].make(spec.options, inputs)
             if isinstance(loss, nn.Module):
                 self.modules_of_terms[spec.name] = loss
         #: name -> weight; those that are "auto" are set by :meth:`weigh`
@@ -159,18 +170,6 @@ class WeightedTerms(nn.Module):
         return found
 
 
-def make_losses(
-    terms: list[TermSpec],
-    student: NetworkOutputs,
-    teachers: list[NetworkOutputs],
-    examples: int,
-    points: Tensor,
-) -> WeightedTerms:
-    """Returns the loss, built for the shapes of ``student`` and ``teachers``, their outputs for a few examples."""
-    inputs = [TermInputs(student, teachers, spec.pairs, examples, points) for spec in terms]
-    return WeightedTerms(terms, inputs)
-
-
 #: Bytes of one teacher's outputs that are kept; larger ones are computed again for every batch.
 MOST_BYTES = 2**30
 
@@ -190,15 +189,15 @@ class FrozenTeachers:
         cached: bool,
         originals: ImageExamples | None = None,
     ) -> None:
-        self._originals, self._readers = originals, readers
+        self._originals = originals
         seen = examples if originals is None else originals
-        self._kept = [_outputs_of_all(reader, seen) if cached else None for reader in self._readers]
+        self._teachers = [(reader, _outputs_of_all(reader, seen) if cached else None) for reader in readers]
 
     def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
         if self._originals is not None:
             inputs = {"x": self._originals.images[positions.to(self._originals.rows.device)]}
         found = []
-        for reader, kept in zip(self._readers, self._kept, strict=True):
+        for reader, kept in self._teachers:
             if kept is None:
                 with torch.no_grad():
                     found.append(reader(inputs))

@@ -7,8 +7,8 @@ sizes and margin are ours: the paper's are not at hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,7 @@ from knot_runner.config.settings.methods.terms import (
 from knot_runner.engine.hardware import in_float64
 from knot_runner.methods.distill.term import (
     TERMS,
+    Comparison,
     NamedPairs,
     NetworkOutputs,
     Term,
@@ -144,38 +145,24 @@ def _cosines(x: Tensor, corners: slice) -> Tensor:
     return numerators * scale[:, :, None] * scale[:, None, :]
 
 
-def relations(
-    pairs: NamedPairs,
-    compare: Callable[[Tensor, Tensor], Tensor],
-    student: NetworkOutputs,
-    teachers: list[NetworkOutputs],
-    batch: TermBatch,
-) -> Tensor:
-    """``compare(f, g)`` summed over pairs of taps, [], mean over teachers; 0 for a batch of one."""
+def _make_relation(compare: Comparison, options: Any, inputs: TermInputs) -> TermLoss:
+    """The term of ``compare``, of relations among a batch's examples, with flattened maps; 0 for a batch of one."""
 
-    def compare_two(f: Tensor, g: Tensor) -> Tensor:
+    def compare_examples(f: Tensor, g: Tensor) -> Tensor:
         if len(f) < 2:
             return nothing_to_compare(f)
         return compare(f.flatten(1), g.flatten(1))
 
-    return mean_over_teachers(pairs, student, teachers, compare_two)
-
-
-def _make_sp(options: SimilarityTermSettings, inputs: TermInputs) -> TermLoss:
-    return partial(relations, inputs.pairs, similarity)
+    return partial(mean_over_teachers, inputs.pairs, compare_examples)
 
 
 def _make_rkd(options: RkdTermSettings, inputs: TermInputs) -> TermLoss:
-    return partial(relations, inputs.pairs, partial(distances_and_angles, options))
+    return _make_relation(partial(distances_and_angles, options), options, inputs)
 
 
-def _make_pkt(options: PktTermSettings, inputs: TermInputs) -> TermLoss:
-    return partial(relations, inputs.pairs, probability_transfer)
-
-
-TERMS["sp"] = Term(SimilarityTermSettings, _make_sp, taps="last")
+TERMS["sp"] = Term(SimilarityTermSettings, partial(_make_relation, similarity), taps="last")
 TERMS["rkd"] = Term(RkdTermSettings, _make_rkd, taps="features")
-TERMS["pkt"] = Term(PktTermSettings, _make_pkt, taps="features")
+TERMS["pkt"] = Term(PktTermSettings, partial(_make_relation, probability_transfer), taps="features")
 
 
 def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:

@@ -4,6 +4,7 @@ one of several that were trained together."""
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,6 @@ from knot_runner.methods.distill.learner import (
     TermSpec,
     WeightedTerms,
     frozen_network,
-    make_losses,
     read_terms,
     valid_score,
     wanted_taps,
@@ -78,15 +78,14 @@ class TrainStudents(OwnTraining):
         weight of each and its first ratio to the cross-entropy. Raises :class:`DivergedError`, and :class:`UserError`
         for terms that do not fit the networks."""
         students = Students(self, place, report)
-        settings = self.training
         trainee = Trainee(
             students.module,
-            make_optimizer(settings, [p for p in students.module.parameters() if p.requires_grad]),
+            make_optimizer(self.training, [p for p in students.module.parameters() if p.requires_grad]),
             epoch=lambda number: students.epoch(number, trainee.optimizer),
             score=None if self.valid is None else students.score,
             weights=students.weights,
         )
-        best, facts = train_epochs(trainee, work, settings, "score")
+        best, facts = train_epochs(trainee, work, self.training, "score")
         return best, {**facts, "terms": students.first_values}
 
 
@@ -103,7 +102,7 @@ class PickStudent(OwnRequest):
         """Returns the student's weights, and the facts of all; it takes no time of its own."""
         found, prefix = place.store.get(*self.together), f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in found.tensors().items() if name.startswith(prefix)}
-        return tensors, {**found.info, "seconds": 0.0}
+        return tensors, found.info | {"seconds": 0.0}
 
 
 class Students:
@@ -114,22 +113,30 @@ class Students:
         self.schedule = request.schedule
         self.train = stored_examples(place, request.train.examples)
         self.valid = None if request.valid is None else stored_examples(place, request.valid.examples)
-        self.students = nn.ModuleList(_start(request, place, number) for number in self._numbers())
+        count = self.schedule.students if isinstance(self.schedule, MutualSchedule) else 1
+        self.students = nn.ModuleList()
+        for number in range(count):
+            name = request.party if number == 0 else f"{request.party} {number + 1}"
+            seed = keyed(request.seed, "init", name)
+            self.students.append(initial_model(place, request.network, request.start, seed))
         self.module = nn.ModuleDict({"students": self.students})
+        #: of a student that learns from its own past
         self.teacher: nn.Module | None = None
+        taught_by = [network for network, _ in request.teachers]
         if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
             self.teacher = copy.deepcopy(self.students[0]).requires_grad_(False).eval()
             self.module["teacher"] = self.teacher
-        taught_by = [network for network, _ in request.teachers]
-        if self.teacher is not None:
             taught_by = [request.network]
-        elif len(self.students) > 1:
-            taught_by = [request.network] * (len(self.students) - 1)
+        elif count > 1:
+            taught_by = [request.network] * (count - 1)
         specs = read_terms(request.terms, request.network, taught_by)
         own, others = wanted_taps(specs, len(taught_by))
-        peers = list(dict.fromkeys([*own, *(name for names in others for name in names)]))
-        many = len(self.students) > 1
-        self.readers = [OutputReader(model, request.network, peers if many else own) for model in self.students]
+        if count > 1:
+            own = list(dict.fromkeys([*own, *itertools.chain.from_iterable(others)]))
+        self.readers = [OutputReader(model, request.network, own) for model in self.students]
+        self.own_teacher = None
+        if self.teacher is not None:
+            self.own_teacher = OutputReader(self.teacher, request.network, others[0])
         originals = None if request.originals is None else stored_examples(place, request.originals)
         cached = request.augment == "none"
         stored = [
@@ -137,61 +144,50 @@ class Students:
             for (network, weights), names in zip(request.teachers, others, strict=False)
         ]
         self.frozen = FrozenTeachers(stored, self.train, cached, originals)
-        self.own_teacher = None
-        if self.teacher is not None:
-            self.own_teacher = OutputReader(self.teacher, request.network, others[0])
         self.losses = self._make_losses(specs)
-        self.first_values = self._weigh()
-
-    def _numbers(self) -> range:
-        return range(self.schedule.students if isinstance(self.schedule, MutualSchedule) else 1)
+        names = (request.seed, "first batches", request.party)
+        #: of the first student, see :meth:`WeightedTerms.weigh`
+        self.first_values, *_ = [
+            losses.weigh(self._first(number, generator(*names), generator(*names, "terms")), request.auto_ratio)
+            for number, losses in enumerate(self.losses)
+        ]
 
     def _make_losses(self, specs: list[TermSpec]) -> list[WeightedTerms]:
         torch.manual_seed(keyed(self.request.seed, "adapters", self.request.party))
-        positions, inputs = next(self.train.in_turn(SHOWN))
         self.module.eval()
         with torch.no_grad():
-            shown = [reader(inputs) for reader in self.readers]
-            taught = self._teachers(shown, positions, inputs)
-        count, device = len(self.train), self.train.labels.device
+            shown = self._outputs(next(self.train.in_turn(SHOWN)))
+        device = self.train.labels.device
         points = torch.tensor(self.request.points, dtype=torch.float64, device=float64_device(device))
-        losses = [make_losses(specs, own, others, count, points) for own, others in zip(shown, taught, strict=True)]
+        losses = [WeightedTerms(specs, own, others, len(self.train), points) for own, others in shown]
         self.module["losses"] = nn.ModuleList(losses).to(device)
         return losses
-
-    def _weigh(self) -> dict[str, dict[str, float]]:
-        """Settle automatic weights on the first batches; the first student's weights and ratios."""
-        names = (self.request.seed, "first batches", self.request.party)
-        found = [
-            losses.weigh(self._first(number, generator(*names), generator(*names, "terms")), self.request.auto_ratio)
-            for number, losses in enumerate(self.losses)
-        ]
-        return found[0]
 
     def _first(
         self, number: int, order: torch.Generator, draws: torch.Generator
     ) -> Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]]:
+        """The first batches of student ``number``."""
+        request = self.request
         self.module.eval()
-        batches = self.train.epoch(
-            self.request.training.batch_size, order, drop_last=False, augment=self.request.augment
-        )
-        for _, (positions, inputs) in zip(range(FIRST_BATCHES), batches, strict=False):
-            outputs = [reader(inputs) for reader in self.readers]
-            taught = self._teachers(outputs, positions, inputs)
-            yield outputs[number], taught[number], self._batch(positions, draws, 1)
+        batches = self.train.epoch(request.training.batch_size, order, drop_last=False, augment=request.augment)
+        for batch in itertools.islice(batches, FIRST_BATCHES):
+            yield *self._outputs(batch)[number], self._batch(batch[0], draws, 1)
 
-    def _teachers(
-        self, outputs: list[NetworkOutputs], positions: Tensor, inputs: dict[str, Tensor]
-    ) -> list[list[NetworkOutputs]]:
-        """Returns the outputs of each student's teachers for a batch: frozen ones, its own past, or the other
-        students."""
+    def _outputs(self, batch: InputBatch) -> list[tuple[NetworkOutputs, list[NetworkOutputs]]]:
+        """Returns the outputs of each student for a batch, and those of its teachers: frozen ones, its own past, or the
+        other students."""
+        positions, inputs = batch
+        outputs = [reader(inputs) for reader in self.readers]
         if self.own_teacher is not None:
             with torch.no_grad():
-                return [[self.own_teacher(inputs)]]
+                return [(outputs[0], [self.own_teacher(inputs)])]
         if len(outputs) == 1:
-            return [self.frozen(positions, inputs)]
-        detached = [_detached(output) for output in outputs]
-        return [detached[:number] + detached[number + 1 :] for number in range(len(outputs))]
+            return [(outputs[0], self.frozen(positions, inputs))]
+        detached = []
+        for output in outputs:
+            taps = {name: tap.detach() for name, tap in output.taps.items()}
+            detached.append(NetworkOutputs(output.logits.detach(), taps))
+        return [(output, detached[:number] + detached[number + 1 :]) for number, output in enumerate(outputs)]
 
     def _batch(self, positions: Tensor, draws: torch.Generator, epoch: int) -> TermBatch:
         labels = self.train.labels[positions.to(self.train.labels.device)]
@@ -214,19 +210,24 @@ class Students:
 
     def _step(self, batch: InputBatch, rows: TermBatch, optimizer: torch.optim.Optimizer) -> Tensor:
         """One step of every student on a batch; the mean of their losses."""
-        positions, inputs = batch
-        outputs = [reader(inputs) for reader in self.readers]
-        taught = self._teachers(outputs, positions, inputs)
         share = self._share(rows.epoch)
-        values = [
-            losses(own, others, rows, share) for losses, own, others in zip(self.losses, outputs, taught, strict=True)
-        ]
+        pairs = zip(self.losses, self._outputs(batch), strict=True)
+        values = torch.stack([losses(own, others, rows, share) for losses, (own, others) in pairs])
         optimizer.zero_grad(set_to_none=True)
-        torch.stack(values).sum().backward()  # no student has a gradient of another's loss
+        values.sum().backward()  # no student has a gradient of another's loss
         optimizer.step()
         if self.teacher is not None and isinstance(self.schedule, AverageSchedule):
-            _average(self.teacher, self.students[0], self.schedule.decay)
-        return torch.stack(values).detach().mean()
+            self._average(self.teacher, self.schedule.decay)
+        return values.detach().mean()
+
+    @torch.no_grad()
+    def _average(self, teacher: nn.Module, decay: float) -> None:
+        """teacher <- decay teacher + (1 - decay) student, of weights; running statistics are copied."""
+        student = self.students[0]
+        for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
+            mean.lerp_(weights, 1 - decay)
+        for kept, statistics in zip(teacher.buffers(), student.buffers(), strict=True):
+            kept.copy_(statistics)
 
     def _share(self, epoch: int) -> float:
         """Returns the factor on the weights of the teachers' terms in ``epoch``."""
@@ -245,23 +246,3 @@ class Students:
     def weights(self) -> dict[str, Tensor]:
         """A copy of the student's weights, or of all students', each under its number."""
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])
-
-
-def _start(request: TrainStudents, place: Place, number: int) -> nn.Module:
-    """A student before its training: with the weights of the phase before, or the first as the party's model and each
-    further one from another seed."""
-    name = request.party if number == 0 else f"{request.party} {number + 1}"
-    return initial_model(place, request.network, request.start, keyed(request.seed, "init", name))
-
-
-def _detached(outputs: NetworkOutputs) -> NetworkOutputs:
-    return NetworkOutputs(outputs.logits.detach(), {name: tap.detach() for name, tap in outputs.taps.items()})
-
-
-@torch.no_grad()
-def _average(teacher: nn.Module, student: nn.Module, decay: float) -> None:
-    """teacher <- decay teacher + (1 - decay) student, of weights; running statistics are copied."""
-    for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
-        mean.lerp_(weights, 1 - decay)
-    for kept, statistics in zip(teacher.buffers(), student.buffers(), strict=True):
-        kept.copy_(statistics)

@@ -50,6 +50,8 @@ class TermBatch:
 NamedPairs = list[list[tuple[str, str]]]
 #: (student, teachers, batch) -> loss of each sample [B], or of the batch []
 TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
+#: (the student's features, a teacher's) of a batch -> their difference for each sample [B], or for the batch []
+Comparison = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -99,17 +101,18 @@ TERMS: Table[Term] = Table("TERMS", {}, _accepted, lambda term: term.options, TE
 
 def mean_over_teachers(
     pairs: NamedPairs,
+    compare: Comparison,
     student: NetworkOutputs,
     teachers: list[NetworkOutputs],
-    loss: Callable[[Tensor, Tensor], Tensor],
+    batch: TermBatch,
 ) -> Tensor:
-    """Mean over teachers of the sum over a teacher's pairs of ``loss(student's tap, teacher's tap)``, [B] or [].
+    """Mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``, [B] or [].
 
-    ``loss`` is called in the order of :func:`compared_taps`.
+    ``compare`` is called in the order of :func:`compared_taps`. With the first two arguments it is a loss.
     """
     sums = []
     for named, teacher in zip(pairs, teachers, strict=True):
-        values = [loss(student.taps[own], teacher.taps[other]) for own, other in named]
+        values = [compare(student.taps[own], teacher.taps[other]) for own, other in named]
         sums.append(torch.stack(values).sum(0))
     return torch.stack(sums).mean(0)
 

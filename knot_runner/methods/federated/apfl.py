@@ -10,8 +10,8 @@ State, beyond FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the 
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -59,7 +59,7 @@ def _with_own(hp: ApflSettings, state: FederatedState, request: LocalTraining) -
     tensors = {"weights": own.weights, "buffers": own.buffers, "alpha": alpha}
     epochs = sum(phase.epochs for phase in request.recipe.phases)
     program = LocalProgram(train_mixture, {"adaptive": hp.adaptive}, tensors, further=epochs)
-    return dataclasses.replace(request, program=program)
+    return replace(request, program=program)
 
 
 def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
@@ -78,7 +78,9 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         work.train_mode(module)
     totals, steps = zero_sum(device, 2), 0
     for positions, inputs in work.batches():
-        _mix(mixed, alpha, own, work.model)
+        with torch.no_grad():
+            for parameter, v, w in zip(mixed.parameters(), own.parameters(), work.model.parameters(), strict=True):
+                parameter.copy_(_mixed(alpha, v, w))
         mixed_loss = loss(mixed(**inputs), cut_rows(rows, positions, device)).mean()
         gradients = gradients_of(mixed_loss, list(mixed.parameters()))
         step_alpha = alpha
@@ -105,20 +107,13 @@ def _mixed(alpha: float, own: Tensor, sent: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _mix(mixed: nn.Module, alpha: float, own: nn.Module, sent: nn.Module) -> None:
-    """The parameters of ``mixed`` from those of the two, in place."""
-    for parameter, v, w in zip(mixed.parameters(), own.parameters(), sent.parameters(), strict=True):
-        parameter.copy_(_mixed(alpha, v, w))
-
-
-@torch.no_grad()
 def _slope(gradients: Sequence[Tensor], own: nn.Module, sent: nn.Module) -> float:
     """<v - w, gradient at the mixed model>, the derivative of its loss by alpha."""
     parts = zip(gradients, own.parameters(), sent.parameters(), strict=True)
     return float(sum(in_float64((v - w) * gradient).sum() for gradient, v, w in parts))
 
 
-APFL = dataclasses.replace(
+APFL = replace(
     averaging.FEDAVG, plan=plan, deployed=deployed, own=own, one_model=False,
     observe=partial(kept_means, alpha="alpha", own_loss="loss"),
 )  # fmt: skip

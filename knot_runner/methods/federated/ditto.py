@@ -9,7 +9,7 @@ State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the o
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 from knot_runner.config.settings import DittoSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
@@ -49,11 +49,11 @@ def _own_request(
     rate = sent.recipe.lr
     if hp.personal_lr is not None:  # with lr_control a rate includes the temperature
         rate *= hp.personal_lr / federation.training.lr
-    recipe = dataclasses.replace(sent.recipe, phases=phases, lr=rate, proximal=hp.lambda_)
+    recipe = replace(sent.recipe, phases=phases, lr=rate, proximal=hp.lambda_)
     if model is None:
-        return dataclasses.replace(sent, recipe=recipe)
+        return replace(sent, recipe=recipe)
     control = hp.lambda_ * (model.weights - sent.start.weights) if hp.lambda_ else None
-    return dataclasses.replace(sent, start=model, recipe=recipe, control=control)
+    return replace(sent, start=model, recipe=recipe, control=control)
 
 
-DITTO = dataclasses.replace(averaging.FEDAVG, plan=plan, deployed=deployed, own=own, observe=observe, one_model=False)
+DITTO = replace(averaging.FEDAVG, plan=plan, deployed=deployed, own=own, observe=observe, one_model=False)

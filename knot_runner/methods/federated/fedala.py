@@ -11,8 +11,7 @@ State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what 
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -87,43 +86,31 @@ def _with_mix(
         return request
     start = layer_starts(federation.layout)[-hp.layers]
     last = state.get(f"client/{request.client}/mix")
-    passes = hp.max_epochs if last is None else 1
-    settings = MixSettings(hp.share, hp.rate, hp.threshold, hp.window, start, passes)
+    settings = {"hp": hp, "start": start, "max_epochs": hp.max_epochs if last is None else 1}
     tensors = {"weights": own.weights, "mix": torch.ones_like(own.weights[start:]) if last is None else last}
-    program = LocalProgram(train_from_mix, vars(settings), tensors, further=hp.share)  # of the first W, one pass
-    return dataclasses.replace(request, program=program)
-
-
-@dataclass(frozen=True)
-class MixSettings:
-    """Settings of the program :func:`train_from_mix`: those of the method, and ``start``, where the parameters of the
-    mixed layers begin."""
-
-    share: float
-    rate: float
-    threshold: float
-    window: int
-    start: int
-    max_epochs: int
+    program = LocalProgram(train_from_mix, settings, tensors, further=hp.share)  # of the first W, one pass
+    return replace(request, program=program)
 
 
 def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
-    """Learn the weights of the mix, and train from it (a local program). Tensors: ``weights`` [P] of the client's own
-    model, ``mix`` [p]; it returns the learned ``mix`` and the ``passes`` that took."""
-    request, spec = work.request, MixSettings(**settings)
+    """Learn the weights of the mix, and train from it (a local program). ``settings``: those of the method, ``start``,
+    where the parameters of the mixed layers begin, and the most passes, ``max_epochs``; tensors: ``weights`` [P] of the
+    client's own model, ``mix`` [p]; it returns the learned ``mix`` and the ``passes`` that took."""
     own, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
-    mix, passes = _learn_mix(spec, work, own, sent)
-    buffers = request.start.buffers.to(sent.device)  # those of the passes are forgotten
-    flat.load_flat(work.model, work.layout, _mixed(spec.start, own, sent, mix), buffers)
+    mix, passes = _learn_mix(work, own, sent, **settings)
+    buffers = work.request.start.buffers.to(sent.device)  # those of the passes are forgotten
+    flat.load_flat(work.model, work.layout, _mixed(settings["start"], own, sent, mix), buffers)
     loss, steps = work.train()
     return LocalResult(loss, steps, {"mix": mix, "passes": torch.tensor(passes)})
 
 
-def _learn_mix(spec: MixSettings, work: LocalWork, own: Tensor, sent: Tensor) -> tuple[Tensor, int]:
+def _learn_mix(
+    work: LocalWork, own: Tensor, sent: Tensor, hp: FedalaSettings, start: int, max_epochs: int
+) -> tuple[Tensor, int]:
     """W - rate * gradient at the mix * (w - v), clipped to [0, 1], a step a batch; W [p] and the number of passes."""
-    request, start, mix, model = work.request, spec.start, work.tensors["mix"], work.model
+    request, mix, model = work.request, work.tensors["mix"], work.model
     draws = generator(request.seed, "fedala", request.round, request.client)
-    count = max(1, round(spec.share * len(request.rows)))
+    count = max(1, round(hp.share * len(request.rows)))
     chosen = torch.randperm(len(request.rows), generator=draws)[:count]
     examples = work.select(request.rows[chosen])
     rows, loss = work.objective()
@@ -132,13 +119,13 @@ def _learn_mix(spec: MixSettings, work: LocalWork, own: Tensor, sent: Tensor) ->
     difference = (sent - own)[start:]
     losses: list[float] = []
     buffers = request.start.buffers.to(sent.device)
-    while len(losses) < spec.max_epochs and not _settled(losses, spec.window, spec.threshold):
+    while len(losses) < max_epochs and not _settled(losses, hp.window, hp.threshold):
         total = 0.0
         for positions, inputs in examples.in_turn(request.recipe.batch_size):
             flat.load_flat(model, work.layout, _mixed(start, own, sent, mix), buffers)
             value = loss(model(**inputs), cut_rows(rows, chosen[positions], sent.device)).mean()
             gradient = torch.cat([each.reshape(-1) for each in gradients_of(value, last)])
-            mix = (mix - spec.rate * gradient * difference).clamp(0, 1)
+            mix = (mix - hp.rate * gradient * difference).clamp(0, 1)
             total += float(value.detach()) * len(positions)
         losses.append(total / count)
     return mix, len(losses)
@@ -157,7 +144,7 @@ def _mixed(start: int, own: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
     return torch.cat([sent[:start], own[start:] + (sent - own)[start:] * mix])
 
 
-FEDALA = dataclasses.replace(
+FEDALA = replace(
     averaging.FEDAVG, init=init, plan=plan, deployed=deployed, own=own, one_model=False,
     observe=partial(kept_means, mix="mix", mix_passes="passes"),
 )  # fmt: skip

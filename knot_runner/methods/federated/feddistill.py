@@ -12,7 +12,7 @@ them. Ours: no paper has this.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.config.settings import FedDistillSettings
+from knot_runner.config.strict import without
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
 from knot_runner.methods.contract import Answers, ClientMessage, Exchange
@@ -35,18 +36,16 @@ def plan_regularized(
 ) -> list[LocalTraining]:
     """Requests training of every participant's own model on its own examples, regularized towards the others' latest
     logits."""
-    found = []
-    for request in own_models.plan(hp, state, federation, round):
+    requests = own_models.plan(hp, state, federation, round)
+    for place, request in enumerate(requests):
         means = others_means(state, federation, request.client)
-        if means is None:
-            found.append(request)
-            continue
-        (logits, known), labels, spec = means, federation.train_labels[request.rows], hp.labels
-        own = {"weight": spec.weight, "label_temperature": spec.temperature}
-        objective = Objective(label_distillation, {**request.objective.settings, **own})
-        inputs = {"label_logits": logits[labels].to(request.start.weights.dtype), "known": known[labels]}
-        found.append(dataclasses.replace(request, objective=objective, inputs=inputs))
-    return found
+        if means is not None:
+            logits, known = (mean[federation.train_labels[request.rows]] for mean in means)
+            own = {"weight": hp.labels.weight, "label_temperature": hp.labels.temperature}
+            objective = Objective(label_distillation, {**request.objective.settings, **own})
+            inputs = {"label_logits": logits.to(request.start.weights.dtype), "known": known}
+            requests[place] = replace(request, objective=objective, inputs=inputs)
+    return requests
 
 
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
@@ -70,7 +69,7 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 
     ``inputs.tensors``: ``label_logits`` [n, C], F_y of each example, and ``known`` [n].
     """
-    rows, hard = cross_entropy({key: value for key, value in settings.items() if key not in OF_LABELS}, inputs)
+    rows, hard = cross_entropy(without(settings, *OF_LABELS), inputs)
     weight, tau = float(settings["weight"]), float(settings["label_temperature"])
 
     def loss(logits: Tensor, own: LossRows) -> Tensor:
@@ -127,4 +126,4 @@ def fold_labels(
 
 
 EXCHANGE = Exchange(ask, answer, no_training, fold_labels, answered_by="clients")
-FEDDISTILL = dataclasses.replace(own_models.LOCAL, plan=plan_regularized, received=told, exchange=lambda hp: EXCHANGE)
+FEDDISTILL = replace(own_models.LOCAL, plan=plan_regularized, received=told, exchange=lambda hp: EXCHANGE)

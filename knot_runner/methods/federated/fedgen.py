@@ -18,8 +18,7 @@ of labels. Ours: no paper has this.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings import FedGenSettings
 from knot_runner.config.settings.methods.server_distillation import LatentGenerator
+from knot_runner.config.strict import without
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
@@ -51,8 +51,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 def init(hp: FedGenSettings, federation: Federation) -> FederatedState:
     """The first global model and a fresh generator. Raises :class:`UserError` where the last layer is not linear."""
-    model = _generator(hp, federation)
-    return averaging.init(hp, federation) | model_tensors(model)
+    return averaging.init(hp, federation) | model_tensors(_generator(hp, federation, {}))
 
 
 def plan(hp: FedGenSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
@@ -60,9 +59,8 @@ def plan(hp: FedGenSettings, state: FederatedState, federation: Federation, roun
     requests = averaging.plan(hp, state, federation, round)
     if LABELS not in state:
         return requests
-    model = _generator(hp, federation)
-    load_generator(model, state)
-    return [_on_features(hp, state, federation, model.eval(), request) for request in requests]
+    model = _generator(hp, federation, state).eval()
+    return [_on_features(hp, state, federation, model, request) for request in requests]
 
 
 def message(hp: FedGenSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
@@ -104,11 +102,9 @@ def _with_generator(
     heads: list[Head],
 ) -> Folded:  # fmt: skip
     """``after`` with the generator of ``state`` trained by ``heads``, and its mean loss."""
-    model = _generator(hp, federation)
-    load_generator(model, state)
+    model = _generator(hp, federation, state)
     tensors, loss = train_generator(hp.generator, model, state, heads, federation.seed, round)
-    counts = torch.stack([head.counts for head in heads]).sum(0)
-    return {**after, **tensors, LABELS: counts}, {"generator_loss": loss}
+    return {**after, **tensors, LABELS: all_counts(heads)}, {"generator_loss": loss}
 
 
 def with_generator(hp: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
@@ -125,7 +121,7 @@ def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     ``inputs.tensors``: ``drawn`` [n], a label for each example, ``drawn_features`` [n, H] generated for it, and
     ``own_features`` [n, H] generated for the example's own label; ``inputs.head``: the last layer as it stands.
     """
-    rows, hard = cross_entropy({key: value for key, value in settings.items() if key not in OF_GENERATOR}, inputs)
+    rows, hard = cross_entropy(without(settings, *OF_GENERATOR), inputs)
     alpha, beta, head = float(settings["alpha"]), float(settings["beta"]), inputs.head
 
     def loss(logits: Tensor, own: LossRows) -> Tensor:
@@ -143,39 +139,34 @@ def _on_features(
 ) -> LocalTraining:
     """``request`` with the features that its client trains on in the round, one of each kind for every example."""
     spec, dtype, count = hp.generator, request.start.weights.dtype, len(request.rows)
-    labels, classes = federation.train_labels[request.rows], len(state[LABELS])
     draws = generator(federation.seed, "features", request.round, request.client)
     drawn = drawn_labels(state[LABELS], count, draws)
-    features = []
+    inputs = {"drawn": drawn}
     with torch.no_grad():
-        for wanted in (drawn, labels):
+        for name, wanted in (("drawn", drawn), ("own", federation.train_labels[request.rows])):
             noise = drawn_noise(spec, count, dtype, draws)
-            features.append(generated(model, noise, wanted, classes))
+            inputs[f"{name}_features"] = generated(model, noise, wanted, len(state[LABELS]))
     weights = {name: getattr(spec, name) * spec.decay**request.round for name in OF_GENERATOR}
     objective = Objective(latent_regularized, {**request.objective.settings, **weights}, reads_head=True)
-    inputs = {"drawn": drawn, "drawn_features": features[0], "own_features": features[1]}
-    return dataclasses.replace(request, objective=objective, inputs=inputs)
+    return replace(request, objective=objective, inputs=inputs)
 
 
-def _generator(hp: FedGenSettings, federation: Federation) -> nn.Module:
+def _generator(hp: FedGenSettings, federation: Federation, state: FederatedState) -> nn.Module:
+    """The generator of ``state``; a fresh one where that has none."""
     weight, _ = _head_fields(federation)
-    classes, features = weight.shape
-    dtype = federation.model.weights.dtype
-    return new_generator(hp.generator, classes, features, federation.seed, dtype)
+    model = new_generator(hp.generator, *weight.shape, federation.seed, federation.model.weights.dtype)
+    if state:
+        load_generator(model, state)
+    return model
 
 
 def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
     """Where weight and bias of the last layer lie."""
-    layout = federation.layout
-    found = {
-        field.name.removeprefix(layout.head): field for field in layout.parameters if field.name.startswith(layout.head)
-    }
+    head, fields = federation.layout.head, federation.layout.parameters
+    found = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
     if set(found) != {"weight", "bias"} or len(found["weight"].shape) != 2:
-        raise UserError(
-            f"{layout.head.removesuffix('.')} has {', '.join(found)}; of fedgen it is one linear layer "
-            "with weight and bias",
-            "model.head",
-        )
+        has = f"{head.removesuffix('.')} has {', '.join(found)}"
+        raise UserError(f"{has}; of fedgen it is one linear layer with weight and bias", "model.head")
     return found["weight"], found["bias"]
 
 
@@ -196,6 +187,11 @@ class Head:
     weight: Tensor
     bias: Tensor
     counts: Tensor
+
+
+def all_counts(heads: list[Head]) -> Tensor:
+    """Examples of each label [C] at all clients of ``heads``."""
+    return torch.stack([head.counts for head in heads]).sum(0)
 
 
 def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int, dtype: torch.dtype) -> nn.Module:
@@ -244,7 +240,7 @@ def train_generator(
     if f"{ADAM}0.step" in kept:
         own = {i: {name: kept[f"{ADAM}{i}.{name}"].clone() for name in MOMENTS} for i in range(len(parameters))}
         optimizer.load_state_dict({"state": own, "param_groups": optimizer.state_dict()["param_groups"]})
-    counts, dtype = torch.stack([head.counts for head in heads]).sum(0), parameters[0].dtype
+    counts, dtype = all_counts(heads), parameters[0].dtype
     model.train()
     losses = []
     for step in range(spec.steps):

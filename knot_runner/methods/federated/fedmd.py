@@ -7,7 +7,7 @@ by the same distillation as FedDF's server (``method.server_distillation``). The
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 from knot_runner.config.settings import FedMdSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
@@ -47,4 +47,4 @@ def fold_clients(
     return {**state, **kept_models(distilled)}, row
 
 
-FEDMD = dataclasses.replace(own_models.LOCAL, exchange=exchange)
+FEDMD = replace(own_models.LOCAL, exchange=exchange)

@@ -12,7 +12,7 @@ and their number.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -79,7 +79,7 @@ def _with_soup(state: FederatedState, federation: Federation, request: LocalTrai
     }
     # two predictions of the held-out examples; an epoch of training is three of its own
     further = 2 * len(tensors["valid"]) / (3 * len(request.rows))
-    return dataclasses.replace(request, program=LocalProgram(train_and_soup, {}, tensors, further))
+    return replace(request, program=LocalProgram(train_and_soup, {}, tensors, further))
 
 
 def train_and_soup(settings: dict[str, Any], work: LocalWork) -> LocalResult:
@@ -104,7 +104,7 @@ def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
     return int((forward_all(work.model, examples, ROWS).argmax(1) == examples.labels).sum())
 
 
-FEDSOUP = dataclasses.replace(
+FEDSOUP = replace(
     averaging.FEDAVG, init=init, plan=plan, deployed=deployed, own=own, one_model=False,
     observe=partial(kept_means, pool_size="pool_size"),
 )  # fmt: skip

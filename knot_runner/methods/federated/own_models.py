@@ -6,7 +6,7 @@ of their architecture.
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
@@ -22,7 +22,7 @@ def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
 
 def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Requests that every participant trains its own model further."""
-    return drawn_requests(hp, federation, round, functools.partial(deployed, hp, state, federation))
+    return drawn_requests(hp, federation, round, partial(deployed, hp, state, federation))
 
 
 def own(hp: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:

@@ -9,7 +9,8 @@ sent whole models likewise, trains the averaged one on their outputs, and does n
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
+from functools import partial
 
 from knot_runner.config.settings import FedPerSettings, FedRepSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
@@ -17,7 +18,7 @@ from knot_runner.engine.federated.recipe import Phase
 from knot_runner.methods import messages
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.chilling import local_request
+from knot_runner.methods.federated.chilling import drawn_requests, local_request
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.messages import shared_of
 from knot_runner.util.errors import UserError
@@ -38,14 +39,14 @@ def init(hp: FedPerSettings, federation: Federation) -> FederatedState:
 
 def plan(hp: FedPerSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """The drawn clients in every round; all clients' heads alone in one more, if ``final_head_epochs`` is set."""
-    rounds = federation.training.rounds
-    if round == rounds and hp.final_head_epochs:
-        chosen, phases = federation.numbers, (Phase(hp.final_head_epochs, "head"),)
-    elif round < rounds:
-        chosen, phases = federation.drawn(round), None
-    else:
-        return []
-    return [_request(hp, state, federation, round, client, phases) for client in chosen]
+    start = partial(deployed, hp, state, federation)
+    requests = drawn_requests(hp, federation, round, start)
+    if round == federation.training.rounds and hp.final_head_epochs:
+        requests = [local_request(hp, federation, round, client, start(client)) for client in federation.numbers]
+        return [_in_phases(request, Phase(hp.final_head_epochs, "head")) for request in requests]
+    if isinstance(hp, FedRepSettings):
+        return [_head_then_body(hp, request) for request in requests]
+    return requests
 
 
 def message(hp: FedPerSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
@@ -71,18 +72,14 @@ def deployed(hp: FedPerSettings, state: FederatedState, federation: Federation, 
     return ClientModel(federation.layout.with_head(model.weights, first), model.buffers)
 
 
-def _request(
-    hp: FedPerSettings, state: FederatedState, federation: Federation, round: int, client: int,
-    phases: tuple[Phase, ...] | None,
-) -> LocalTraining:  # fmt: skip
-    whole = local_request(hp, federation, round, client, deployed(hp, state, federation, client))
-    if phases is None:
-        epochs = sum(phase.epochs for phase in whole.recipe.phases)
-        phases = whole.recipe.phases
-        if isinstance(hp, FedRepSettings):
-            head = hp.head_epochs or epochs - 1
-            phases = (Phase(head, "head"), Phase(max(epochs - head, 1), "body"))
-    return dataclasses.replace(whole, recipe=dataclasses.replace(whole.recipe, phases=phases))
+def _head_then_body(hp: FedRepSettings, request: LocalTraining) -> LocalTraining:
+    epochs = sum(phase.epochs for phase in request.recipe.phases)
+    head = hp.head_epochs or epochs - 1
+    return _in_phases(request, Phase(head, "head"), Phase(max(epochs - head, 1), "body"))
+
+
+def _in_phases(request: LocalTraining, *phases: Phase) -> LocalTraining:
+    return replace(request, recipe=replace(request.recipe, phases=phases))
 
 
 #: FedRep and FedPer

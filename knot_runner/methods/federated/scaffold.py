@@ -7,7 +7,7 @@ DP-SCAFFOLD, Noble, Bellet and Dieuleveut 2022, whose unit of privacy is the exa
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -39,8 +39,7 @@ def plan(hp: AveragingSettings, state: FederatedState, federation: Federation, r
     requests = averaging.plan(hp, state, federation, round)
     server = control_of(state, "control")
     return [
-        dataclasses.replace(request, control=server - control_of(state, f"client/{request.client}/control"))
-        for request in requests
+        replace(request, control=server - control_of(state, f"client/{request.client}/control")) for request in requests
     ]
 
 

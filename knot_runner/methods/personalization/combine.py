@@ -28,9 +28,15 @@ def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
     return found
 
 
-def stacked_models(models: Sequence[ClientModel]) -> tuple[Tensor, Tensor]:
-    """Weights [K, P] and buffers [K, Q], a row a client."""
-    return torch.stack([one.weights for one in models]), torch.stack([one.buffers for one in models])
+def stacked_models(models: Sequence[ClientModel]) -> dict[str, Tensor]:
+    """``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of a state, a row a client."""
+    weights = torch.stack([one.weights for one in models])
+    return {"theta/weights": weights, "theta/buffers": torch.stack([one.buffers for one in models])}
+
+
+def client_models(weights: Tensor, buffers: Tensor) -> list[ClientModel]:
+    """The models of ``weights`` [K, P] and ``buffers`` [K, Q]."""
+    return [ClientModel(*pair) for pair in zip(weights, buffers, strict=True)]
 
 
 @dataclass(frozen=True)

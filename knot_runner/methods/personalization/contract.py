@@ -11,11 +11,11 @@ from typing import Any, Literal
 from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings, LocalSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federated import chilling
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState, Federation, Folded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,11 @@ class PersonalFederation(Federation):
         fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
         return PersonalFederation(**fields, hp=hp, start=start, groups=groups)
 
+    @property
+    def starts(self) -> list[ClientModel]:
+        """theta_0 of every client."""
+        return [self.start(client) for client in self.everyone]
+
 
 @dataclass(frozen=True)
 class Point:
@@ -57,8 +62,8 @@ class Point:
         return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
-#: (number of a point, client, its model)
-MeasuredModels = Iterator[tuple[int, int, ClientModel]]
+#: (number of a point, client -> its model)
+MeasuredModels = Iterator[tuple[int, dict[int, ClientModel]]]
 #: (settings, federation, state, round) -> all models that are measured after it
 Measured = Callable[[Any, PersonalFederation, FederatedState, int], MeasuredModels]
 #: arrays for the record, and facts for the result
@@ -115,11 +120,16 @@ def personal_training(
     return federation.local_training(client, round, start, recipe, objective, measured=False)
 
 
-def start_requests(hp: Any, federation: PersonalFederation) -> list[LocalTraining]:
-    """Every client's ``epochs`` from its model of the last round."""
-    return [
-        personal_training(
-            federation, client, 0, federation.start(client), personal_recipe(hp, federation, client, hp.epochs)
-        )
-        for client in federation.everyone
-    ]
+def train_all(hp: Any, federation: PersonalFederation, step: int, starts: Sequence[ClientModel]) -> list[LocalTraining]:
+    """Every client's ``epochs`` from its model in ``starts``."""
+    requests = []
+    for client, start in enumerate(starts):
+        recipe = personal_recipe(hp, federation, client, hp.epochs)
+        requests.append(personal_training(federation, client, step, start, recipe))
+    return requests
+
+
+def with_models(state: FederatedState, models: FederatedState, trained: Sequence[Trained]) -> Folded:
+    """The state with ``models`` (below ``theta/``) in the place of the last ones, and the mean loss of training."""
+    kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
+    return kept | models, {"train_loss": sum(result.loss for result in trained) / len(trained)}

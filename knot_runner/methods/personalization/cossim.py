@@ -15,17 +15,17 @@ from torch import Tensor
 from knot_runner.config.settings import CossimSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import RoundMethod
+from knot_runner.methods.federated.own_models import init
 from knot_runner.methods.federation import FederatedState, Federation, Folded
-from knot_runner.methods.personalization.combine import stacked_models, weighted_sums
+from knot_runner.methods.personalization.combine import client_models, stacked_models, weighted_sums
 from knot_runner.methods.personalization.contract import (
     Finished,
     MeasuredModels,
     PersonalFederation,
     Personalization,
     Point,
-    personal_recipe,
-    personal_training,
-    start_requests,
+    train_all,
+    with_models,
 )
 
 
@@ -52,37 +52,26 @@ def _check(hp: CossimSettings, federation: Federation) -> list[str]:
     return ["method.personalization: the label histogram of every client leaves it, beside its model"]
 
 
-def _init(hp: CossimSettings, federation: PersonalFederation) -> FederatedState:
-    return {}
-
-
 def _plan(hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int) -> list[LocalTraining]:
     """Requests an epoch of every client: from theta_0 first, then from the aggregated models."""
     if round > hp.rounds:
         return []
-    if round == 0:
-        return start_requests(hp, federation)
-    return [
-        personal_training(federation, client, round, model, personal_recipe(hp, federation, client, hp.epochs))
-        for client, model in enumerate(aggregated_models(hp, state, federation))
-    ]
+    starts = aggregated_models(hp, state, federation) if round else federation.starts
+    return train_all(hp, federation, round, starts)
 
 
 def _fold(
     hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    weights, buffers = stacked_models([one.model for one in trained])
-    kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
-    found = kept | {"theta/weights": weights, "theta/buffers": buffers}
-    return found, {"train_loss": sum(one.loss for one in trained) / len(trained)}
+    return with_models(state, stacked_models([one.model for one in trained]), trained)
 
 
 def aggregated_models(hp: CossimSettings, state: FederatedState, federation: PersonalFederation) -> list[ClientModel]:
     """sum_i A_ki theta_i of every client, running statistics alike."""
     matrix = aggregation_weights(label_similarities(federation), hp)
-    weights, buffers = (weighted_sums(matrix, state[f"theta/{name}"]) for name in ("weights", "buffers"))
-    return [ClientModel(*pair) for pair in zip(weights, buffers, strict=True)]
+    weights = weighted_sums(matrix, state["theta/weights"])
+    return client_models(weights, weighted_sums(matrix, state["theta/buffers"]))
 
 
 def _rounds(hp: CossimSettings, federation: PersonalFederation) -> int:
@@ -99,20 +88,18 @@ def _points(hp: CossimSettings) -> list[Point]:
 
 
 def _measured(hp: CossimSettings, federation: PersonalFederation, state: FederatedState, round: int) -> MeasuredModels:
-    pairs = zip(state["theta/weights"], state["theta/buffers"], strict=True)
-    yield from ((2 * round, client, ClientModel(*pair)) for client, pair in enumerate(pairs))
+    yield 2 * round, dict(enumerate(client_models(state["theta/weights"], state["theta/buffers"])))
     if round < hp.rounds:
-        models = aggregated_models(hp, state, federation)
-        yield from ((2 * round + 1, client, model) for client, model in enumerate(models))
+        yield 2 * round + 1, dict(enumerate(aggregated_models(hp, state, federation)))
 
 
 def _finish(hp: CossimSettings, federation: PersonalFederation, state: FederatedState, losses: Any) -> Finished:
     similarities = label_similarities(federation)
     matrix = aggregation_weights(similarities, hp)
-    others = ~torch.eye(len(matrix), dtype=torch.bool)
+    others = similarities[~torch.eye(len(matrix), dtype=torch.bool)]
     facts = {
-        "least": float(similarities[others].min()),
-        "mean": float(similarities[others].mean()),
+        "least": float(others.min()),
+        "mean": float(others.mean()),
         "kept": float((matrix > 0).double().sum(1).mean()),
         "sums": float(matrix.sum(1).mean()),
         "leaves": ["model", "label histogram"],
@@ -121,5 +108,5 @@ def _finish(hp: CossimSettings, federation: PersonalFederation, state: Federated
 
 
 COSSIM = Personalization(
-    RoundMethod(_init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
+    RoundMethod(init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
 )

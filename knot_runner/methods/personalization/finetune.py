@@ -7,13 +7,13 @@ go through all their epochs, so that memory does not grow with the clients.
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import replace
 
 from knot_runner.config.settings.methods.personalization import TuningSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import RoundMethod
-from knot_runner.methods.federated.own_models import kept_models
+from knot_runner.methods.federated.own_models import init, kept_models
 from knot_runner.methods.federation import FederatedState, Folded
 from knot_runner.methods.personalization.contract import (
     MeasuredModels,
@@ -21,16 +21,12 @@ from knot_runner.methods.personalization.contract import (
     Point,
     personal_recipe,
     personal_training,
+    with_models,
 )
 
 #: Parameters of the clients that are under way together, at most; but never fewer than ``FEWEST`` clients.
 PARAMETERS_AT_ONCE = 2**22
 FEWEST = 8
-
-
-def init(hp: TuningSettings, federation: PersonalFederation) -> FederatedState:
-    """Returns an empty state: no client is training."""
-    return {}
 
 
 def plan(hp: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int) -> list[LocalTraining]:
@@ -44,8 +40,7 @@ def fold(
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     """Returns the current models of the training clients."""
-    kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
-    return kept | kept_models(trained, "theta"), {"train_loss": sum(result.loss for result in trained) / len(trained)}
+    return with_models(state, kept_models(trained, "theta"), trained)
 
 
 def finetune_request(
@@ -58,11 +53,11 @@ def finetune_request(
     """
     origin = federation.start(client)
     start = current(state, client) if step else origin
-    recipe = personal_recipe(hp, federation, client, hp.part)
-    found = personal_training(federation, client, step, start, dataclasses.replace(recipe, proximal=2 * hp.prox))
+    recipe = replace(personal_recipe(hp, federation, client, hp.part), proximal=2 * hp.prox)
+    found = personal_training(federation, client, step, start, recipe)
     if not hp.prox or not step:
         return found
-    return dataclasses.replace(found, control=2 * hp.prox * (start.weights - origin.weights))
+    return replace(found, control=2 * hp.prox * (start.weights - origin.weights))
 
 
 def current(state: FederatedState, client: int) -> ClientModel:
@@ -97,8 +92,8 @@ def finetune_models(
     """See :class:`Personalization`."""
     step, clients = round % hp.checkpoints, under_way(hp, federation, round)
     if step == 0:
-        yield from ((0, client, federation.start(client)) for client in clients)
-    yield from ((step + 1, client, current(state, client)) for client in clients)
+        yield 0, {client: federation.start(client) for client in clients}
+    yield step + 1, {client: current(state, client) for client in clients}
 
 
 FINETUNING = RoundMethod(init, plan, fold, one_model=False)

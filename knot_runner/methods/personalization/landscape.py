@@ -7,7 +7,7 @@ theta_0 + x b1 + y b2. State, beyond fine-tuning's: ``path/<k>/<step>`` of the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,14 +18,12 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trai
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Folded
 from knot_runner.methods.personalization import finetune
-from knot_runner.methods.personalization.contract import MeasuredModels, PersonalFederation
+from knot_runner.methods.personalization.contract import Finished, MeasuredModels, PersonalFederation
 
 #: models of one client -> mean loss of each on every client's test examples [models, K], NaN of clients without any
 Losses = Callable[[int, Sequence[ClientModel]], Tensor]
 #: Weights along the segment from theta_0 to theta_S at which the barrier is looked for.
 SEGMENT = [step / 20 for step in range(21)]
-#: Models in memory at a time.
-AT_ONCE = 25
 
 
 @dataclass(frozen=True)
@@ -92,21 +90,18 @@ def landscape_models(
     hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
     """See :class:`Personalization`."""
-    if round >= finetune.finetune_rounds(hp, federation):
-        return iter(())
-    return finetune.finetune_models(hp, federation, state, round)
+    if round < finetune.finetune_rounds(hp, federation):
+        yield from finetune.finetune_models(hp, federation, state, round)
 
 
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
     """The two clients whose fine-tuned models gain the most on their held-out examples."""
     sizes = torch.tensor([max(len(rows), 1) for rows in federation.rows("valid")], dtype=torch.float64)
     gains = (state["record/valid"][-1] - state["record/valid"][0]) / sizes
-    return sorted(sorted(federation.everyone, key=lambda client: (-float(gains[client]), client))[:2])
+    return gains.argsort(descending=True, stable=True)[:2].sort().values.tolist()
 
 
-def finish(
-    hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
-) -> tuple[dict[str, Tensor], dict[str, object]]:
+def finish(hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses) -> Finished:
     """Losses over the plane of every client that is drawn, as arrays, and the barrier between its two ends."""
     arrays: dict[str, Tensor] = {}
     facts = []
@@ -119,13 +114,16 @@ def finish(
         points = [(x, y) for y in axes[1] for x in axes[0]]
         surface = _surface(plane, points, start, client, losses).view(hp.grid, hp.grid, 2)
         segment = _surface(plane, [(alpha, 0.0) for alpha in SEGMENT], start, client, losses)
-        found = {"x": torch.tensor(axes[0]), "y": torch.tensor(axes[1]), "loss": surface, "path": places}
-        found |= {
+        found = {
+            "x": torch.tensor(axes[0]),
+            "y": torch.tensor(axes[1]),
+            "loss": surface,
+            "path": places,
             "segment": segment,
-            "path_loss": _of_models(client, [ClientModel(t, start.buffers) for t in path], losses),
+            "path_loss": _of_models(client, [ClientModel(theta, start.buffers) for theta in path], losses),
         }
         arrays |= {f"landscape/{client}/{name}": value for name, value in found.items()}
-        own, others = barrier(segment[:, 0]), barrier(segment[:, 1])
+        own, others = (barrier(column) for column in segment.unbind(1))
         facts.append({"client": client, "barrier": own, "barrier_others": others})
     return arrays, {"landscape": facts, "barrier": max(one["barrier"] for one in facts)}
 
@@ -148,16 +146,13 @@ def _axis(values: Tensor, count: int, margin: float) -> list[float]:
 def _surface(
     plane: Plane, points: Sequence[tuple[float, float]], start: ClientModel, client: int, losses: Losses
 ) -> Tensor:
-    """Mean loss [points, 2] on the client's own test examples, and on the others', all clients alike."""
-    found = []
-    for first in range(0, len(points), AT_ONCE):
-        part = points[first : first + AT_ONCE]
-        models = [ClientModel(plane.at(x, y, start.weights.dtype), start.buffers) for x, y in part]
-        found.append(_of_models(client, models, losses))
-    return torch.cat(found)
+    """As :func:`_of_models`, of the models at ``points``, which are made as they are read."""
+    models = (ClientModel(plane.at(x, y, start.weights.dtype), start.buffers) for x, y in points)
+    return _of_models(client, models, losses)
 
 
-def _of_models(client: int, models: Sequence[ClientModel], losses: Losses) -> Tensor:
+def _of_models(client: int, models: Iterable[ClientModel], losses: Losses) -> Tensor:
+    """Mean loss [models, 2] on the client's own test examples, and on the others', all clients alike."""
     table = losses(client, models)
     others = torch.cat([table[:, :client], table[:, client + 1 :]], 1).nanmean(1)
     return torch.stack([table[:, client], others], 1)

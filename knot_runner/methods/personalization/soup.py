@@ -20,8 +20,7 @@ def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> Cli
 
 def soup_points(hp: SoupSettings) -> list[Point]:
     """Every alpha, after every save (``at=all``) or the last."""
-    epochs = hp.part
-    return [Point(step, step * epochs, alpha) for step in _steps(hp) for alpha in hp.alphas]
+    return [Point(step, step * hp.part, alpha) for step in _steps(hp) for alpha in hp.alphas]
 
 
 def soup_models(hp: SoupSettings, federation: PersonalFederation, state: FederatedState, round: int) -> MeasuredModels:
@@ -30,10 +29,9 @@ def soup_models(hp: SoupSettings, federation: PersonalFederation, state: Federat
     if step not in _steps(hp):
         return
     before = _steps(hp).index(step) * len(hp.alphas)
-    for number, alpha in enumerate(hp.alphas):
-        for client in under_way(hp, federation, round):
-            model = interpolated(federation.start(client), current(state, client), alpha)
-            yield before + number, client, model
+    clients = under_way(hp, federation, round)
+    for number, alpha in enumerate(hp.alphas, before):
+        yield number, {c: interpolated(federation.start(c), current(state, c), alpha) for c in clients}
 
 
 def _steps(hp: SoupSettings) -> list[int]:

@@ -11,8 +11,8 @@ Round 0 trains all clients; every round after it is a step of lambda. State: ``t
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,8 +23,9 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trai
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import RoundMethod
+from knot_runner.methods.federated.own_models import init
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
-from knot_runner.methods.personalization.combine import Updates, matrix_facts, stacked_models
+from knot_runner.methods.personalization.combine import Updates, client_models, matrix_facts, stacked_models
 from knot_runner.methods.personalization.contract import (
     Finished,
     MeasuredModels,
@@ -33,7 +34,8 @@ from knot_runner.methods.personalization.contract import (
     Point,
     personal_recipe,
     personal_training,
-    start_requests,
+    train_all,
+    with_models,
 )
 from knot_runner.util.errors import UserError
 
@@ -63,7 +65,7 @@ def gradient_request(
 ) -> LocalTraining:  # fmt: skip
     """One step at ``rate`` on the mean cross-entropy of ``rows`` at T=1, running statistics staying as they are; its
     loss is that of ``model``. Dropout, which our image models do not have, is that of training."""
-    recipe = dataclasses.replace(
+    recipe = replace(
         personal_recipe(hp, federation, client, epochs=1),
         batch_size=len(rows),
         drop_last=False,
@@ -73,7 +75,7 @@ def gradient_request(
         optimizer="sgd",
     )
     request = personal_training(federation, client, round, model, recipe)
-    return dataclasses.replace(request, rows=rows, objective=Objective())
+    return replace(request, rows=rows, objective=Objective())
 
 
 def held_out_rows(hp: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
@@ -88,24 +90,20 @@ def held_out_rows(hp: TransferMatrixSettings, federation: Federation, client: in
 
 
 def _check(hp: TransferMatrixSettings, federation: Federation) -> list[str]:
-    having = sum(len(rows) > 0 for rows in federation.rows("valid"))
-    without = len(federation.clients) - having
-    if not having:
+    sizes = [len(rows) for rows in federation.rows("valid")]
+    if not any(sizes):
         raise UserError(
             "no client holds out examples, which lambda is learned on; 0.2 would be right", "partition.valid"
         )
-    if hp.early_stop and not any(len(rows) > 1 for rows in federation.rows("valid")):
+    if hp.early_stop and max(sizes) < 2:
         raise UserError("no client holds out two examples; false is right", "method.personalization.early_stop")
     notes = ["method.personalization: every client's update leaves it, and at every step a gradient on its examples"]
-    if without:
+    if not all(sizes):
         notes.append(
-            f"partition.valid: {without} clients have no held-out examples, and their rows of lambda stay at the start"
+            f"partition.valid: {sizes.count(0)} clients have no held-out examples, and their rows of lambda stay at "
+            "the start"
         )
     return notes
-
-
-def _init(hp: TransferMatrixSettings, federation: PersonalFederation) -> FederatedState:
-    return {}
 
 
 def _plan(
@@ -114,7 +112,7 @@ def _plan(
     """Every client's training; then gradients at the models of lambda. Early stopping needs one round more, for the
     loss under the last lambda."""
     if round == 0:
-        return start_requests(hp, federation)
+        return train_all(hp, federation, 0, federation.starts)
     if round >= _rounds(hp, federation):
         return []
     requests = []
@@ -154,19 +152,12 @@ def _fold(
 def _trained_models(
     hp: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, trained: list[Trained]
 ) -> Folded:
-    weights, buffers = stacked_models([one.model for one in trained])
+    models = stacked_models([one.model for one in trained])
     start = start_matrix(hp, len(trained))
     # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
-    scale = float(torch.linalg.eigvalsh(_updates(federation, weights).products())[-1]) or 1.0
-    found = {
-        **state,
-        "theta/weights": weights,
-        "theta/buffers": buffers,
-        "lambda": start,
-        "scale": torch.tensor([scale], dtype=torch.float64),
-        **_kept(start, 0, math.inf),
-    }
-    return found, {"train_loss": sum(one.loss for one in trained) / len(trained)}
+    scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
+    matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
+    return with_models(state, models | matrix | _kept(start, 0, math.inf), trained)
 
 
 def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
@@ -185,7 +176,7 @@ def matrix_gradient(
     clients without any are 0."""
     moved = [(request.start.weights, one.weights) for request, one in found]
     rates = torch.tensor([request.recipe.lr for request, _ in found], dtype=torch.float64)
-    products = _updates(federation, state["theta/weights"]).products(moved)
+    products = _updates(federation, state).products(moved)
     gradient = torch.zeros_like(state["lambda"])
     gradient[torch.tensor([request.client for request, _ in found])] = products / rates[:, None]
     return gradient
@@ -193,12 +184,11 @@ def matrix_gradient(
 
 def matrix_models(federation: PersonalFederation, state: FederatedState, matrix: Tensor) -> list[ClientModel]:
     """W_k of every client under ``matrix``; running statistics are those of its own training."""
-    weights = _updates(federation, state["theta/weights"]).applied(matrix)
-    return [ClientModel(*pair) for pair in zip(weights, state["theta/buffers"], strict=True)]
+    return client_models(_updates(federation, state).applied(matrix), state["theta/buffers"])
 
 
-def _updates(federation: PersonalFederation, trained: Tensor) -> Updates:
-    return Updates.of([federation.start(client).weights for client in federation.everyone], trained)
+def _updates(federation: PersonalFederation, state: FederatedState) -> Updates:
+    return Updates.of([start.weights for start in federation.starts], state["theta/weights"])
 
 
 def _rounds(hp: TransferMatrixSettings, federation: PersonalFederation) -> int:
@@ -218,16 +208,15 @@ def _measured(
     hp: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
     if round == 0:
-        pairs = zip(state["theta/weights"], state["theta/buffers"], strict=True)
-        yield from ((0, client, ClientModel(*pair)) for client, pair in enumerate(pairs))
+        yield 0, dict(enumerate(client_models(state["theta/weights"], state["theta/buffers"])))
         starts = matrix_models(federation, state, state["lambda"])
         if hp.start == "zero":
-            starts = [federation.start(client) for client in federation.everyone]
-        yield from ((1, client, model) for client, model in enumerate(starts))
+            starts = federation.starts
+        yield 1, dict(enumerate(starts))
     done, every = round - int(hp.early_stop), hp.steps // hp.checkpoints
     if done > 0 and done % every == 0:
         models = matrix_models(federation, state, state["kept/lambda"])
-        yield from ((1 + done // every, client, model) for client, model in enumerate(models))
+        yield 1 + done // every, dict(enumerate(models))
 
 
 def _finish(hp: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, losses: Any) -> Finished:
@@ -245,5 +234,5 @@ def _finish(hp: TransferMatrixSettings, federation: PersonalFederation, state: F
 
 
 TRANSFER_MATRIX = Personalization(
-    RoundMethod(_init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
+    RoundMethod(init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
 )

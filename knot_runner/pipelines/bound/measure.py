@@ -20,7 +20,6 @@ from knot_runner.engine.store import Store
 from knot_runner.methods import bound
 from knot_runner.methods.bound import BOUND_FORMS, BoundTerms, constant_best, transport_losses
 from knot_runner.methods.complexity import (
-    LastLayerComplexity,
     affine_matrix,
     dense_layers,
     last_layer_complexity,
@@ -89,7 +88,8 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     if least < LEAST_TEXTS:
         raise UserError(f"{least} texts are left without duplicates; {LEAST_TEXTS} are the least", "bound")
     points = torch.tensor(request.objective.settings["points"], dtype=torch.float64)
-    losses = {"train": _losses(train.p, train, points), "valid": _losses(valid.p, valid, points)}
+    parts = {"train": train, "valid": valid}
+    losses = {name: _losses(part.p, part, points) for name, part in parts.items()}
     means = {name: float(values.mean()) for name, values in losses.items()}
     gap = means["valid"] - means["train"]
     start_gap = float(_losses(valid.start, valid, points).mean() - _losses(train.start, train, points).mean())
@@ -104,7 +104,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
         "classes": problem.classes,
         "diameter": problem.diameter,
         "texts": {name: len(values) for name, values in losses.items()},
-        "dropped": {"train": train.dropped, "valid": valid.dropped},
+        "dropped": {name: part.dropped for name, part in parts.items()},
         "checkpoints": checkpoints,
         "loss": {**means, "gap": gap, "gap_less_start": gap - start_gap, "constant": constant},
         "complexity": complexities,
@@ -156,20 +156,13 @@ def example_keys(store: Store, examples: Ref) -> list[bytes]:
 
 def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]:
     """Returns the rows whose key is neither in ``seen`` nor in an earlier row, and the set of all keys so far."""
-    seen, rows = set(seen), []
-    for row, key in enumerate(keys):
-        if key not in seen:
-            seen.add(key)
-            rows.append(row)
-    return torch.tensor(rows, dtype=torch.int64), seen
+    first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in seen}
+    return torch.tensor(sorted(first.values()), dtype=torch.int64), seen | set(keys)
 
 
 def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
     """The loss of ``p`` [N, C] on each text [N], in [0, C_M]."""
     return transport_losses(p, part.q, bound.normalized_weights(part.weights), points).numpy()
-
-
-# ------------------------------------------------------------------------------------------------------------ the rows
 
 
 @dataclass(frozen=True)
@@ -187,7 +180,7 @@ class _Problem:
 
 
 def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem: _Problem) -> list[Facts]:
-    """Returns every form of the bound for one function class.
+    """Returns every form of the bound for the function class ``of``.
 
     The first term is the student's loss, an upper bound on the least loss in its class: on the training texts in
     ``printed``; in expectation, estimated by the held-out mean, in ``derived``.
@@ -203,11 +196,11 @@ def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem
 
 def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[Facts]:
     """Returns the bounds on held-out losses, which need no function class."""
-    functions = {"hoeffding": bound.hoeffding, "bernstein": bound.bernstein}
-    return [problem.row(name, "held-out", f(valid, problem.diameter, checkpoints)) for name, f in functions.items()]
-
-
-# ---------------------------------------------------------------------------------------------------------- complexity
+    found = valid, problem.diameter, checkpoints
+    return [
+        problem.row("hoeffding", "held-out", bound.hoeffding(*found)),
+        problem.row("bernstein", "held-out", bound.bernstein(*found)),
+    ]
 
 
 def _complexities(
@@ -217,36 +210,23 @@ def _complexities(
 
     Logits, and with them the functions of the class, are divided by the student's temperature.
     """
-    refused, made = undeclared(request.network), {}
-    weights = executor.place.store.get(*student.weights).tensors()
-    head = student.network.head
+    refused, found = undeclared(request.network), {}
+    store, examples, head = executor.place.store, request.train.examples, student.network.head
+    weights = store.get(*student.weights).tensors()
     if "last_layer" not in refused:
-        found = _last_layer(
-            student, request, train, affine_matrix(weights[f"{head}weight"], weights[f"{head}bias"]), executor
-        )
-        made["last_layer"] = {name: value / hp.student_temperature for name, value in asdict(found).items()}
+        (predicted,) = executor([student.predict("features", examples, "features")])
+        features = predicted.tensors()["features"][train.rows].double()
+        features = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], dim=1)  # for the bias
+        layer = affine_matrix(weights[f"{head}weight"], weights[f"{head}bias"])
+        found["last_layer"] = asdict(last_layer_complexity(features, layer, generator(request.seed, "rademacher")))
     if "norms" not in refused:
-        inputs = _images(executor.place.store, request.train.examples, train.rows)
-        value = norm_complexity(inputs, dense_layers(weights, head)) / hp.student_temperature
-        made["norms"] = {"value": value}
-    return made, refused
-
-
-def _last_layer(
-    student: TrainedModel, request: Train, train: StudentPart, head: Tensor, executor: Executor
-) -> LastLayerComplexity:
-    prediction = student.predict("features", request.train.examples, "features")
-    features = executor([prediction])[0].tensors()["features"][train.rows].double()
-    features = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], dim=1)  # for the bias
-    return last_layer_complexity(features, head, generator(request.seed, "rademacher"))
-
-
-def _images(store: Store, examples: Ref, rows: Tensor) -> Tensor:
-    tensors = store.get(*examples).tensors()
-    return normalized(ImageData(*(tensors[name] for name in IMAGE_TENSORS)), rows, torch.float64)
-
-
-# --------------------------------------------------------------------------------------------------------------- words
+        tensors = store.get(*examples).tensors()
+        inputs = normalized(ImageData(*(tensors[name] for name in IMAGE_TENSORS)), train.rows, torch.float64)
+        found["norms"] = {"value": norm_complexity(inputs, dense_layers(weights, head))}
+    divided = {}
+    for of, facts in found.items():
+        divided[of] = {name: value / hp.student_temperature for name, value in facts.items()}
+    return divided, refused
 
 
 def _notes(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor, diameter: float) -> list[str]:

@@ -4,10 +4,9 @@ texts.py."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -44,7 +43,7 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
     notes, files = [*pool.notes, *feature_notes(described.features, pool)], pool.files
     if described.features is not None and described.features.kind == "cls":
         files = [*files, *model_files(settings.model, root)]
-    return dataclasses.replace(pool, notes=notes, files=files)
+    return replace(pool, notes=notes, files=files)
 
 
 def client_partition(context: RunContext, task: ImageTask | TextPool) -> Partition:

@@ -8,12 +8,11 @@ of either (personalization.md 6).
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,21 +72,13 @@ class TestRows:
         return torch.stack([self.sums(ones, client) for client in range(self.clients)]).int()
 
 
-@dataclass(frozen=True)
-class ModelCounts:
-    """One client's model on every client's examples: ``correct`` [K] of them, and their summed cross-entropy ``loss``
-    [K] in nats."""
-
-    correct: Tensor
-    loss: Tensor
-
-
-def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> ModelCounts:
-    """``logits`` [N, C] and ``labels`` [N] of ``tests.rows`` under the model of ``client``."""
+def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple[Tensor, Tensor]:
+    """The model of ``client`` on every client's examples: how many are correct, int32 [K], and their summed
+    cross-entropy in nats [K]; from its ``logits`` [N, C] and the ``labels`` [N] of ``tests.rows``."""
     right = logits.argmax(1) == labels
     losses = F.cross_entropy(logits.double(), labels, reduction="none")
     correct, loss = tests.sums(torch.stack([right.double(), losses]), client)
-    return ModelCounts(correct.int(), loss)
+    return correct.int(), loss
 
 
 def matrix_measures(
@@ -103,21 +94,21 @@ def matrix_measures(
     share = correct.double() / examples.clamp(min=1)
     mean_loss = loss / examples.clamp(min=1)
     having = [client for client in clients if examples[client, client]]
-    diagonal = torch.tensor([float(share[client, client]) for client in having], dtype=torch.float64)
+    diagonal = share.diagonal()[having]
     worst = diagonal.sort().values[: math.ceil(len(having) / 10)]
     found = {
         "id_accuracy": float(diagonal.mean()),
-        "id_loss": float(torch.stack([mean_loss[client, client] for client in having]).mean()),
+        "id_loss": float(mean_loss.diagonal()[having].mean()),
         "all_accuracy": float(torch.stack([share[client, having].mean() for client in clients]).mean()),
         "worst_decile": float(worst.mean()),
         **_out_of_distribution(examples, correct, share, mean_loss, clients),
     }
     if global_correct is not None:
-        lost = torch.tensor([int(global_correct[client] - correct[client, client]) for client in having])
+        lost = (global_correct - correct.diagonal())[having]
         found["clients_hurt"] = float((lost >= HURT_EXAMPLES).double().mean())
     unseen = [client for client in range(len(examples)) if client not in set(clients) and examples[client, client]]
     if unseen:
-        found["unseen_accuracy"] = float(torch.stack([share[client, client] for client in unseen]).mean())
+        found["unseen_accuracy"] = float(share.diagonal()[unseen].mean())
     return found
 
 
@@ -202,7 +193,7 @@ def logits_of(
         requests = []
         for client, model in part:
             request = federation.inference(client, model, tests.rows)
-            requests.append(dataclasses.replace(request, many=True, body=bodies.name(client, model)))
+            requests.append(replace(request, many=True, body=bodies.name(client, model)))
         for (client, _), logits in zip(part, engine.logits(requests), strict=True):
             yield client, logits
 
@@ -254,5 +245,5 @@ def deployed_matrix(
         ((_, logits),) = logits_of(engine, tests, [(0, whole)], classes, federation)
         right = logits.argmax(1) == own
         reference = torch.stack([right[tests.own(client)].sum() for client in everyone]).int()
-    correct, loss = torch.stack([one.correct for one in counts]), torch.stack([one.loss for one in counts])
+    correct, loss = map(torch.stack, zip(*counts, strict=True))
     return ClientMatrix(tests.examples(), correct, loss, reference)

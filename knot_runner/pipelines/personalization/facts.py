@@ -9,7 +9,6 @@ from torch import Tensor
 
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.personalization.contract import Point
-from knot_runner.pipelines.personalization.client_matrix import ClientMatrix, matrix_measures
 from knot_runner.util.files import Facts
 
 #: (OOD accuracy, ID accuracy)
@@ -35,25 +34,15 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
     return total
 
 
-def point_facts(
-    federation: Federation, points: Sequence[Point], steps: Sequence[float], start: ClientMatrix, correct: Tensor,
-    loss: Tensor, valid: Tensor,
-) -> list[Facts]:  # fmt: skip
-    """Returns for every point its position, its metrics, and its validation accuracy, unweighted over clients.
-    ``steps``: optimizer steps, mean over clients; ``start``: the record of theta_0; ``correct``, ``loss`` [points, K,
-    K]; ``valid`` [points, K]."""
+def point_facts(federation: Federation, point: Point, steps: float, measures: dict[str, float], valid: Tensor) -> Facts:
+    """Returns the position of ``point``, its ``measures``, and its validation accuracy, unweighted over clients.
+    ``steps``: of the optimizer, mean over clients; ``valid`` [K]: correct predictions on held-out examples."""
     sizes = [len(rows) for rows in federation.rows("valid")]
-    having = [client for client in federation.numbers if sizes[client]]
-    found = []
-    for number, point in enumerate(points):
-        reference = start.correct.diagonal()
-        measures = matrix_measures(start.examples, correct[number], loss[number], federation.numbers, reference)
-        shares = [int(valid[number, client]) / sizes[client] for client in having]
-        about = {"step": point.step, "epochs": point.epochs, "sgd_steps": steps[number], "alpha": point.alpha}
-        if point.phase is not None:
-            about["phase"] = point.phase
-        found.append({**about, **measures, "valid_accuracy": sum(shares) / len(shares) if shares else None})
-    return found
+    shares = [int(valid[client]) / sizes[client] for client in federation.numbers if sizes[client]]
+    about = {"step": point.step, "epochs": point.epochs, "sgd_steps": steps, "alpha": point.alpha}
+    if point.phase is not None:
+        about["phase"] = point.phase
+    return {**about, **measures, "valid_accuracy": sum(shares) / len(shares) if shares else None}
 
 
 def trade_offs(points: Sequence[Facts], start: dict[str, float], chance: float) -> Facts:

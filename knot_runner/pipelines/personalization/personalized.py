@@ -7,12 +7,10 @@ and only counts stay in memory; the models that may be deployed wait in files.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
-import itertools
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -85,10 +83,10 @@ def personalize(context: RunContext, setup: Setup, engine: Engine, before: Train
             shutil.rmtree(context.folder / folder)
     flops = [row["client_flops"] for row in rows]
     if None not in flops:
-        personal = dataclasses.replace(personal, flops=sum(flops))
+        personal = replace(personal, flops=sum(flops))
     seconds = before.seconds | {"personalization": total_seconds(rows)}
     facts = before.facts | {"personalization": facts}
-    return dataclasses.replace(before, facts=facts, seconds=seconds, personal=personal)
+    return replace(before, facts=facts, seconds=seconds, personal=personal)
 
 
 class _Work:
@@ -102,15 +100,13 @@ class _Work:
         self.context, self.setup, self.engine = context, setup, engine
         self.spec = context.hp.personalization
         self.kind: Personalization = PERSONALIZATIONS[self.spec.kind]
-        start = functools.partial(method.deployed, context.hp, state, setup.federation)
+        start = partial(method.deployed, context.hp, state, setup.federation)
         self.federation = PersonalFederation.after(setup.federation, context.hp, start, setup.partition.groups)
         self.points = self.kind.points(self.spec)
         self.tests = TestRows.of(self.federation.rows("test"))
         self.labels, self.classes = setup.test.labels[self.tests.rows], len(setup.task.classes)
-        self.start = deployed_matrix(
-            method, context.hp, state, self.federation, setup.test.labels, self.classes, engine
-        )
-        self.steps = self._steps()
+        known = self.federation, setup.test.labels, self.classes, engine
+        self.start = deployed_matrix(method, context.hp, state, *known)
         self.kept = self._kept_points()
 
     def _kept_points(self) -> range:
@@ -145,101 +141,89 @@ class _Work:
         trained = self.engine.train(requests)
         check_outcomes(round, trained, federation, "a smaller method.personalization.lr")
         state, row = kind.method.fold(spec, state, federation, round, requests, trained)
-        shown = kind.measured(spec, federation, state, round)
-        for number, group in itertools.groupby(shown, key=lambda one: one[0]):
-            self._record(state, number, [(client, model) for _, client, model in group])
+        for number, models in kind.measured(spec, federation, state, round):
+            self._record(state, number, models)
         self.context.progress("personalization", round + 1, kind.rounds(spec, federation), "")
         row["client_flops"] = None if flops is None else sum(training_flops(one, flops) for one in requests)
         return state, row
 
-    def _record(self, state: FederatedState, number: int, models: list[tuple[int, ClientModel]]) -> None:
-        """Records the counts of the ``models`` of point ``number``."""
-        federation = self.federation
-        if self.points[number].mixed and any(federation.layout_of(client).buffer_size for client, _ in models):
+    def _record(self, state: FederatedState, number: int, models: dict[int, ClientModel]) -> None:
+        """Records the counts of the ``models`` of point ``number``. Raises :class:`DivergedError`."""
+        federation, step = self.federation, self.points[number].step
+        if self.points[number].mixed and any(federation.layout_of(client).buffer_size for client in models):
             models = self._estimated(number, models)
         if number in self.kept:
-            for client, model in models:
+            for client, model in models.items():
                 tensors = {"weights": model.weights, "buffers": model.buffers}
                 write_atomic(self._model_file(number, client), tensor_parts(tensors))
-        for client, logits in logits_of(self.engine, self.tests, models, self.classes, self.federation):
-            self._check_finite(number, client, logits)
-            counts = count(self.tests, logits, self.labels, client)
-            state["record/correct"][number, client] = counts.correct
-            state["record/loss"][number, client] = counts.loss
+        for client, logits in self._logits(models.items()):
+            if not logits.isfinite().all():
+                name = federation.clients[client].name
+                what = f"diverged after the rounds at {name}, step {step}: the predictions of its model are not finite"
+                raise DivergedError(what, step=step, client=name)
+            correct, loss = count(self.tests, logits, self.labels, client)
+            state["record/correct"][number, client] = correct
+            state["record/loss"][number, client] = loss
             state["record/logits"][number, self.tests.owners == client] = logits[self.tests.own(client)].float()
-        validated = [(c, m) for c, m in models if len(self.federation.clients[c].valid)]
-        requests = []
-        for client, model in validated:
-            requests.append(federation.inference(client, model, federation.clients[client].valid, "train"))
-        for (client, _), logits in zip(validated, self.engine.logits(requests), strict=True):
-            right = logits.argmax(1) == self.setup.data.labels[self.federation.clients[client].valid]
-            state["record/valid"][number, client] = int(right.sum())
+        held = {client: rows for client, rows in enumerate(federation.rows("valid")) if client in models and len(rows)}
+        requests = [federation.inference(client, models[client], rows, "train") for client, rows in held.items()]
+        for (client, rows), logits in zip(held.items(), self.engine.logits(requests), strict=True):
+            state["record/valid"][number, client] = int((logits.argmax(1) == self.setup.data.labels[rows]).sum())
 
-    def _check_finite(self, number: int, client: int, logits: Tensor) -> None:
-        """Raises :class:`DivergedError`."""
-        if not logits.isfinite().all():
-            point, name = self.points[number], self.federation.clients[client].name
-            raise DivergedError(
-                f"diverged after the rounds at {name}, step {point.step}: the predictions of its model are not finite",
-                step=point.step,
-                client=name,
-            )
+    def _logits(self, models: Iterable[tuple[int, ClientModel]]) -> Iterator[tuple[int, Tensor]]:
+        return logits_of(self.engine, self.tests, models, self.classes, self.federation)
 
-    def _estimated(self, number: int, models: list[tuple[int, ClientModel]]) -> list[tuple[int, ClientModel]]:
-        """Returns ``models`` with running statistics re-estimated on their clients' training examples: one epoch at
-        rate 0."""
-        federation, step = self.federation, self.points[number].step
-        requests = []
-        for client, model in models:
-            recipe = personal_recipe(self.spec, federation, client, epochs=1)
-            still = dataclasses.replace(recipe, lr=0.0, optimizer="sgd")
-            requests.append(personal_training(federation, client, step, model, still))
-        pairs = zip(models, self.engine.train(requests), strict=True)
-        return [(client, ClientModel(model.weights, one.buffers)) for (client, model), one in pairs]
-
-    def _steps(self) -> list[float]:
-        """Returns optimizer steps since the rounds at every point, mean over clients."""
-        sizes = [len(rows) for rows in self.federation.rows("train")]
-        found = []
-        for point in self.points:
-            own = personal_recipe(self.spec, self.federation, 0, point.epochs)
-            found.append(sum(local.steps(own, size) for size in sizes) / len(sizes))
-        return found
+    def _estimated(self, number: int, models: dict[int, ClientModel]) -> dict[int, ClientModel]:
+        """Returns the ``models`` of point ``number`` with running statistics re-estimated on their clients' training
+        examples: one epoch at rate 0."""
+        step, requests = self.points[number].step, []
+        for client, model in models.items():
+            recipe = personal_recipe(self.spec, self.federation, client, epochs=1)
+            still = replace(recipe, lr=0.0, optimizer="sgd")
+            requests.append(personal_training(self.federation, client, step, model, still))
+        trained = self.engine.train(requests)
+        return {one.client: ClientModel(models[one.client].weights, one.buffers) for one in trained}
 
     def result(self, state: FederatedState) -> tuple[PersonalModels, Facts]:
         """Summarizes the record and writes it into the run's folder; returns the deployed models and the facts."""
+        federation, before = self.federation, self.start
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
-        facts = point_facts(self.federation, self.points, self.steps, self.start, correct, loss, valid)
-        scores = [point["valid_accuracy"] or 0.0 for point in facts]
-        chosen = scores.index(max(scores)) if self.spec.select == "valid" else len(facts) - 1
-        start = self.start.measures(self.federation)
-        arrays = {"examples": self.start.examples, "start": self.start.correct, "correct": correct, "loss": loss}
+        sizes = [len(rows) for rows in federation.rows("train")]
+        points, measures = [], []
+        for number, point in enumerate(self.points):
+            matrix = ClientMatrix(before.examples, correct[number], loss[number], before.correct.diagonal())
+            measures.append(matrix.measures(federation))
+            recipe = personal_recipe(self.spec, federation, 0, point.epochs)
+            steps = sum(local.steps(recipe, size) for size in sizes) / len(sizes)
+            points.append(point_facts(federation, point, steps, measures[-1], valid[number]))
+        scores = [point["valid_accuracy"] or 0.0 for point in points]
+        chosen = scores.index(max(scores)) if self.spec.select == "valid" else len(points) - 1
+        start = before.measures(federation)
+        arrays = {"examples": before.examples, "start": before.correct, "correct": correct, "loss": loss}
         more = {}
         if self.kind.finish is not None:
-            found, more = self.kind.finish(self.spec, self.federation, state, self._losses)
+            found, more = self.kind.finish(self.spec, federation, state, self._losses)
             arrays |= found
         write_atomic(self.context.folder / CLIENTS_FILE, tensor_parts(arrays | {"valid": valid}))
-        curve = trade_offs(facts, start, 1 / self.classes)
-        facts = {"kind": self.spec.kind, "start": start, "points": facts, "chosen": chosen, **curve, **more}
-        matrix = ClientMatrix(self.start.examples, correct[chosen], loss[chosen], self.start.correct.diagonal())
+        curve = trade_offs(points, start, 1 / self.classes)
+        facts = {"kind": self.spec.kind, "start": start, "points": points, "chosen": chosen, **curve, **more}
         models = {}
         if chosen in self.kept:
-            for client in self.federation.everyone:
+            for client in federation.everyone:
                 models[client] = ClientModel(**load_file(self._model_file(chosen, client)))
-        found = self._predictions(state["record/logits"][chosen])
-        return PersonalModels(models, found, matrix.measures(self.federation)), facts
+        predictions = self._predictions(state["record/logits"][chosen])
+        return PersonalModels(models, predictions, measures[chosen]), facts
 
     def _losses(self, client: int, models: Sequence[ClientModel]) -> Tensor:
         """Returns the mean loss [models, K] on every client's test examples; NaN for a client without examples that
         count."""
-        examples = self.start.examples[client].double()
-        own_models = [(client, model) for model in models]
-        shown = logits_of(self.engine, self.tests, own_models, self.classes, self.federation)
-        return torch.stack([count(self.tests, logits, self.labels, client).loss / examples for _, logits in shown])
+        shown = self._logits((client, model) for model in models)
+        losses = [count(self.tests, logits, self.labels, client)[1] for _, logits in shown]
+        return torch.stack(losses) / self.start.examples[client].double()
 
     def _predictions(self, logits: Tensor) -> TestPredictions:
-        parts = logits.split([len(rows) for rows in self.federation.rows("test")])
-        labels = self.labels[self.tests.places].split([len(rows) for rows in self.federation.rows("test")])
+        sizes = [len(rows) for rows in self.federation.rows("test")]
+        parts, labels = logits.split(sizes), self.labels[self.tests.places].split(sizes)
         hits = [(own.argmax(1) == truth).double() for own, truth in zip(parts, labels, strict=True)]
         accuracies = [float(own.mean()) if len(own) else None for own in hits]
         seen, unseen = list(self.federation.numbers), self.federation.unseen

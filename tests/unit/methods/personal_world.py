@@ -40,9 +40,9 @@ def run_kind(kind, hp, federation, engine):
         trained = engine.train(requests)
         state, row = kind.method.fold(hp, state, federation, round, requests, trained)
         rows.append(row)
-        for number, client, model in kind.measured(hp, federation, state, round):
-            assert client not in measured.setdefault(number, {}), "measured twice"
-            measured[number][client] = model
+        for number, models in kind.measured(hp, federation, state, round):
+            assert models.keys().isdisjoint(measured.setdefault(number, {})), "measured twice"
+            measured[number] |= models
         round += 1
     assert round == kind.rounds(hp, federation)
     assert sorted(measured) == list(range(len(kind.points(hp))))

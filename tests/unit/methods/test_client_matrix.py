@@ -25,11 +25,11 @@ def test_test_rows_counts_shared_rows_as_own_only():
 def test_counts_and_losses_by_hand():
     tests, labels = Rows.of(TEST), torch.tensor([0, 1, 0, 1, 1])
     logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0], [0.0, 0.5], [1.0, 0.0]])
-    found = count(tests, logits, labels, 0)
-    assert found.correct.tolist() == [2, 1, 0, 0]  # of rows 9 and 11 of client 1, the first is wrong
-    loss = [math.log(1 + math.exp(margin)) for margin in (-2, -1, 3, -0.5)]
-    assert found.loss[:2].tolist() == pytest.approx([loss[0] + loss[1], loss[2] + loss[3]], abs=1e-7)
-    assert count(tests, logits, labels, 1).correct.tolist() == [1, 2, 0, 0]
+    correct, loss = count(tests, logits, labels, 0)
+    assert correct.tolist() == [2, 1, 0, 0]  # of rows 9 and 11 of client 1, the first is wrong
+    expected = [math.log(1 + math.exp(margin)) for margin in (-2, -1, 3, -0.5)]
+    assert loss[:2].tolist() == pytest.approx([expected[0] + expected[1], expected[2] + expected[3]], abs=1e-7)
+    assert count(tests, logits, labels, 1)[0].tolist() == [1, 2, 0, 0]
 
 
 def test_measures_by_hand():

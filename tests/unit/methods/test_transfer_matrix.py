@@ -58,8 +58,7 @@ def test_matrix_gradient_is_that_of_autograd(name, engine):
     dtype, within = (torch.float64, 1e-11) if engine is Loop else (torch.float32, 1e-6)
     network = MODELS[name]
     federation, trained, data = on_network(network, dtype)
-    weights, buffers = combine.stacked_models(trained)
-    state = {"theta/weights": weights, "theta/buffers": buffers, "lambda": torch.zeros(3, 3, dtype=torch.float64)}
+    state = combine.stacked_models(trained) | {"lambda": torch.zeros(3, 3, dtype=torch.float64)}
     matrix = torch.tensor([[0.9, -0.3, 0.1], [0, 0.5, 0.5], [0.2, 0.2, 1.2]], dtype=torch.float64)
     options = (torch.device("cpu"), dtype) if engine is Loop else (dtype, 1, 1)
     made = engine(network, data, data, *options)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+from dataclasses import replace
 
 from knot_runner.config.settings import FederatedSettings, FleetSettings
-from knot_runner.methods.around.fleet import asynchronous, devices, synchronous
+from knot_runner.methods.around.fleet import devices
+from knot_runner.methods.around.fleet.asynchronous import Asynchronous
+from knot_runner.methods.around.fleet.synchronous import Synchronous
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federation import FederatedState, Federation
 
@@ -21,18 +22,17 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
     Rows, beyond the method's: ``clock`` at the end of the round, how many clients ``dropped`` out, came ``late`` and
     gave ``partial`` work, and the mean ``staleness`` of what was aggregated (None: nothing).
     """
-    mode = asynchronous if fleet.mode == "async" else synchronous
     method = discounted(method, fleet)
-    simulated = devices.Simulation(method, fleet)
-    on_clock = dataclasses.replace(
+    simulated = Asynchronous(method, fleet) if fleet.mode == "async" else Synchronous(method, fleet)
+    on_clock = replace(
         method,
-        init=functools.partial(mode.init, simulated),
-        arriving=functools.partial(mode.arriving, simulated),
-        pass_time=functools.partial(mode.pass_time, simulated),
-        is_finished=functools.partial(mode.is_finished, simulated),
+        init=simulated.init,
+        arriving=simulated.arriving,
+        pass_time=simulated.pass_time,
+        is_finished=simulated.is_finished,
     )
     speeds = devices.seconds_per_example(fleet, federation)  # stragglers may be the slowest
-    return on_clock, dataclasses.replace(federation, seconds_per_example=speeds)
+    return on_clock, replace(federation, seconds_per_example=speeds)
 
 
 def discounted(method: Method, fleet: FleetSettings) -> Method:
@@ -48,4 +48,4 @@ def discounted(method: Method, fleet: FleetSettings) -> Method:
         parts = send(hp, state, federation, work)
         return {name: part * factor if name in DISCOUNTED else part for name, part in parts.items()}
 
-    return dataclasses.replace(method, message=message)
+    return replace(method, message=message)

@@ -17,7 +17,7 @@ from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.devices import Simulation
-from knot_runner.methods.around.fleet.synchronous import CLOCK, clock_of
+from knot_runner.methods.around.fleet.synchronous import CLOCK
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.methods.messages import as_begun, version_entries, with_chosen
 from knot_runner.util.errors import UserError
@@ -45,108 +45,99 @@ class ServerStep:
     dropped: int
 
 
-def init(simulated: Simulation, hp: FederatedSettings, federation: Federation) -> FederatedState:
-    """Returns the method's initial state at 0 seconds, with no client in flight. Raises :class:`UserError` for a buffer
-    that does not fill."""
-    at_once, fleet = federation.participants, simulated.fleet
-    if fleet.buffer is not None and fleet.buffer > at_once:
-        raise UserError(
-            f"{fleet.buffer} is more than the {at_once} clients that train at any time "
-            f"(training.clients_per_round); at most {at_once} is right",
-            "fleet.buffer",
-        )
-    return {**simulated.method.init(hp, federation), **_in_flight([], 0.0)}
+class Asynchronous(Simulation):
+    """Server steps of a method by the clients of a fleet."""
 
+    def init(self, hp: FederatedSettings, federation: Federation) -> FederatedState:
+        """Returns the method's initial state at 0 seconds, with no client in flight. Raises :class:`UserError` for a
+        buffer that does not fill."""
+        at_once, fleet = federation.participants, self.fleet
+        if fleet.buffer is not None and fleet.buffer > at_once:
+            raise UserError(
+                f"{fleet.buffer} is more than the {at_once} clients that train at any time "
+                f"(training.clients_per_round); at most {at_once} is right",
+                "fleet.buffer",
+            )
+        return {**self.method.init(hp, federation), **_in_flight([], 0.0)}
 
-def arriving(
-    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
-) -> list[LocalTraining]:
-    """The updates that arrive until the next server step, each from what its client was sent when it began."""
-    if is_finished(simulated, hp, state, federation, round):
-        return []
-    found, step = [], next_step(simulated, hp, state, federation, round)
-    for version in sorted({update.version for update in step.updates}):
-        clients = [update.client for update in step.updates if update.version == version]
-        begun = as_begun(state, version, round)
-        found += simulated.method.plan(hp, begun, with_chosen(federation, clients), version)
-    return devices.sent_first(found)
+    def arriving(
+        self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+    ) -> list[LocalTraining]:
+        """The updates that arrive until the next server step, each from what its client was sent when it began."""
+        if self.is_finished(hp, state, federation, round):
+            return []
+        found, step = [], self.next_step(hp, state, federation, round)
+        for version in sorted({update.version for update in step.updates}):
+            clients = [update.client for update in step.updates if update.version == version]
+            begun = as_begun(state, version, round)
+            found += self.method.plan(hp, begun, with_chosen(federation, clients), version)
+        return devices.sent_first(found)
 
+    def pass_time(
+        self, hp: FederatedSettings, before: FederatedState, after: FederatedState,
+        federation: Federation, round: int,
+    ) -> Folded:  # fmt: skip
+        """Returns the state with those who go on training, and the versions that they train from."""
+        step = self.next_step(hp, before, federation, round)
+        kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
+        for version in {flight.version for flight in step.flying}:
+            kept |= version_entries(before, version, round)
+        staleness = [round - update.version for update in step.updates]
+        mean = sum(staleness) / len(staleness) if staleness else None
+        facts: RoundRow = {"clock": step.clock, "dropped": step.dropped, "late": 0, "partial": 0, "staleness": mean}
+        return {**kept, **_in_flight(step.flying, step.clock)}, facts
 
-def pass_time(
-    simulated: Simulation, hp: FederatedSettings, before: FederatedState, after: FederatedState,
-    federation: Federation, round: int,
-) -> Folded:  # fmt: skip
-    """Returns the state with those who go on training, and the versions that they train from."""
-    step = next_step(simulated, hp, before, federation, round)
-    kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
-    for version in {flight.version for flight in step.flying}:
-        kept |= version_entries(before, version, round)
-    staleness = [round - update.version for update in step.updates]
-    mean = sum(staleness) / len(staleness) if staleness else None
-    facts: RoundRow = {"clock": step.clock, "dropped": step.dropped, "late": 0, "partial": 0, "staleness": mean}
-    return {**kept, **_in_flight(step.flying, step.clock)}, facts
+    def is_finished(self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
+        """Whether the server has taken all its steps, ``training.rounds``."""
+        return round >= federation.training.rounds
 
+    def next_step(self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> ServerStep:
+        """Simulates until the next server step. Depends only on the seed, the clock and the clients in flight.
 
-def is_finished(
-    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
-) -> bool:
-    """Whether the server has taken all its steps, ``training.rounds``."""
-    return round >= federation.training.rounds
+        A client that finishes is replaced by another, which starts from the current model; updates arriving at one time
+        are taken before new clients start. No client starts twice from one model. Where no client can start, the server
+        steps with the updates it has.
+        """
+        pairs = zip(state[ARRIVALS].tolist(), state[IN_FLIGHT].tolist(), strict=True)
+        flying = [Flight(arrives, client, version) for arrives, (client, version) in pairs]
+        fleet, now = self.fleet, float(state[CLOCK])
+        received: list[Flight] = []
+        failed: list[Flight] = []
+        buffer = fleet.buffer or max(federation.participants // 2, 1)
+        while len(received) < buffer:
+            done = {flight.client for flight in (*received, *failed)}
+            if not any(flight.arrives <= now for flight in flying):
+                flying = flying + self._beginning(hp, state, federation, round, flying, done, now)
+            if not flying:
+                left = [client for client in federation.numbers if client not in done]
+                if not left:
+                    break
+                now = devices.await_clients(fleet, federation, left, now)
+                continue
+            first = min(flying, key=lambda flight: (flight.arrives, flight.client))
+            flying, now = [flight for flight in flying if flight != first], first.arrives
+            fails = devices.failures(fleet, federation, first.version)[first.client] is not None
+            (failed if fails else received).append(first)
+        return ServerStep(sorted(received, key=lambda flight: flight.client), flying, now, len(failed))
 
-
-def next_step(
-    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
-) -> ServerStep:
-    """Simulates until the next server step. Depends only on the seed, the clock and the clients in flight.
-
-    A client that finishes is replaced by another, which starts from the current model; updates arriving at one time are
-    taken before new clients start. No client starts twice from one model. Where no client can start, the server steps
-    with the updates it has.
-    """
-    fleet, flying, now = simulated.fleet, _flights(state), clock_of(state)
-    received: list[Flight] = []
-    failed: list[Flight] = []
-    buffer = fleet.buffer or max(federation.participants // 2, 1)
-    while len(received) < buffer:
-        done = {flight.client for flight in (*received, *failed)}
-        if not any(flight.arrives <= now for flight in flying):
-            flying = flying + _beginning(simulated, hp, state, federation, round, flying, done, now)
-        if not flying:
-            left = [client for client in federation.numbers if client not in done]
-            if not left:
-                break
-            now = devices.await_clients(fleet, federation, left, now)
-            continue
-        first = min(flying, key=lambda flight: (flight.arrives, flight.client))
-        flying, now = [flight for flight in flying if flight != first], first.arrives
-        fails = devices.failures(fleet, federation, first.version)[first.client] is not None
-        (failed if fails else received).append(first)
-    return ServerStep(sorted(received, key=lambda flight: flight.client), flying, now, len(failed))
-
-
-def _beginning(
-    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
-    flying: list[Flight], done: set[int], now: float,
-) -> list[Flight]:  # fmt: skip
-    """Returns the clients that start ``now``, as many as there is room for, in the order of FedAvg's sampling."""
-    fleet = simulated.fleet
-    there, away = devices.available_clients(fleet, federation, now), done | {flight.client for flight in flying}
-    free = [client for client in federation.in_turn(round) if there[client] and client not in away]
-    clients = free[: federation.participants - len(flying)]
-    if not clients:
-        return []
-    requests = simulated.method.plan(hp, state, with_chosen(federation, clients), round)
-    failing, found = devices.failures(fleet, federation, round), []
-    times = simulated.times(hp, state, federation, round, requests)
-    for client, time in zip(devices.by_client(requests), times, strict=True):
-        share = failing[client]
-        found.append(Flight(now + time.total * (1.0 if share is None else share), client, round))
-    return found
-
-
-def _flights(state: FederatedState) -> list[Flight]:
-    pairs = zip(state[ARRIVALS].tolist(), state[IN_FLIGHT].tolist(), strict=True)
-    return [Flight(arrives, client, version) for arrives, (client, version) in pairs]
+    def _beginning(
+        self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+        flying: list[Flight], done: set[int], now: float,
+    ) -> list[Flight]:  # fmt: skip
+        """Returns the clients that start ``now``, as many as there is room for, in the order of FedAvg's sampling."""
+        fleet = self.fleet
+        there, away = devices.available_clients(fleet, federation, now), done | {flight.client for flight in flying}
+        free = [client for client in federation.in_turn(round) if there[client] and client not in away]
+        clients = free[: federation.participants - len(flying)]
+        if not clients:
+            return []
+        requests = self.method.plan(hp, state, with_chosen(federation, clients), round)
+        failing, found = devices.failures(fleet, federation, round), []
+        times = self.times(hp, state, federation, round, requests)
+        for client, time in zip(devices.by_client(requests), times, strict=True):
+            share = failing[client]
+            found.append(Flight(now + time.total * (1.0 if share is None else share), client, round))
+        return found
 
 
 def _in_flight(flying: list[Flight], clock: float) -> FederatedState:

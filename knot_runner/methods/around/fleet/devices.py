@@ -6,9 +6,8 @@ resumption.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -136,9 +135,9 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
     phases, left = [], epochs
     for phase in request.recipe.phases:
         if left:
-            phases.append(dataclasses.replace(phase, epochs=min(phase.epochs, left)))
+            phases.append(replace(phase, epochs=min(phase.epochs, left)))
             left -= phases[-1].epochs
-    return dataclasses.replace(request, recipe=dataclasses.replace(request.recipe, phases=tuple(phases)))
+    return replace(request, recipe=replace(request.recipe, phases=tuple(phases)))
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
@@ -163,13 +162,9 @@ def await_clients(fleet: FleetSettings, federation: Federation, clients: list[in
         there = available_clients(fleet, federation, at)
         if any(there[client] for client in clients):
             return at
-        at = max(_next_change(fleet, federation, clients, at), math.nextafter(at, math.inf))
-
-
-def _next_change(fleet: FleetSettings, federation: Federation, clients: list[int], at: float) -> float:
-    """Returns the next time at which one of ``clients``, all unavailable ``at`` that time, may be available."""
-    period, phases = fleet.availability.period, _phases(federation)[clients]
-    return float(((torch.ceil(at / period + phases) - phases) * period).min())
+        period, phases = fleet.availability.period, _phases(federation)[clients]
+        change = float(((torch.ceil(at / period + phases) - phases) * period).min())  # of one of them, at the earliest
+        at = max(change, math.nextafter(at, math.inf))
 
 
 def _phases(federation: Federation) -> Tensor:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 
-from knot_runner.config.settings import FederatedSettings, FleetSettings
+from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.devices import Simulation
@@ -17,109 +16,87 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded, R
 from knot_runner.methods.messages import with_chosen
 from knot_runner.util.errors import UserError
 
+#: [1], virtual seconds since the start
 CLOCK = "fleet/clock"
 
 
-@dataclass(frozen=True)
-class FleetRound:
-    """A simulated round: the ``requests`` whose results arrive, the ``clock`` at its end, and how many ``dropped`` out,
-    came ``late`` (their work is lost) or gave ``partial`` work."""
+class Synchronous(Simulation):
+    """Rounds of a method by the clients of a fleet."""
 
-    requests: list[LocalTraining]
-    clock: float
-    dropped: int
-    late: int
-    partial: int
+    def init(self, hp: FederatedSettings, federation: Federation) -> FederatedState:
+        """Returns the method's initial state at 0 seconds. Raises :class:`UserError` for a deadline that nobody can
+        meet."""
+        method, fleet = self.method, self.fleet
+        state = {**method.init(hp, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
+        if isinstance(fleet.deadline, float):
+            everyone = with_chosen(federation, list(federation.numbers))
+            times = self.times(hp, state, federation, 0, method.plan(hp, state, everyone, 0))
+            least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times]
+            if least and min(least) > fleet.deadline:
+                what = "all of its epochs" if fleet.late == "drop" else "one epoch"
+                raise UserError(
+                    f"{fleet.deadline:g} s are less than the {min(least):.3g} s that the fastest client "
+                    f"takes for {what}; more than that is right",
+                    "fleet.deadline",
+                )
+        return state
 
+    def arriving(
+        self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+    ) -> list[LocalTraining]:
+        """Returns the method's requests whose results will arrive; lost work is not trained."""
+        return self.simulate(hp, state, federation, round)[0]
 
-def init(simulated: Simulation, hp: FederatedSettings, federation: Federation) -> FederatedState:
-    """Returns the method's initial state at 0 seconds. Raises :class:`UserError` for a deadline that nobody can
-    meet."""
-    method, fleet = simulated.method, simulated.fleet
-    state = {**method.init(hp, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
-    if isinstance(fleet.deadline, float):
-        everyone = with_chosen(federation, list(federation.numbers))
-        times = simulated.times(hp, state, federation, 0, method.plan(hp, state, everyone, 0))
-        least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times]
-        if least and min(least) > fleet.deadline:
-            what = "all of its epochs" if fleet.late == "drop" else "one epoch"
-            raise UserError(
-                f"{fleet.deadline:g} s are less than the {min(least):.3g} s that the fastest client "
-                f"takes for {what}; more than that is right",
-                "fleet.deadline",
-            )
-    return state
+    def pass_time(
+        self, hp: FederatedSettings, before: FederatedState, after: FederatedState,
+        federation: Federation, round: int,
+    ) -> Folded:  # fmt: skip
+        """Returns the state with the clock at the end of the round."""
+        _, row = self.simulate(hp, before, federation, round)
+        return {**after, CLOCK: torch.tensor([row["clock"]], dtype=torch.float64)}, row
 
+    def is_finished(self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
+        """Returns whether the method plans no request for any set of participants."""
+        return not self.method.plan(hp, state, with_chosen(federation, list(federation.numbers)), round)
 
-def arriving(
-    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
-) -> list[LocalTraining]:
-    """Returns the method's requests whose results will arrive; lost work is not trained."""
-    return fleet_round(simulated, hp, state, federation, round).requests
+    def simulate(
+        self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+    ) -> tuple[list[LocalTraining], RoundRow]:
+        """Returns the requests of ``round`` whose results arrive, and its log entries: the ``clock`` at its end, and
+        how many clients ``dropped`` out, came ``late`` (their work is lost) or gave ``partial`` work.
 
-
-def pass_time(
-    simulated: Simulation, hp: FederatedSettings, before: FederatedState, after: FederatedState,
-    federation: Federation, round: int,
-) -> Folded:  # fmt: skip
-    """Returns the state with the clock at the end of the round."""
-    found = fleet_round(simulated, hp, before, federation, round)
-    row: RoundRow = {"clock": found.clock, "dropped": found.dropped, "late": found.late, "partial": found.partial}
-    row["staleness"] = 0.0 if found.requests else None
-    return {**after, CLOCK: torch.tensor([found.clock], dtype=torch.float64)}, row
-
-
-def is_finished(
-    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
-) -> bool:
-    """Returns whether the method plans no request for any set of participants."""
-    return not simulated.method.plan(hp, state, with_chosen(federation, list(federation.numbers)), round)
-
-
-def fleet_round(
-    simulated: Simulation, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
-) -> FleetRound:
-    """Simulates ``round``. Depends only on the seed and the clock, not on training results.
-
-    It ends when all have arrived: failures are known when they happen, late clients are waited for until the deadline.
-    """
-    method, fleet = simulated.method, simulated.fleet
-    began = devices.await_clients(fleet, federation, list(federation.numbers), clock_of(state))
-    there = devices.available_clients(fleet, federation, began)
-    turns = [client for client in federation.in_turn(round) if there[client]]  # as FedAvg draws
-    planned = method.plan(hp, state, with_chosen(federation, turns[: federation.participants]), round)
-    asked = devices.by_client(planned)
-    times = simulated.times(hp, state, federation, round, planned)
-    deadline = _deadline(fleet, times)
-    failing = devices.failures(fleet, federation, round)
-    requests: list[LocalTraining] = []
-    lasted, dropped, late, partial = 0.0, 0, 0, 0
-    for (client, own), time in zip(asked.items(), times, strict=True):
-        epochs = time.epochs_until(deadline) if fleet.late == "partial" else time.epochs
-        is_partial = 0 < epochs < time.epochs
-        if is_partial:
-            time, own = dataclasses.replace(time, epochs=epochs), devices.shortened_work(own, epochs)
-        share = failing[client]
-        if share is not None and share * time.total <= deadline:
-            dropped += 1
-            lasted = max(lasted, share * time.total)
-        elif time.total > deadline:
-            late += 1
-            lasted = deadline
-        else:
-            partial += is_partial
-            lasted = max(lasted, time.total)
-            requests += own
-    return FleetRound(devices.sent_first(requests), began + lasted, dropped, late, partial)
-
-
-def _deadline(fleet: FleetSettings, times: list[devices.WorkTime]) -> float:
-    """The seconds after which a round ends whose clients take ``times``."""
-    if fleet.deadline == "median" and times:
-        return statistics.median(time.total for time in times)
-    return fleet.deadline if isinstance(fleet.deadline, float) else math.inf
-
-
-def clock_of(state: FederatedState) -> float:
-    """Virtual seconds since the start."""
-    return float(state[CLOCK])
+        Depends only on the seed and the clock, not on training results. A round ends when all have arrived: failures
+        are known when they happen, late clients are waited for until the deadline.
+        """
+        method, fleet = self.method, self.fleet
+        began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))
+        there = devices.available_clients(fleet, federation, began)
+        turns = [client for client in federation.in_turn(round) if there[client]]  # as FedAvg draws
+        planned = method.plan(hp, state, with_chosen(federation, turns[: federation.participants]), round)
+        asked = devices.by_client(planned)
+        times = self.times(hp, state, federation, round, planned)
+        deadline = fleet.deadline if isinstance(fleet.deadline, float) else math.inf
+        if fleet.deadline == "median" and times:
+            deadline = statistics.median(time.total for time in times)
+        failing = devices.failures(fleet, federation, round)
+        requests: list[LocalTraining] = []
+        lasted, dropped, late, partial = 0.0, 0, 0, 0
+        for (client, own), time in zip(asked.items(), times, strict=True):
+            epochs = time.epochs_until(deadline) if fleet.late == "partial" else time.epochs
+            is_partial = 0 < epochs < time.epochs
+            if is_partial:
+                time, own = replace(time, epochs=epochs), devices.shortened_work(own, epochs)
+            share = failing[client]
+            if share is not None and share * time.total <= deadline:
+                dropped += 1
+                lasted = max(lasted, share * time.total)
+            elif time.total > deadline:
+                late += 1
+                lasted = deadline
+            else:
+                partial += is_partial
+                lasted = max(lasted, time.total)
+                requests += own
+        row: RoundRow = {"clock": began + lasted, "dropped": dropped, "late": late, "partial": partial}
+        row["staleness"] = 0.0 if requests else None
+        return devices.sent_first(requests), row

@@ -16,11 +16,10 @@ Ours: no paper has this message.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -94,22 +93,22 @@ def privately(
     delta = known.clients**-1.1 if spec.delta is None else spec.delta  # the default of McMahan et al. 2018
     rounds = federation.training.rounds
     if spec.epsilon is not None:
-        known = dataclasses.replace(known, noise_multiplier=accountant.noise_for(known, rounds, spec.epsilon, delta))
+        known = replace(known, noise_multiplier=accountant.noise_for(known, rounds, spec.epsilon, delta))
     if known.noise_multiplier:
         accountant.accountant_name()  # a missing accountant is reported before training
     ledger = Ledger(known, delta, rounds, exchange is not None)
-    means = None if exchange is None else dataclasses.replace(exchange, reads="mean")
-    private = dataclasses.replace(
+    means = None if exchange is None else replace(exchange, reads="mean")
+    private = replace(
         method,
         fold_each=None,
         exchange=lambda hp: means,
         send=lambda sent, phase: clip(known, method.send(sent, phase), phase),
-        reduce=functools.partial(reduce, known, ledger, federation.seed, method.fold is not None),
+        reduce=partial(reduce, known, ledger, federation.seed, method.fold is not None),
         facts=ledger.facts,
     )
     return (
         private,
-        dataclasses.replace(federation, sampling=spec.sampling),
+        replace(federation, sampling=spec.sampling),
         _notes(settings, ledger, method, federation),
     )
 
@@ -118,14 +117,14 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
     """Returns a message as it leaves its client, which notes its ``norm`` before clipping."""
     parts = {name: part for name, part in sent.parts.items() if name != "statistics"}
     if not parts:
-        return dataclasses.replace(sent, parts={})
+        return replace(sent, parts={})
     if phase == 2:
         parts = {name: _centered(part) if name in CENTERED else part for name, part in parts.items()}
     squares = (float((privacy.scale(name, phase) * part.double()).square().sum()) for name, part in parts.items())
     norm, bound = math.sqrt(sum(squares)), privacy.bound(parts, phase)
     if bound is not None and norm > bound:
         parts = {name: part * (bound / norm) for name, part in parts.items()}
-    return dataclasses.replace(sent, parts=parts, facts={"norm": norm})
+    return replace(sent, parts=parts, facts={"norm": norm})
 
 
 def reduce(

@@ -11,11 +11,11 @@ is z / sqrt(m).
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
 from types import ModuleType
 from typing import Any
@@ -68,7 +68,7 @@ def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float |
 def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -> float:
     """The smallest noise multiplier, rounded up, whose epsilon after ``rounds`` is at most ``epsilon``; that of
     ``privacy`` is not read. Raises :class:`UserError` where there is none."""
-    most = epsilon_after(dataclasses.replace(privacy, noise_multiplier=BRACKET[0]), delta)(rounds)
+    most = epsilon_after(replace(privacy, noise_multiplier=BRACKET[0]), delta)(rounds)
     if most is not None and most <= epsilon:
         raise UserError(
             f"{epsilon:g} is more than the {most:,.0f} of noise multiplier {BRACKET[0]:g} after "

@@ -3,6 +3,7 @@ or records of its activations; or of a generator that is trained against the tea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -27,14 +28,13 @@ if TYPE_CHECKING:
 STEPS_AT_ONCE = 100
 
 
-def total_variation(x: Tensor) -> Tensor:
-    """Mean squared difference of neighboring pixels of ``x`` [B, C, H, W], below and beside each other, []."""
-    return (x[:, :, 1:] - x[:, :, :-1]).square().mean() + (x[..., 1:] - x[..., :-1]).square().mean()
-
-
 def image_prior(x: Tensor, tv: float, l2: float) -> Tensor:
-    """``tv`` times the total variation and ``l2`` times the mean square of normalized images ``x`` [B, C, H, W], []."""
-    return tv * total_variation(x) + l2 * x.square().mean()
+    """``tv`` times the total variation and ``l2`` times the mean square of normalized images ``x`` [B, C, H, W], [].
+
+    The total variation is the mean squared difference of neighboring pixels, below and beside each other.
+    """
+    total_variation = (x[:, :, 1:] - x[:, :, :-1]).square().mean() + (x[..., 1:] - x[..., :-1]).square().mean()
+    return tv * total_variation + l2 * x.square().mean()
 
 
 def batch_norms(model: nn.Module) -> list[nn.Module]:
@@ -64,8 +64,7 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
 def activation_difference(taps: dict[str, Tensor], wanted: dict[str, Tensor], scales: dict[str, float]) -> Tensor:
     """Mean squared difference of activations [B, ...] from the ``wanted`` ones [B, D], each tap's over its scale (the
     mean variance of its elements), summed over taps, []."""
-    parts = [(taps[name].flatten(1) - wanted[name]).square().mean() / scales[name] for name in wanted]
-    return torch.stack(parts).sum()
+    return torch.stack([(taps[name].flatten(1) - wanted[name]).square().mean() / scales[name] for name in wanted]).sum()
 
 
 def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSynthesis) -> Tensor:
@@ -95,14 +94,15 @@ class OptimizedImages:
         device: torch.device,
     ) -> None:
         self.request, self.hp, self.model, self.records, self.device = request, hp, model, records, device
-        self.taps = [name for name in tap_names_of(records) if name != LOGITS]
-        self.read, self.scales = OutputReader(model, request.network, self.taps), scales_of(records)
-        mean, std = (torch.tensor(v, device=device)[:, None, None] for v in (request.mean, request.std))
+        self.shape = request.network.shape
+        taps = [name for name in tap_names_of(records) if name != LOGITS]
+        self.read, self.scales = OutputReader(model, request.network, taps), scales_of(records)
+        mean, std = channel_scales(request, device)
         self.lowest, self.highest = (0 - mean) / std, (1 - mean) / std
         self.module = nn.Module()
-        self.finished = torch.zeros((hp.images, *request.network.shape), device=device)
+        self.finished = torch.zeros((hp.images, *self.shape), device=device)
         self.module.register_buffer("finished", self.finished)
-        self.x = torch.zeros((hp.batch_size, *request.network.shape), device=device, requires_grad=True)
+        self.x = torch.zeros((hp.batch_size, *self.shape), device=device, requires_grad=True)
         self.optimizer = torch.optim.Adam([self.x], lr=hp.lr)
         self.epochs = -(-hp.images // hp.batch_size)
 
@@ -116,7 +116,7 @@ class OptimizedImages:
         wanted = {name: values.to(self.device) for name, values in activations.items()}
         self.optimizer.state.clear()
         with torch.no_grad():
-            self.x[:count] = torch.randn((count, *self.request.network.shape), generator=generator(*names))
+            self.x[:count] = torch.randn((count, *self.shape), generator=generator(*names))
         for step in range(self.hp.steps):
             done = (number - 1) * self.hp.steps + step + 1
             loss = take_step(self.optimizer, self._loss(self.x[:count], labels.to(self.device), wanted), done)
@@ -138,8 +138,14 @@ class OptimizedImages:
 
     def images(self) -> Tensor:
         """All images, as pixels in 0..1, float32 [N, C, H, W]."""
-        mean, std = (torch.tensor(v)[:, None, None] for v in (self.request.mean, self.request.std))
+        mean, std = channel_scales(self.request, torch.device("cpu"))
         return (self.finished.cpu() * std + mean).clamp(0, 1)
+
+
+def channel_scales(request: MakeImages, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the teacher's images, [C, 1, 1]."""
+    mean, std = (torch.tensor(values, device=device)[:, None, None] for values in (request.mean, request.std))
+    return mean, std
 
 
 def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, number: int) -> float:
@@ -156,30 +162,30 @@ def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, number: int) -> fl
 FEATURES = "features"
 
 
-class ImageGenerator(nn.Module):
+def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     """z [B, latent] -> pixels in 0..1 [B, C, H, W]: a linear layer to maps of a quarter of the sides, and two times
-    upsampling and a 3x3 convolution (DAFL's generator). Ours: a sigmoid at the end, since pixels have bounds."""
+    upsampling and a 3x3 convolution (DAFL's generator). Ours: a sigmoid at the end, since pixels have bounds.
 
-    def __init__(self, latent: int, width: int, shape: Shape) -> None:
-        super().__init__()
-        channels, height, width_of_image = shape
-        self.sides = [tuple(-(-side // part) for side in (height, width_of_image)) for part in (4, 2, 1)]
-        self.width = width
-        self.linear = nn.Linear(latent, width * self.sides[0][0] * self.sides[0][1])
-        self.convs = nn.ModuleList(
-            nn.Conv2d(before, after, 3, 1, 1) for before, after in ((width, width), (width, max(1, width // 2)))
-        )
-        self.last = nn.Conv2d(max(1, width // 2), channels, 3, 1, 1)
-        # of the batch alone, so that images are made as they were in training
-        self.norms = nn.ModuleList(
-            nn.BatchNorm2d(size, track_running_stats=False) for size in (width, width, max(1, width // 2))
-        )
-
-    def forward(self, z: Tensor) -> Tensor:
-        x = self.norms[0](self.linear(z).view(len(z), self.width, *self.sides[0]))
-        for conv, norm, sides in zip(self.convs, list(self.norms)[1:], self.sides[1:], strict=True):
-            x = F.leaky_relu(norm(conv(F.interpolate(x, size=sides))), 0.2)
-        return torch.sigmoid(self.last(x))
+    Normalization is by the batch alone, so that images are made as they were in training.
+    """
+    channels, *sides = shape
+    half, quarter = ([math.ceil(side / part) for side in sides] for part in (2, 4))
+    fewer = max(1, width // 2)
+    return nn.Sequential(
+        nn.Linear(latent, width * math.prod(quarter)),
+        nn.Unflatten(1, (width, *quarter)),
+        nn.BatchNorm2d(width, track_running_stats=False),
+        nn.Upsample(half),
+        nn.Conv2d(width, width, 3, padding=1),
+        nn.BatchNorm2d(width, track_running_stats=False),
+        nn.LeakyReLU(0.2),
+        nn.Upsample(sides),
+        nn.Conv2d(width, fewer, 3, padding=1),
+        nn.BatchNorm2d(fewer, track_running_stats=False),
+        nn.LeakyReLU(0.2),
+        nn.Conv2d(fewer, channels, 3, padding=1),
+        nn.Sigmoid(),
+    )
 
 
 class GeneratedImages:
@@ -190,9 +196,9 @@ class GeneratedImages:
         self.request, self.hp, self.device = request, hp, device
         self.read = OutputReader(model, request.network, [FEATURES])
         torch.manual_seed(keyed(request.seed, "generator", request.party))
-        self.module = ImageGenerator(hp.latent, hp.width, request.network.shape).to(device)
+        self.module = image_generator(hp.latent, hp.width, request.network.shape).to(device)
         self.optimizer = torch.optim.Adam(self.module.parameters(), lr=hp.lr)
-        self.mean, self.std = (torch.tensor(v, device=device)[:, None, None] for v in (request.mean, request.std))
+        self.mean, self.std = channel_scales(request, device)
         self.epochs = -(-hp.steps // STEPS_AT_ONCE)
 
     def epoch(self, number: int, report: Report) -> float:

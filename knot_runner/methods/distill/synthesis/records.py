@@ -28,24 +28,25 @@ def released_records(
 ) -> dict[str, Tensor]:
     """float32 tensors named ``tap.mean`` [C, D] and ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D] or
     ``tap.axes`` [C, k, D], of the logits and of all taps that ``reader`` reads. A class without examples has zeros."""
-    examples = first_of_each(examples, max(1, MOST_IMAGES // classes), classes)
-    labels, found = examples.labels.cpu(), {}
+    most = max(1, MOST_IMAGES // classes)
+    rows = torch.cat([torch.nonzero(examples.labels == label)[:most, 0] for label in range(classes)])
+    examples = ImageExamples(examples.data, examples.rows[rows], examples.dtype)
+    labels = examples.labels.cpu()
+    found: dict[str, list[Tensor]] = {}
     for name, values in activations_of(reader, examples).items():
-        by_class = [values[labels == label] for label in range(classes)]
-        found[f"{name}.mean"] = torch.stack([_mean(own) for own in by_class])
-        if kind == "spectral":
-            found[f"{name}.axes"] = torch.stack([principal_axes(own, components) for own in by_class])
-        elif name == LOGITS:
-            found[f"{name}.covariance"] = torch.stack([_covariance(own) for own in by_class])
-        else:
-            found[f"{name}.variance"] = torch.stack([_mean(_centered(own).square()) for own in by_class])
-    return {name: tensor.float() for name, tensor in found.items()}
-
-
-def first_of_each(examples: ImageExamples, count: int, classes: int) -> ImageExamples:
-    """The first ``count`` images of every class."""
-    rows = [torch.nonzero(examples.labels == label)[:count, 0] for label in range(classes)]
-    return ImageExamples(examples.data, examples.rows[torch.cat(rows)], examples.dtype)
+        for label in range(classes):
+            own = values[labels == label]
+            statistics = {"mean": _mean(own)}
+            centered = own.double() - statistics["mean"]
+            if kind == "spectral":
+                statistics["axes"] = principal_axes(centered, components)
+            elif name == LOGITS:
+                statistics["covariance"] = centered.T @ centered / max(1, len(own))
+            else:
+                statistics["variance"] = _mean(centered.square())
+            for key, tensor in statistics.items():
+                found.setdefault(f"{name}.{key}", []).append(tensor)
+    return {name: torch.stack(tensors).float() for name, tensors in found.items()}
 
 
 @torch.no_grad()
@@ -60,11 +61,11 @@ def activations_of(reader: OutputReader, examples: ImageExamples) -> dict[str, T
 
 
 def principal_axes(values: Tensor, components: int) -> Tensor:
-    """The first ``components`` principal axes [k, D] of ``values`` [n, D], longest first, each as long as the standard
-    deviation along it, its largest element positive; zeros beyond the number of dimensions."""
+    """The first ``components`` principal axes [k, D] of centered ``values`` [n, D], longest first, each as long as the
+    standard deviation along it, its largest element positive; zeros beyond the number of dimensions."""
     axes = torch.zeros(components, values.shape[1], dtype=torch.float64)
     if len(values):
-        _, spread, directions = torch.linalg.svd(_centered(values) / len(values) ** 0.5, full_matrices=False)
+        _, spread, directions = torch.linalg.svd(values / len(values) ** 0.5, full_matrices=False)
         count = min(components, len(spread))
         signs = directions.gather(1, directions.abs().argmax(1, keepdim=True)).sign()
         axes[:count] = (spread[:, None] * directions * signs)[:count]
@@ -116,12 +117,3 @@ def _deviations(records: dict[str, Tensor], name: str, labels: Tensor, draws: to
 
 def _mean(values: Tensor) -> Tensor:
     return values.double().mean(0) if len(values) else torch.zeros(values.shape[1], dtype=torch.float64)
-
-
-def _covariance(values: Tensor) -> Tensor:
-    centered = _centered(values)
-    return centered.T @ centered / max(1, len(values))
-
-
-def _centered(values: Tensor) -> Tensor:
-    return values.double() - _mean(values)

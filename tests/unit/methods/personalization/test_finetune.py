@@ -37,9 +37,10 @@ def run(world, hp, federation):
         state, _ = finetune.fold(hp, state, federation, round, requests, world.engine.train(requests))
         shown = finetune.under_way(hp, federation, round)
         assert {name for name in state if name.endswith("/weights")} == {f"theta/{client}/weights" for client in shown}
-        for point, client, model in kind(hp, federation, state, round):
-            assert (point, client) not in found
-            found[point, client] = model.weights.clone()
+        for point, models in kind(hp, federation, state, round):
+            for client, model in models.items():
+                assert (point, client) not in found
+                found[point, client] = model.weights.clone()
         round += 1
     assert round == finetune.finetune_rounds(hp, federation)
     return found
