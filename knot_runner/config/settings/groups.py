@@ -84,9 +84,7 @@ class StageSettings:
     #: maximum tokens per text; null uses ``task.max_length``
     max_length: int | None = None
     #: maximum training examples, nested for equal seeds; null uses all
-    max_examples: Annotated[Items, Holds(lambda value: value >= 10, "examples are too few; 10 is the least")] | None = (
-        None
-    )
+    max_examples: Items | None = None
     #: optimizer
     optimizer: Literal["adamw", "sgd"]
     #: momentum for optimizer=sgd
@@ -100,6 +98,8 @@ class StageSettings:
         require_sgd_momentum(self.optimizer, self.momentum)
         rising = self.milestones == sorted(set(self.milestones))
         require(rising, "milestones", f"{self.milestones} do not rise")
+        enough = self.max_examples is None or self.max_examples >= 10
+        require(enough, "max_examples", f"{self.max_examples} examples are too few; 10 is the least")
         right = self.max_length is None or 8 <= self.max_length <= 512
         require(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
 
