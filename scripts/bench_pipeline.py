@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.data.load import load_task
 from knot_runner.engine import loop
 from knot_runner.engine.requests import Train
@@ -57,7 +57,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def _request(store: Store, overrides: list[str]) -> Train:
-    (job,) = compose_jobs(["task=erc", "training.local.epochs=1", *overrides], None)
+    (job,) = compose(["task=erc", "training.local.epochs=1", *overrides])
     root = Path(job.settings.paths.data_dir) if job.settings.paths.data_dir else None
     task = load_task(job.settings.task, root)
     request = plan_teachers(job.method, {}, text_federation(job.settings, task, store, root, None))[0]

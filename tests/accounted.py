@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.methods.around.privacy import UserPrivacy, privately
 from knot_runner.methods.around.server_distillation import with_distillation
 from knot_runner.methods.contract import METHODS, Method
@@ -20,6 +20,6 @@ def mechanism(z: float, participants: int, clients: int, sampling: str = "poisso
 
 def private_of(tmp_path, words) -> tuple[Method, Federation, list[str]]:
     """The private method of a run, its clients as they are sampled, and notes on both."""
-    (job,) = compose_jobs([*words, f"paths.output_dir={tmp_path}"], None)
+    (job,) = compose([*words, f"paths.output_dir={tmp_path}"])
     method = with_distillation(METHODS[job.settings.method.algorithm], job.settings.method)
     return privately(method, job.settings.privacy, job.settings, setup_of(tmp_path, words).federation)

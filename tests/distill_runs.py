@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties.setup import make_federation, read_parties
 from tests.tiny import TINY, TINY_TAUGHT, replaced
@@ -27,7 +27,7 @@ SMALL_TEXTS = [
 
 def distill_job(out: Path, *overrides: str):
     """The composed tiny run with ``overrides``."""
-    (job,) = compose_jobs([*replaced(TINY_DISTILL, *overrides), f"paths.output_dir={out}"], None)
+    (job,) = compose([*replaced(TINY_DISTILL, *overrides), f"paths.output_dir={out}"])
     return job
 
 

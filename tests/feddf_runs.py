@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import BiasSettings, EntropySettings, ServerDistillation
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import RunContext
@@ -34,7 +34,7 @@ def run(out: Path, *words: str):
 
 
 def setup_of(tmp_path, words):
-    (job,) = compose_jobs([*words, f"paths.output_dir={tmp_path}"], None)
+    (job,) = compose([*words, f"paths.output_dir={tmp_path}"])
     context = RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
     return make_setup(context)
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from knot_runner import compose
 from knot_runner.cli import launch
 from knot_runner.cli import main as cli
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.composing.override_errors import GROUPS
 from knot_runner.util.config_yaml import choices
 
@@ -86,7 +86,7 @@ class Outcome:
 def cases(count: int, seed: int) -> list[list[str]]:
     """``count`` command lines, the same for the same seed."""
     draw = random.Random(seed)
-    keys = sorted({key for base in BASES for key in _keys(compose_jobs(base, None)[0].config)})
+    keys = sorted({key for base in BASES for key in _keys(compose(base)[0].config)})
     makers = (_plain, _plain, _plain, _groups, _hydras, _mangled, _chained, _verbs, _flags, _several)
     return [makers[at % len(makers)](draw, keys) for at in range(count)]
 

@@ -8,6 +8,8 @@ one. ``not the same``: none of these.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,47 +39,32 @@ LONGEST_SHOWN = 80
 
 
 @dataclass(frozen=True)
-class JudgedAccuracy:
-    """An accuracy as recorded (``was``) over ``count`` test examples, and ``now``."""
-
-    name: str
-    was: float
-    now: float
-    count: int
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95% interval of the recorded accuracy."""
-        return wilson(self.was, self.count)
-
-    def line(self) -> str:
-        """The accuracy as a line of text."""
-        low, high = self.interval
-        text = f"accuracy {self.name}: {self.now:.4f} now; {self.was:.4f} on record"
-        return f"{text}, 95% interval [{low:.4f}, {high:.4f}]"
-
-
-@dataclass(frozen=True)
 class Comparison:
-    """The verdict and its basis. ``rounds``: number of log rows compared; ``numbers``: of result values; ``files``: of
-    files compared by bytes; ``differences``: lines, largest first; ``intervals``: lines on accuracies and
-    their intervals."""
+    """The verdict and its basis. ``extent``: what was compared beside rows of the log, for a line of text;
+    ``differences``: lines, largest first; ``intervals``: lines on accuracies and their intervals."""
 
     likeness: Likeness
-    rounds: int
-    numbers: int
-    files: int
     differences: list[str]
     intervals: list[str]
+    extent: str = ""
+
+
+#: (path, recorded value, new value)
+Pair = tuple[str, Any, Any]
+#: Whether an accuracy lies in the interval of the recorded one, and a line on it.
+Judged = tuple[bool, str]
 
 
 def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_rows: Sequence[LogRow]) -> Comparison:
     """Compare whole runs: results ``was`` (recorded) and ``now``, and their log rows."""
-    pairs = [*_pairs(content_of(was), content_of(now), ""), *_pairs(list(rows), list(new_rows), "rounds")]
-    names = sorted({*_digests(was), *_digests(now)})
-    unlike = [name for name in names if _digests(was).get(name) != _digests(now).get(name)]
-    logged = sum(path.startswith("rounds[") for path, _, _ in pairs)
-    return _compared(pairs, accuracies(was, now), unlike, len(rows), len(pairs) - logged, len(names))
+    values = _pairs(content_of(was), content_of(now), "")
+    pairs = values + _pairs(list(rows), list(new_rows), "rounds")
+    old, new = _digests(was), _digests(now)
+    names = sorted({*old, *new})
+    unlike = [name for name in names if old.get(name) != new.get(name)]
+    found = _compared(pairs, _judged_accuracies(was, now), unlike)
+    extent = f", {len(values)} values of the result, {len(names)} files by their bytes"
+    return dataclasses.replace(found, extent=extent)
 
 
 def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
@@ -86,21 +73,25 @@ def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[Lo
     count, judged = _test_examples(was).get("ALL", 0), []
     for number, (old, new) in enumerate(zip(rows, new_rows, strict=False), 1):
         if count > 0 and _is_share(old.get(ACCURACY)) and _is_share(new.get(ACCURACY)):
-            judged = [JudgedAccuracy(f"of round {number}", old[ACCURACY], new[ACCURACY], count)]
-    return _compared(_pairs(list(rows), list(new_rows), "rounds"), judged, [], len(rows), 0, 0)
+            judged = [_judged(f"of round {number}", old[ACCURACY], new[ACCURACY], count)]
+    return _compared(_pairs(list(rows), list(new_rows), "rounds"), judged, [])
 
 
-def accuracies(was: RunResult, now: RunResult) -> list[JudgedAccuracy]:
+def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
     """The accuracies in both results for which the recorded one states the number of test examples: over all test
     examples if there is such a one, since many small parties, whose intervals each miss one time in twenty, must not
     decide; else of each data set."""
     tests, old, new = _test_examples(was), _accuracy(was), _accuracy(now)
-    names = ["ALL"] if "ALL" in old else list(old)
-    return [
-        JudgedAccuracy(name, old[name], new[name], tests[name])
-        for name in names
-        if name in new and tests.get(name, 0) > 0
-    ]
+    names = ["ALL"] if "ALL" in old else old
+    known = [name for name in names if name in new and tests.get(name, 0) > 0]
+    return [_judged(name, old[name], new[name], tests[name]) for name in known]
+
+
+def _judged(name: str, was: float, now: float, count: int) -> Judged:
+    """Compare an accuracy with that on record, over ``count`` test examples."""
+    low, high = wilson(was, count)
+    line = f"accuracy {name}: {now:.4f} now; {was:.4f} on record, 95% interval [{low:.4f}, {high:.4f}]"
+    return low <= now <= high, line
 
 
 def _accuracy(result: RunResult) -> dict[str, float]:
@@ -116,44 +107,34 @@ def _test_examples(result: RunResult) -> dict[str, int]:
     return counts | {"ALL": sum(counts.get(name, 0) for name in _accuracy(result) if name != "ALL")}
 
 
-def _compared(
-    pairs: list[tuple[str, Any, Any]],
-    judged: list[JudgedAccuracy],
-    unlike_files: list[str],
-    rounds: int,
-    numbers: int,
-    files: int,
-) -> Comparison:
+def _compared(pairs: list[Pair], judged: list[Judged], unlike_files: list[str]) -> Comparison:
     # in type and value: 1 differs from 1.0 and True
     unequal = [(path, old, new) for path, old, new in pairs if type(old) is not type(new) or old != new]
     unequal.sort(key=lambda pair: -_gap(pair[1], pair[2]))
-    first, more = unequal[:MAX_DIFFERENCES], len(unequal) - MAX_DIFFERENCES
-    lines = [f"{_shown(path)}: {_shown(old)} on record, {_shown(new)} now" for path, old, new in first]
-    lines += [f"and {more} more values"] if more > 0 else []
-    lines += [f"other bytes: {', '.join(unlike_files)}"] if unlike_files else []
-    inside = bool(judged) and all(one.interval[0] <= one.now <= one.interval[1] for one in judged)
+    lines = [
+        f"{_shown(path)}: {_shown(old)} on record, {_shown(new)} now" for path, old, new in unequal[:MAX_DIFFERENCES]
+    ]
+    if len(unequal) > MAX_DIFFERENCES:
+        lines.append(f"and {len(unequal) - MAX_DIFFERENCES} more values")
+    if unlike_files:
+        lines.append(f"other bytes: {', '.join(unlike_files)}")
     if not unequal and not unlike_files:
-        likeness: Likeness = "the same bits"
-    elif all(_close(old, new) for _, old, new in unequal):
-        likeness = "within rounding"
-    else:
-        likeness = "within the interval" if inside else "not the same"
-    shown = [one.line() for one in judged] if likeness in ("within the interval", "not the same") else []
-    return Comparison(likeness, rounds, numbers, files, lines, shown)
+        return Comparison("the same bits", lines, [])
+    if all(_close(old, new) for _, old, new in unequal):
+        return Comparison("within rounding", lines, [])
+    inside = bool(judged) and all(is_inside for is_inside, _ in judged)
+    return Comparison("within the interval" if inside else "not the same", lines, [line for _, line in judged])
 
 
 def _digests(result: RunResult) -> dict[str, str]:
     return {name: digest for name, digest in result.digest.items() if name not in NOT_BY_BYTES}
 
 
-class _Absent:
-    """Placeholder for a value that one of two runs lacks."""
+#: Placeholder for a value that one of two runs lacks.
+ABSENT = object()
 
 
-ABSENT = _Absent()
-
-
-def _pairs(was: Any, now: Any, path: str) -> list[tuple[str, Any, Any]]:
+def _pairs(was: Any, now: Any, path: str) -> list[Pair]:
     """(Path, recorded value, new value) of everything in the record except :data:`PASSING`; without recursion, since
     the record may be nested arbitrarily deep. Values only in the new run do not count: a run that is cut measures its
     last round."""
@@ -167,16 +148,15 @@ def _pairs(was: Any, now: Any, path: str) -> list[tuple[str, Any, Any]]:
     return found
 
 
-def _parts(where: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+def _parts(where: str, old: Any, new: Any) -> Iterator[Pair]:
     """Yield the (path, old, new) members of two mappings or two lists; nothing for other values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key, value in old.items():
             if key not in PASSING:
                 yield (f"{where}.{key}" if where else key), value, new.get(key, ABSENT)
     elif isinstance(old, list) and isinstance(new, list):
-        for number in range(max(len(old), len(new))):
-            there = old[number] if number < len(old) else ABSENT
-            yield f"{where}[{number}]", there, new[number] if number < len(new) else ABSENT
+        for number, (was, now) in enumerate(itertools.zip_longest(old, new, fillvalue=ABSENT)):
+            yield f"{where}[{number}]", was, now
 
 
 def _close(old: Any, new: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob  # which leaves hidden folders out
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +35,9 @@ def finished_runs(folder: Path) -> list[Path]:
     """``[folder]`` if it is a run's, else the sorted folders of all finished runs up to three levels below it."""
     if (folder / RESULT_FILE).is_file():
         return [folder]
-    found = [path.parent for depth in ("*", "*/*", "*/*/*") for path in folder.glob(f"{depth}/{RESULT_FILE}")]
-    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    depths = ("*", "*/*", "*/*/*")
+    found = [name for depth in depths for name in glob.glob(f"{depth}/{RESULT_FILE}", root_dir=folder)]  # noqa: PTH207
+    return sorted((folder / name).parent for name in found)
 
 
 def packed_run(folder: Path, weights: bool = False) -> RunContents:
@@ -44,22 +46,20 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
     Raises :class:`UserError` naming a file that is missing, damaged or too large.
     """
     result = require_result(folder)
-    files, contents, left_out = [], {}, []
-    run_folder = "/".join((result.task, result.method, folder.name))
+    run = PackedRun(f"{result.task}/{result.method}/{folder.name}", [], [])
+    contents = {}
     for name in sorted({CONFIG_FILE, *result.digest}):
-        size = (folder / name).stat().st_size if (folder / name).is_file() else 0
+        path = folder / name
+        size = path.stat().st_size if path.is_file() else 0
         if size > LEFT_OUT_ABOVE and name not in NEEDED and not weights:
-            left_out.append(name)
+            run.left_out.append(name)
             continue
         if size > MAX_FILE:
-            raise UserError(
-                f"has {size_text(size)}; a bundle's files have {size_text(MAX_FILE)} at most", folder / name
-            )
-        content = (folder / name).read_bytes() if name == RESULT_FILE else read_record(folder, result, name)
-        files.append(PackedFile(name, len(content), hashlib.sha256(content).hexdigest()))
-        contents[name] = content
-    run = PackedRun(run_folder, files, left_out)
-    return RunContents(run, result.seed, {run.member(name): content for name, content in contents.items()})
+            raise UserError(f"has {size_text(size)}; a bundle's files have {size_text(MAX_FILE)} at most", path)
+        content = path.read_bytes() if name == RESULT_FILE else read_record(folder, result, name)
+        run.files.append(PackedFile(name, len(content), hashlib.sha256(content).hexdigest()))
+        contents[run.member(name)] = content
+    return RunContents(run, result.seed, contents)
 
 
 def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
@@ -90,10 +90,8 @@ def contents_lines(runs: Sequence[RunContents]) -> list[str]:
     for one in runs:
         size = size_text(sum(map(len, one.contents.values())))
         lines.append(f"{one.run.folder}, seed {one.seed}: {len(one.contents)} files, {size}")
-    left_out = sorted({name for one in runs for name in one.run.left_out})
+    left_out = ", ".join(sorted({name for one in runs for name in one.run.left_out}))
     if left_out:
-        lines.append(
-            f"left out, as larger than {size_text(LEFT_OUT_ABOVE)}: {', '.join(left_out)}; verify compares their "
-            "digests, and --weights packs them"
-        )
+        hint = "verify compares their digests, and --weights packs them"
+        lines.append(f"left out, as larger than {size_text(LEFT_OUT_ABOVE)}: {left_out}; {hint}")
     return lines

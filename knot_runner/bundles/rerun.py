@@ -12,7 +12,6 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from knot_runner.bundles.unpack import BundledRun
 from knot_runner.composing.job import ComposedJob, job_of
@@ -50,14 +49,6 @@ class RerunPlace:
     memory: int = 16
 
 
-@dataclass(frozen=True)
-class MadeAgain:
-    """A finished rerun: its ``result`` and log ``rows``."""
-
-    result: RunResult
-    rows: list[LogRow]
-
-
 def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> ComposedJob:
     """The job of a bundled run's ``config`` with the paths of ``place``, limited to the first ``rounds`` rounds.
 
@@ -66,7 +57,7 @@ def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> Co
     if config.get("plugins"):
         raise UserError("names code that is not in the bundle, and verify runs nobody's; [] is right", "plugins")
     for key, value in dotted_leaves(without(config, "paths")):
-        if _leads_out(value):
+        if isinstance(value, str) and _leads_out(value):
             raise UserError(f"{value!r:.80} lies outside paths.data_dir; verify reads files below it alone", key)
         if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not place.network:
             raise UserError("asks for a download from the Hugging Face hub; --network allows it", key)
@@ -117,8 +108,9 @@ def settings_problem(run: BundledRun) -> str:
     return problem
 
 
-def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: Note) -> MadeAgain:
-    """Run ``job`` in this process within the limits of ``place``. Raises :class:`UserError`."""
+def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: Note) -> tuple[RunResult, list[LogRow]]:
+    """Run ``job`` in this process within the limits of ``place``; return its result and the rows of its log. Raises
+    :class:`UserError`."""
     for key, value in dotted_leaves(job.own_config):
         if _STEPS.search(key) and isinstance(value, int) and value > place.max_steps:
             hint = "Use --max-steps=N to allow it, or --rounds=N for the first rounds of a federated run"
@@ -128,7 +120,7 @@ def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: No
         result = complete_run(run_context(job, progress, note))
     log = job.folder / ROUNDS_FILE
     lines = log.read_bytes().splitlines() if log.exists() else []
-    return MadeAgain(result, [json.loads(line) for line in lines])
+    return result, [json.loads(line) for line in lines]
 
 
 def _hardware_here(hardware: Config) -> Config:
@@ -141,10 +133,8 @@ def _hardware_here(hardware: Config) -> Config:
     return here | {"device": device, "devices": []} | ({} if is_local else {"engine": "auto"})
 
 
-def _leads_out(value: Any) -> bool:
+def _leads_out(value: str) -> bool:
     """Return whether a setting is a path that is absolute, starts with ``~`` or contains ``..``."""
-    if not isinstance(value, str):
-        return False
     path = PurePosixPath(value)
     outside = path.is_absolute() or value.startswith("~")
     return ".." in path.parts or (outside and len(value) > 1)  # "/" and "~" are also names of classes

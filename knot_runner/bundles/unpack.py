@@ -57,7 +57,7 @@ def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
     or with wrong statements about a file or run.
     """
     if not path.is_file():
-        raise UserError(f"{path}: is not there" if not path.exists() else f"{path}: is not a file")
+        raise UserError("is not a file" if path.exists() else "is not there", path)
     try:
         with open_members(path) as members:
             manifest = _table_of_contents(path, members)
@@ -92,7 +92,7 @@ def _table_of_contents(path: Path, members: Members) -> Manifest:
     manifest = read_manifest(members.content(header[1]), str(path))
     sizes = [file.size for run in manifest.runs for file in run.files]
     if problem := too_much(len(sizes), sum(sizes)):
-        raise UserError(str(problem), path)
+        raise UserError(problem, path)
     return manifest
 
 
@@ -112,17 +112,12 @@ def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
     """Load one run, checking its files against the seals in its result."""
     try:
         result = require_result(folder)
-        _check_result(run, result)
+        named = f"{result.task}/{result.method}/{result.run_id}"
+        if named != run.folder:
+            raise UserError(f"{RESULT_FILE} is of another run ({named!r})")
+        for file in run.files:
+            if file.name != RESULT_FILE and result.digest.get(file.name) != file.sha256:
+                raise UserError(f"{file.name} does not match its digest in {RESULT_FILE}")
         return BundledRun(run.folder, recorded_config(folder), result, folder / ROUNDS_FILE)
     except UserError as problem:
         raise UserError(str(problem).removeprefix(f"{folder}/"), f"{path}: run {run.folder}") from None
-
-
-def _check_result(run: PackedRun, result: RunResult) -> None:
-    """Raises :class:`UserError` unless the result is of this run, and seals its files."""
-    named = f"{result.task}/{result.method}/{result.run_id}"
-    if named != run.folder:
-        raise UserError(f"{RESULT_FILE} is of another run ({named!r})")
-    for file in run.files:
-        if file.name != RESULT_FILE and result.digest.get(file.name) != file.sha256:
-            raise UserError(f"{file.name} does not match its digest in {RESULT_FILE}")

@@ -23,6 +23,7 @@ from knot_runner.composing.job import ComposedJob, plain_yaml
 from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
+from knot_runner.config.strict import by_key
 from knot_runner.data.preflight import no_data
 from knot_runner.records import lock_of, read_result, recorded_config
 from knot_runner.report.records.run_summary import summary_table
@@ -85,17 +86,16 @@ def _code(stale_runs: str) -> str | None:
 def _carried_out(command: Command, stale_runs: str, console: Console, alone: bool) -> int:
     """Run one preset, or a command without one, and show its report; returns the exit code. An error in one of several
     presets does not stop the others."""
-    code, keep = _code(stale_runs), stale_runs == "keep"
+    code, keep, job = _code(stale_runs), stale_runs == "keep", command.jobs[0]
     try:
-        if command.jobs[0].settings.report:
-            from knot_runner.cli.show import check_shown  # imports tables and figures, which a single run does not need
+        if not job.settings.report:
+            return _sweep(command, code, console) if command.sweep else _single(job, code, keep, console)
+        from knot_runner.cli.show import check_shown, show  # tables and figures, which a single run does not need
+        from knot_runner.cli.verbs.preset import Preset
 
-            check_shown(command.jobs)
-        exit_code = _sweep(command, code, console) if command.sweep else _single(command.jobs[0], code, keep, console)
-        if exit_code == 0 and command.jobs[0].settings.report:
-            from knot_runner.cli.show import show
-            from knot_runner.cli.verbs.preset import Preset
-
+        check_shown(command.jobs)
+        exit_code = _sweep(command, code, console) if command.sweep else _single(job, code, keep, console)
+        if exit_code == 0:
             show(Preset(str(command.preset), command.jobs, shlex.join(["knot-runner", *command.arguments])), keep)
     except UserError as problem:
         if alone:
@@ -150,23 +150,23 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
 def _sweep(command: Command, code: str | None, console: Console) -> int:
     """Run all unfinished jobs with Hydra's launcher, then print their states and the causes of failures."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    jobs = command.jobs
-    unlike = list({job.run_id: job for job in jobs}.values())
-    states = {job.run_id: status(job.folder) for job in unlike}
-    to_do = [job for job in unlike if states[job.run_id] is None]
-    there = [job for job in unlike if states[job.run_id] is not None]
+    unlike = {job.run_id: job for job in command.jobs}
+    by_state = by_key((status(job.folder), job) for job in unlike.values())
+    to_do, diverged = by_state.get(None, []), by_state.get("diverged", [])
+    there = len(unlike) - len(to_do)
     outcomes: list[Outcome] = []
     if problem := no_data(job.settings for job in to_do):
         raise UserError(problem)  # once, in place of each of them failing on it
-    for out in dict.fromkeys(job.settings.paths.output_dir for job in unlike if states[job.run_id] is None):
+    for out in dict.fromkeys(job.settings.paths.output_dir for job in to_do):
         require_writable(Path(out), "paths.output_dir")
     if to_do:
-        plan = new_plan(Path(jobs[0].settings.paths.output_dir), jobs[0].settings.fail_fast, code)
+        first = command.jobs[0].settings
+        plan = new_plan(Path(first.paths.output_dir), first.fail_fast, code)
         write_plan(plan, {job.run_id: job.own_config for job in to_do})
-        with Board(to_do, len(there), console) as board, messages_to(board.note):
+        with Board(to_do, there, console) as board, messages_to(board.note):
             outcomes = _launched(plan, to_do, command.hydra)
-    diverged = [job for job in there if states[job.run_id] == "diverged"]
-    lines, exit_code = sweep_summary(to_do + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
+    duplicates = len(command.jobs) - len(unlike)
+    lines, exit_code = sweep_summary(to_do + diverged, there - len(diverged), outcomes, duplicates)
     for line in lines:
         LOGGER.info("%s", line)
     return exit_code
@@ -182,8 +182,7 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
     except UserError:
         raise
     except Exception as problem:  # a launcher's own settings, its queue, its workers
-        cause = " ".join(str(problem).split())
-        LOGGER.info("the launcher ended early: %s: %s", type(problem).__name__, cause)
+        LOGGER.info("the launcher ended early: %s: %s", type(problem).__name__, " ".join(str(problem).split()))
         return []
 
 
@@ -194,26 +193,26 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
     """Report finished runs made with other code or data, or whose files changed; with ``stale`` "rerun", set them aside
     so that they are rerun. Raises :class:`UserError` for other data and changed files if ``stale`` is empty."""
     now = provenance.Now()
-    unlike = {job.run_id: job for job in jobs}.values()
-    results = [job for job in unlike if read_result(job.folder)]
-    found = [(job, reasons) for job in results if (reasons := _reasons(job, now))]
+    finished = [job for job in {job.run_id: job for job in jobs}.values() if read_result(job.folder)]
+    found = [(job, reasons) for job in finished if (reasons := _reasons(job, now))]
     changed = [(job.title, job.folder, own) for job, reasons in found if (own := provenance.blocking(reasons))]
     if changed and not stale:
-        raise UserError(provenance.refusal(changed, len(results)))
-    rerun = stale == "rerun"
-    for job, _ in found if rerun else []:
-        with locked(lock_of(job.settings.paths.output_dir, job.run_id)):
-            if _reasons(job, now):  # no other command has rerun it meanwhile
-                provenance.set_aside(job.folder)
-    lines = [f"{len(found)} finished runs are set aside (.stale) and made anew"] if rerun and found else []
-    for line in lines or provenance.staleness_line([(job.title, reasons) for job, reasons in found]):
-        LOGGER.info("%s", line)
+        raise UserError(provenance.refusal(changed, len(finished)))
+    if found and stale == "rerun":
+        for job, _ in found:
+            with locked(lock_of(job.settings.paths.output_dir, job.run_id)):
+                if _reasons(job, now):  # no other command has rerun it meanwhile
+                    provenance.set_aside(job.folder)
+        LOGGER.info("%d finished runs are set aside (.stale) and made anew", len(found))
+    else:
+        for line in provenance.staleness_line([reasons for _, reasons in found]):
+            LOGGER.info("%s", line)
     tracker = jobs[0].settings.tracker.name
     if tracker != "none":
-        done = [job for job in results if read_result(job.folder)]
-        untracked = [job for job in done if recorded_config(job.folder)["tracker"]["name"] != tracker]
+        done = [job.folder for job in finished if read_result(job.folder)]
+        untracked = sum(recorded_config(folder)["tracker"]["name"] != tracker for folder in done)
         if untracked:
-            LOGGER.info("tracker=%s does not show %s finished without it", tracker, counted(len(untracked), "run"))
+            LOGGER.info("tracker=%s does not show %s finished without it", tracker, counted(untracked, "run"))
 
 
 def _reasons(job: ComposedJob, now: provenance.Now) -> list[str]:

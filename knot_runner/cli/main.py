@@ -61,7 +61,7 @@ def _execute(arguments: list[str]) -> int:
         return 0
     if verb in VERBS:
         return run_verb(verb, arguments[1:])
-    if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
+    if verb and "=" not in verb and verb[0] not in "-~+":
         raise UserError(f"unknown verb{nearest(verb, VERBS, 'knot-runner --help')}", f"{verb[:60]!r}")
     options = parser_of("").parse(arguments)
     if options.version:

@@ -84,9 +84,9 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
             job = group[0]
             notes, lines = _look(job, folder, services)
             found.notes.update(dict.fromkeys(notes, len(group)))
-            title, seed = job.settings.task.name, ""
-            if job.config.get("partition"):
-                title, seed = f"{title}, {job.config['partition']['kind']}", f", seed {job.settings.seed}"
+            title, seed, partition = job.settings.task.name, "", job.settings.partition
+            if partition is not None:
+                title, seed = f"{title}, {partition.kind}", f", seed {job.settings.seed}"
             if lines and title not in titles:
                 titles.add(title)
                 found.counts[f"{title}{seed}"] = lines
@@ -105,13 +105,13 @@ def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str]
     paths = dataclasses.replace(job.settings.paths, output_dir=str(folder))
     tracker = dataclasses.replace(job.settings.tracker, name="none")
     settings = dataclasses.replace(job.settings, paths=paths, tracker=tracker)
-    run = RunContext(settings, job.method, folder / "run", "", "check", _silent, _silent, services)
+
+    def silent(*_: object) -> None:
+        """Progress and notes of a run that is only prepared."""
+
+    run = RunContext(settings, job.method, folder / "run", "", "check", silent, silent, services)
     seen = call(family_of(job.method).inspect, run)
     return seen.notes, seen.counts.lines() if seen.counts else []
-
-
-def _silent(*_: object) -> None:
-    """Progress and notes of a run that is only prepared."""
 
 
 def _prepared_key(job: ComposedJob) -> str:
@@ -119,10 +119,10 @@ def _prepared_key(job: ComposedJob) -> str:
     config = job.config
     training = without(config.get("training") or {}, "lr", "rounds")
     method = without(config["method"], "name", "temperature", "loss")
-    drawn = config.get("partition") or family_of(job.method).training == "rounds"
-    seed = job.settings.seed if drawn else None
-    read = [config["task"], config.get("partition"), config.get("transfer"), config["paths"]["data_dir"]]
-    return digest([*read, config.get("model"), training, seed, method])
+    is_drawn = config.get("partition") or family_of(job.method).training == "rounds"
+    groups = [config.get(group) for group in ("task", "partition", "transfer", "model")]
+    seed = job.settings.seed if is_drawn else None
+    return digest([*groups, config["paths"]["data_dir"], training, seed, method])
 
 
 # ------------------------------------------------------------------------------------------------------ recorded times
@@ -131,22 +131,20 @@ def _prepared_key(job: ComposedJob) -> str:
 def time_left(jobs: list[ComposedJob]) -> list[str]:
     """Return lines on how long ``jobs`` take one after another: each as long as the median of the finished runs of its
     method, task and training below ``paths.output_dir``."""
-    seconds, runs, known = 0.0, 0, 0
-    for root, own in by_key(
-        (Path(job.settings.paths.output_dir) / job.settings.task.name, job) for job in jobs
-    ).items():
-        times = _times_of(root)
-        for key, alike in by_key((_time_key(job.config), job) for job in own).items():
-            if found := times.get(key):
-                seconds += len(alike) * statistics.median(found)
-                runs += len(found)
-                known += len(alike)
-    if not known:
+    roots = [Path(job.settings.paths.output_dir, job.settings.task.name) for job in jobs]
+    times = {root: _times_of(root) for root in set(roots)}
+    medians, runs = [], 0
+    keys = zip(roots, (_time_key(job.config) for job in jobs), strict=True)
+    for (root, key), count in Counter(keys).items():
+        if found := times[root].get(key):
+            medians += count * [statistics.median(found)]
+            runs += len(found)
+    if not medians:
         return ["no time estimate: no similar run has finished"]
     by = f"by the median of {counted(runs, 'finished run')}"
-    lines = [f"{counted(known, 'job')} left: about {duration(seconds)}, {by}"]
-    if known < len(jobs):
-        lines.append(f"no time estimate for {counted(len(jobs) - known, 'other job')}")
+    lines = [f"{counted(len(medians), 'job')} left: about {duration(sum(medians))}, {by}"]
+    if len(medians) < len(jobs):
+        lines.append(f"no time estimate for {counted(len(jobs) - len(medians), 'other job')}")
     return lines
 
 
@@ -155,10 +153,9 @@ def _times_of(root: Path) -> dict[str, list[float]]:
     paths = sorted(root.glob(f"*/*/{RESULT_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in paths[:MAX_RUNS]:
         result = read_result(path.parent)
-        if result is None or result.status != "done" or result.seconds.total is None:
-            continue
-        with contextlib.suppress(UserError, OSError, ValueError):
-            times[_time_key(read_config(path.parent / "config.yaml"))].append(result.seconds.total)
+        if result is not None and result.status == "done" and result.seconds.total is not None:
+            with contextlib.suppress(UserError, OSError, ValueError):
+                times[_time_key(read_config(path.parent / "config.yaml"))].append(result.seconds.total)
     return times
 
 

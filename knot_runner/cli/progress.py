@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import (
@@ -26,9 +25,10 @@ class _Rate(ProgressColumn):
     """Units a second, or seconds a unit where a unit takes longer."""
 
     def render(self, task: Task) -> Text:
-        if not task.speed:
-            return Text("")
-        return Text(f"{task.speed:.1f}/s" if task.speed >= 1 else f"{1 / task.speed:.1f} s each")
+        speed = task.speed or 0
+        if speed >= 1:
+            return Text(f"{speed:.1f}/s")
+        return Text(f"{1 / speed:.1f} s each" if speed else "")
 
 
 class Live:
@@ -54,9 +54,7 @@ class Live:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def watch(self, name: str, done: int, total: int, text: str) -> None:

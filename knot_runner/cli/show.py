@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from knot_runner import provenance
@@ -47,9 +48,7 @@ def show_figure(preset: Preset, keep: bool = False) -> None:
     for drawn in requested:
         file = f"{name}.png" if len(requested) == 1 else f"{name}_{drawn}.png"
         path = folder_for(preset.out, "figures") / file
-        for line in figures.FIGURES[drawn](jobs, path, notes=notes, command=preset.command):
-            print(line)
-        _print_files(path)
+        _print_figure(path, figures.FIGURES[drawn](jobs, path, notes=notes, command=preset.command))
 
 
 def _verb(preset: Preset, verb: str) -> str:
@@ -67,32 +66,31 @@ def show_partition(job: ComposedJob) -> None:
     from knot_runner.data.pools import pool_texts
     from knot_runner.report.figures.partition import draw_partition
 
-    settings = job.settings
-    if settings.partition is None:
-        name, method = settings.task.name, settings.method.name
-        raise UserError(f"plot partition: task={name} method={method} deals nothing to clients; task=femnist would fit")
+    settings, seed, spec, name = job.settings, job.settings.seed, job.settings.partition, job.settings.task.name
+    if spec is None:
+        own = f"task={name} method={settings.method.name}"
+        raise UserError(f"plot partition: {own} deals nothing to clients; task=femnist would fit")
     root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
     if settings.on_images:
         task = load_images(settings.task, root)
     else:
-        task = pool_texts(load_task(settings.task, root), getattr(settings.partition, "by", "user"))
+        task = pool_texts(load_task(settings.task, root), getattr(spec, "by", "user"))
     if settings.shares is not None:  # images of the server and of a transfer set belong to no client
-        task = clients_images(task, settings.shares, settings.seed)
+        task = clients_images(task, settings.shares, seed)
     if settings.held_out is not None and settings.held_out.transfer is not None:
-        kept, _ = transfer_rows(task.train.labels, settings.held_out.transfer, settings.seed)
+        kept, _ = transfer_rows(task.train.labels, settings.held_out.transfer, seed)
         task = dataclasses.replace(task, train=task.train.take(kept))
-    partition = make_partition(settings.partition, task, settings.seed)
+    partition = make_partition(spec, task, seed)
     counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])
-    name = f"partition_{settings.task.name}_{settings.partition.kind}_seed{settings.seed}"
-    path = folder_for(Path(settings.paths.output_dir), "figures") / f"{name}.png"
-    title = f"{settings.task.name}: {settings.partition.kind} partition, seed {settings.seed}"
-    for line in draw_partition(counts, partition.names, task.classes, path, title, [*task.notes, *partition.notes]):
+    path = folder_for(Path(settings.paths.output_dir), "figures") / f"partition_{name}_{spec.kind}_seed{seed}.png"
+    title, notes = f"{name}: {spec.kind} partition, seed {seed}", [*task.notes, *partition.notes]
+    _print_figure(path, draw_partition(counts, partition.names, task.classes, path, title, notes))
+
+
+def _print_figure(path: Path, numbers: Iterable[str]) -> None:
+    """Print the plotted ``numbers`` and one line per format in which the figure ``path`` was written."""
+    for line in numbers:
         print(line)
-    _print_files(path)
-
-
-def _print_files(path: Path) -> None:
-    """Print one line per format a figure was written in."""
     for form in current_output().formats:
         print(path.with_suffix(f".{form}"))
 
@@ -106,8 +104,6 @@ def check_shown(jobs: list[ComposedJob]) -> None:
 
 def show(preset: Preset, keep: bool) -> None:
     """Show the preset's table or figure, whichever it has."""
-    # not loaded yet if the runs were already done or ran in other processes
-    load_plugins(preset.jobs[0].settings.plugins)
     if preset.spec.get("kind") in figures.FIGURES:
         show_figure(preset, keep)
     else:
@@ -120,14 +116,14 @@ def folder_for(out: Path, name: str) -> Path:
 
     Raises :class:`UserError` naming paths.output_dir if neither is writable.
     """
+    folder = out / name
     try:
-        require_writable(out / name, "paths.output_dir")
-        return out / name
+        require_writable(folder, "paths.output_dir")
     except ReadOnlyError:
-        instead = Path(tempfile.mkdtemp(prefix="knot-runner-")) / name
-        instead.mkdir()
-        LOGGER.info("%s can only be read; files are written to %s", out, instead)
-        return instead
+        folder = Path(tempfile.mkdtemp(prefix="knot-runner-")) / name
+        folder.mkdir()
+        LOGGER.info("%s can only be read; files are written to %s", out, folder)
+    return folder
 
 
 def verdicts_of(preset: Preset) -> list[Verdict]:
@@ -146,10 +142,8 @@ def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
 
 def _reference(job: ComposedJob, data: provenance.CurrentData | None) -> Job:
     """``job`` as reports read it: an arm stands in the place of the method's name, and is the setting ``arm``."""
-    settings = job.settings
-    config, label = job.config, job.label
+    settings, config, label, method = job.settings, job.config, job.label, job.settings.method.name
     if job.arm:
-        config = {**config, ARM: job.arm}
+        config, method = {**config, ARM: job.arm}, job.arm
         label = ", ".join(without_arm(label.split(", ")))
-    method = job.arm or settings.method.name
     return Job(job.run_id, job.folder, settings.task.name, method, settings.seed, label, config, data)

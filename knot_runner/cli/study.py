@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
@@ -29,7 +29,7 @@ from knot_runner.composing.override_errors import message_text
 from knot_runner.composing.overrides import MAX_JOBS, last_counts, parse_overrides, typed_line, values_of
 from knot_runner.config.settings import DistillSettings, FederatedSettings, KnotSettings, MutualSettings
 from knot_runner.metrics import ACCURACY, METRICS, SCORE
-from knot_runner.records import ROUNDS_FILE, read_record, read_result
+from knot_runner.records import ROUNDS_FILE, read_record, read_result, require_result
 from knot_runner.results.federated import FederatedResult
 from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR
 from knot_runner.util.config_yaml import Config
@@ -52,7 +52,7 @@ OF_KNOT = "training.distill."
 def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     """The validation metric of a study over the keys ``searched``: ``report.objective``, else the one that runs of this
     kind record, by default accuracy. Raises :class:`UserError` if the run records none that can compare trials."""
-    method = job.method
+    method, settings = job.method, job.settings
     own = RECORDED.get(type(method), ACCURACY)
     recorded = [own]
     if isinstance(method, FederatedSettings):
@@ -61,20 +61,20 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     elif type(method) not in RECORDED or getattr(method, "synthesis", None) is not None:
         hint = "Use a grid and compare --best=MEASURE --over=KEYS, which selects on the test examples"
         raise UserError(f"method={method.name} records no validation metric that compares trials", SWEEPER, hint=hint)
-    shares = job.settings.shares or job.settings.held_out or method
-    has_parts = type(method) in RECORDED and not job.settings.on_images  # data sets of texts have valid parts
+    shares = settings.shares or settings.held_out or method
+    has_parts = type(method) in RECORDED and not settings.on_images  # data sets of texts have valid parts
     if not has_parts and getattr(shares, "valid", None) is None:
         group = "method" if isinstance(method, DistillSettings) else "partition"
         raise UserError("needs validation examples", SWEEPER, hint=f"Set {group}.valid=0.2")
-    name = str((job.settings.report or {}).get("objective", f"{VALID}{own}"))
-    metric = name.removeprefix(VALID)
-    if not name.startswith(VALID) or metric not in recorded:
-        raise unknown("report.objective", message_text(name), [f"{VALID}{one}" for one in recorded])
+    known = {f"{VALID}{one}": one for one in recorded}
+    name = str((settings.report or {}).get("objective", f"{VALID}{own}"))
+    if name not in known:
+        raise unknown("report.objective", message_text(name), known)
     for key in searched:
         if isinstance(method, KnotSettings) and not key.startswith(OF_KNOT):
             problem = f"changes what {name} of method={method.name} is measured against (teachers or loss)"
             raise UserError(problem, key, hint=f"Search {OF_KNOT}*, and use a grid for other keys")
-    return metric
+    return known[name]
 
 
 def valid_value(job: ComposedJob, metric: str) -> float | None:
@@ -97,7 +97,9 @@ def student_value(rows: list[LogRow], metric: str) -> float | None:
     return found[-1] if found else None
 
 
-TRIALS, SEED, TOGETHER = "hydra.sweeper.n_trials", "hydra.sweeper.sampler.seed", "hydra.sweeper.n_jobs"
+#: Keys of a study -> their defaults: number of trials, the sampler's seed, number of trials drawn at once.
+SEED = "hydra.sweeper.sampler.seed"
+DEFAULTS = {"hydra.sweeper.n_trials": "20", SEED: "0", "hydra.sweeper.n_jobs": "1"}
 
 
 @dataclass(frozen=True)
@@ -138,15 +140,18 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
         code = sweep(command)
         if code == EXIT_USER_ERROR:
             return code
-        for number, (trial, job) in enumerate(zip(trials, command.jobs, strict=True), first + 1):
+        for trial, job in zip(trials, command.jobs, strict=True):
             value = valid_value(job, metric)
-            worst = max(worst, EXIT_FAILED if value is None else 0)
-            drawn.tell(trial, value, state=optuna.trial.TrialState.FAIL if value is None else None)
-            said = "no value" if value is None else f"{value:.4f}"
-            shown = " ".join(_words(trial.params))
-            LOGGER.info("trial %d of %d: %s: %s%s %s", number, study.trials, shown, VALID, metric, said)
-            if value is not None and drawn.best_trial.number == trial.number:
-                best = job, trial.params, value
+            if value is None:
+                worst, said = EXIT_FAILED, "no value"
+                drawn.tell(trial, state=optuna.trial.TrialState.FAIL)
+            else:
+                said = f"{value:.4f}"
+                drawn.tell(trial, value)
+                if drawn.best_trial.number == trial.number:
+                    best = job, trial.params, value
+            words = " ".join(_words(trial.params))
+            LOGGER.info("trial %d of %d: %s: %s%s %s", trial.number + 1, study.trials, words, VALID, metric, said)
     if best is None:
         raise UserError(f"no trial has a value of {VALID}{metric}; the lines above say why", SWEEPER)
     _print_best(study, metric, *best)
@@ -156,7 +161,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
 def _read(arguments: Sequence[str]) -> Study:
     """The study of a command line. Raises :class:`UserError`."""
     options = read_flags(arguments)
-    own, rest = {TRIALS: "20", SEED: "0", TOGETHER: "1"}, []
+    own, rest = dict(DEFAULTS), []
     for word in options.words:
         key, _, value = word.partition("=")
         if key in own:
@@ -166,18 +171,19 @@ def _read(arguments: Sequence[str]) -> Study:
     for key, text in own.items():
         if not text.isdecimal() or not (key != SEED) <= int(text) <= MAX_JOBS:
             raise UserError(f"expected a whole number, got {message_text(text)!r}", key)
-    overrides = last_counts(parse_overrides(expand_preset(rest, options.config_dir)[0]))
-    space = [one for one in overrides if one.is_sweep_override()]
-    for one in space:
-        if one.key_or_group in ("arm", "seed", "experiment", "task"):
+    words, space = [flag for flag in options.flags if flag != "--multirun"], []
+    for one in last_counts(parse_overrides(expand_preset(rest, options.config_dir)[0])):
+        if not one.is_sweep_override():
+            words.append(typed_line(one))
+        elif one.key_or_group in ("arm", "seed", "experiment", "task"):
             raise UserError("cannot be searched. Use one value", one.key_or_group)
+        else:
+            space.append(one)
     if not space:
         hint = "Use training.lr=tag(log,interval(0.001,1)) or a list of values"
         raise UserError("nothing is searched", SWEEPER, hint=hint)
-    fixed = [typed_line(one) for one in overrides if not one.is_sweep_override()]
-    kept = [flag for flag in options.flags if flag != "--multirun"]
     trials, seed, together = map(int, own.values())
-    return Study([*kept, *fixed], space, trials, seed, together, options.config_dir)
+    return Study(words, space, trials, seed, together, options.config_dir)
 
 
 def _distribution(override: Override, config_dir: str | None) -> BaseDistribution:
@@ -203,8 +209,7 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
 def _grid(study: Study, drawn: Sequence[Config]) -> Command:
     """The runs of trials with the values ``drawn``, as one grid. Raises :class:`UserError`."""
     commands = [compose_all([*study.words, *_words(params)])[1][0] for params in drawn]
-    jobs = [command.jobs[0] for command in commands]
-    return Command(None, commands[0].arguments, jobs, commands[0].hydra, True)
+    return replace(commands[0], preset=None, jobs=[command.jobs[0] for command in commands], sweep=True)
 
 
 def _words(params: Config) -> list[str]:
@@ -212,10 +217,10 @@ def _words(params: Config) -> list[str]:
 
 
 def _print_best(study: Study, metric: str, job: ComposedJob, params: Config, value: float) -> None:
-    result = read_result(job.folder)
-    tests = result.metrics.get(metric, {}) if result else {}
-    print(f"best of {study.trials} trials: {' '.join(_words(params))}")
+    tests = require_result(job.folder).metrics.get(metric, {})
+    found = _words(params)
+    print(f"best of {study.trials} trials: {' '.join(found)}")
     print(f"{VALID}{metric} {value:.4f}" + (f"; on the test examples {tests['ALL']:.4f}" if "ALL" in tests else ""))
     words = [word for word in study.words if not word.startswith((LAUNCHER_GROUP, LAUNCHER))]  # of one run, none
-    print(shlex.join(["knot-runner", *words, *_words(params)]))
+    print(shlex.join(["knot-runner", *words, *found]))
     print(job.folder)

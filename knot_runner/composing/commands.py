@@ -18,7 +18,14 @@ from knot_runner.composing.hydra_keys import CONFIG_NAME, LAUNCHER_GROUP, is_hyd
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.job_grid import JobGrid
 from knot_runner.composing.override_errors import GROUPS, message_text
-from knot_runner.composing.overrides import check_count, last_counts, parse_overrides, typed_line, values_of
+from knot_runner.composing.overrides import (
+    check_count,
+    last_counts,
+    parse_overrides,
+    preset_in,
+    typed_line,
+    values_of,
+)
 from knot_runner.config.settings.run import ARM
 from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError
@@ -52,21 +59,21 @@ def compose_all(arguments: list[str], first: bool = False) -> tuple[list[Compose
     overrides = last_counts(parse_overrides(words))
     commands = []
     for own in _by_preset(overrides, options.config_dir):
-        preset = next((word.partition("=")[2] for word in own if word.startswith("experiment=")), None)
         jobs, grid = _composed(*expand_preset(own, options.config_dir), options.config_dir, first)
         multirun = options.multirun or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in own)
-        commands.append(Command(preset, [*flags, *own], jobs, grid.hydra, multirun or grid.size > 1))
+        commands.append(Command(preset_in(own), [*flags, *own], jobs, grid.hydra, multirun or grid.size > 1))
     return [job for command in commands for job in command.jobs], commands
 
 
 def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[list[str]]:
     """The overrides as typed, one list per preset in them."""
     words = [typed_line(override) for override in overrides]
-    for at, override in enumerate(overrides):
-        if typed_line(override).startswith("experiment="):
-            values = values_of(override, config_dir) or [typed_line(override).removeprefix("experiment=")]
-            return [[*words[:at], f"experiment={unquoted(value)}", *words[at + 1 :]] for value in values]
-    return [words]
+    preset = preset_in(words)
+    if preset is None:
+        return [words]
+    at = words.index(f"experiment={preset}")
+    values = values_of(overrides[at], config_dir) or [preset]
+    return [[*words[:at], f"experiment={unquoted(value)}", *words[at + 1 :]] for value in values]
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
@@ -84,7 +91,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
     if not OmegaConf.is_dict(grid):
         raise UserError("expected keys with values, as in seed: 0,1,2", "sweep")
     values = hydra_compose.plain_content(grid)
-    arms = read_arms(values.pop("arms")) if "arms" in values else {}
+    arms = read_arms(values.pop("arms", {}))
     if arms:
         values = {ARM: ",".join(arms), **values}
     for key, value in values.items():
@@ -92,11 +99,6 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
             hint = "Only sweep.arms is a mapping" if isinstance(value, dict) else ""
             raise UserError(f"expected values separated by commas, as in {key}: '0,1,2'", f"sweep.{key}", hint=hint)
     return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)], arms
-
-
-def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJob]:
-    """Compose and check every job of a (multi)run; imports nothing heavy. Raises :class:`UserError`."""
-    return _composed(arguments, {}, config_dir)[0]
 
 
 def _composed(
@@ -107,8 +109,7 @@ def _composed(
     overrides = parse_overrides(arguments)
     values = [values_of(override, config_dir) for override in overrides]
     _check_grid(overrides, values)
-    of_arms = [override for own in arms.values() for override in own]
-    late = {o.get_key_element() for o in (*overrides, *of_arms) if _sets_a_value(o)}
+    late = {o.get_key_element() for o in itertools.chain(overrides, *arms.values()) if _sets_a_value(o)}
     label_keys, axes = {ARM}, []
     for override, own in zip(overrides, values, strict=True):
         key = override.get_key_element()
@@ -121,7 +122,7 @@ def _composed(
         else:
             axes.append([[typed_line(override)]])
     size = math.prod(map(len, axes))
-    grid = JobGrid(config_dir, late, label_keys, [typed_line(o) for o in overrides], size)
+    grid = JobGrid(config_dir, late, label_keys, list(map(typed_line, overrides)), size)
     with hydra_compose.composing():
         wanted = itertools.islice(itertools.product(*axes), 1 if first else size)
         jobs = [grid.job(list(itertools.chain(*picked))) for picked in wanted]
@@ -137,12 +138,16 @@ def _sets_a_value(override: Override) -> bool:
 
 def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
     """Check that the grid is not too large and sweeps none of Hydra's own keys, nor itself."""
+    widest, widths = "", [0]
     for override, own in zip(overrides, values, strict=True):
         line, key = message_text(typed_line(override)), override.key_or_group
-        if own is not None and is_hydras(key):
+        if own is None:
+            continue
+        if is_hydras(key):
             raise UserError("Hydra's own keys take one value", line)
-        if own is not None and key.startswith("sweep."):
+        if key.startswith("sweep."):
             raise UserError("a grid needs no sweep on the command line", line, hint=f"Use {key[6:]}=VALUE,VALUE")
-    widths = [len(own) if own else 1 for own in values]
-    line = typed_line(overrides[widths.index(max(widths))]) if overrides else ""
-    check_count(message_text(line), math.prod(widths))
+        if len(own) > max(widths):
+            widest = line
+        widths.append(len(own))
+    check_count(widest, math.prod(widths[1:]))

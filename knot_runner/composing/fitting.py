@@ -33,21 +33,20 @@ def node_of(config: DictConfig, key: str) -> Any:
 CPU_VALUES = ("hardware.device=cpu", "hardware.engine=lean")
 
 
-def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[list[str], str]:
-    """Return (overrides that replace ``auto`` in ``config``, a line for the log); both empty if other hardware is
-    chosen.
+def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]:
+    """Return (the override that replaces ``auto`` in ``config``, a line for the log); "" for no override or line.
 
     ``config``: composed, with the ``hydra`` part; ``typed``: the overrides of the command line.
     """
     if config.hydra.runtime.choices.get("hardware") != "auto":
-        return [], ""
+        return "", ""
     device = first_device()
     if is_host(device):
-        return [], "hardware: CPU (no GPU found)"
+        return "", "hardware: CPU (no GPU found)"
     family = composed_family(config)
     if not family.on_gpu:
-        return [], f"hardware: CPU ({family.name} computes nothing on {device.upper()})"
+        return "", f"hardware: CPU ({family.name} computes nothing on {device.upper()})"
     for value in CPU_VALUES:
         if value in typed:
-            return [], f"hardware: CPU ({value})"
-    return [f"hardware={device}"], f"hardware: {device.upper()}"
+            return "", f"hardware: CPU ({value})"
+    return f"hardware={device}", f"hardware: {device.upper()}"

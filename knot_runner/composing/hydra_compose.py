@@ -18,7 +18,7 @@ from knot_runner.composing.hydra_keys import CONFIG_NAME, check_hydra
 from knot_runner.composing.override_errors import bad_override, message_text, missing_config, one_line
 from knot_runner.composing.own_yaml import search_path
 from knot_runner.util.config_yaml import Config, config_folder
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, first_line
 
 #: Hydra 1.3 has its current defaults if ``version_base`` is None; Hydra 1.4 deprecates the argument.
 CURRENT_DEFAULTS: Config = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
@@ -38,10 +38,10 @@ def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
     hardware = os.environ.get("KNOT_HARDWARE")
     if hardware and not any(word.startswith("hardware=") for word in overrides):
         overrides = [f"hardware={hardware}", *overrides]
-    names = [word.partition("=")[2] for word in overrides if word.startswith(f"{CONFIG_NAME}=")]
-    others = [word for word in overrides if not word.startswith(f"{CONFIG_NAME}=")]
+    names = [word for word in overrides if word.startswith(f"{CONFIG_NAME}=")]
+    others = [word for word in overrides if word not in names]
     if names:
-        config = _main_config(names[-1], others, config_dir)
+        config = _main_config(names[-1].partition("=")[2], others, config_dir)
     else:
         config = _composed("config", others, config_dir, hydra=True)
     check_hydra(config.hydra)
@@ -74,11 +74,9 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
         return compose(file, overrides=[*search, *overrides], return_hydra_config=hydra)
     except MissingConfigException as problem:
         raise missing_config(str(problem), config_dir) from None
-    except (HydraException, OmegaConfBaseException, YAMLError) as problem:
+    except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as problem:
         cause = f"\n{problem.__cause__}" if str(problem).startswith("Error merging override") else ""
         raise UserError(bad_override(f"{problem}{cause}", overrides)) from None
-    except RecursionError:
-        raise UserError("a defaults list leads back to its own file, or a value is nested too deeply") from None
 
 
 def plain_content(config: DictConfig, resolve: bool = False) -> Config:
@@ -91,14 +89,9 @@ def plain_config(config: DictConfig) -> Config:
     """Resolve an OmegaConf config to plain values. Raises :class:`UserError` if an interpolation fails."""
     try:
         return plain_content(config, resolve=True)
-    except OmegaConfBaseException as problem:
-        key = getattr(problem, "full_key", None)
-        raise UserError(f"{key}: {_cause(problem)}" if key else one_line(str(problem))) from None
-    except RecursionError:
-        raise UserError("an interpolation ${...} leads back to itself") from None
-
-
-def _cause(problem: OmegaConfBaseException) -> str:
-    """The first line of the error, without OmegaConf's headings."""
-    text = (str(problem.msg or problem).strip().splitlines() or [type(problem).__name__])[0]
-    return message_text(text.rpartition("raised while resolving interpolation: ")[2].strip('"'), 200)
+    except (OmegaConfBaseException, RecursionError) as problem:
+        key = getattr(problem, "full_key", "")
+        if not key:
+            raise UserError(one_line(str(problem))) from None
+        text = first_line(problem).rpartition("raised while resolving interpolation: ")[2].strip('"')
+        raise UserError(message_text(text, 200), key) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,10 +91,10 @@ def plain_yaml(config: Config) -> str:
     return yaml.dump(config, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 
-def job_of(config: Config, overrides: Sequence[str] = (), label: str = "") -> ComposedJob:
+def job_of(config: Config) -> ComposedJob:
     """Build the job of a composed, plain ``config``, which its record replaces. Raises :class:`UserError`."""
     settings = build_run(config)
-    return ComposedJob({**config, **settings_record(settings)}, settings, list(overrides), label)
+    return ComposedJob({**config, **settings_record(settings)}, settings)
 
 
 def job_variant(method: Config) -> str:

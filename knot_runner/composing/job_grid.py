@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 from hydra.core.override_parser.types import Override
@@ -17,21 +16,13 @@ from knot_runner.composing.arms import without_arm
 from knot_runner.composing.fitting import chosen_hardware, composed_family
 from knot_runner.composing.hydra_compose import plain_config
 from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.composing.named_values import with_base_values, with_models, with_partition
+from knot_runner.composing.named_values import with_named_values
 from knot_runner.composing.override_errors import one_line
-from knot_runner.composing.overrides import parse_overrides
+from knot_runner.composing.overrides import parse_overrides, preset_in
 from knot_runner.config.settings.run import ARM
 from knot_runner.util.config_yaml import Config, choices
 from knot_runner.util.errors import UserError, unknown
 from knot_runner.util.messages import LOGGER
-
-
-@dataclasses.dataclass
-class Base:
-    """What Hydra composed for one choice of groups: the ``config``, and its ``hydra`` part."""
-
-    config: DictConfig
-    hydra: DictConfig
 
 
 class JobGrid:
@@ -46,37 +37,34 @@ class JobGrid:
     ) -> None:
         self.config_dir, self.late, self.label_keys, self.words, self.size = config_dir, late, label_keys, words, size
         self.hydra = DictConfig({})
-        self._bases: dict[tuple[str, ...], Base] = {}
-        self._noted: set[str] = set()
+        self._bases: dict[tuple[str, ...], tuple[DictConfig, DictConfig]] = {}
+        self._noted = {""}
         self._choices: dict[str, Config] = {}
 
     def job(self, picked: list[str]) -> ComposedJob:
         """Compose the job of the overrides ``picked``. Raises :class:`UserError`."""
-        base = self._base(picked)
-        self.hydra = base.hydra
+        groups = tuple(o for o in picked if _key(o) not in self.late)
+        if groups not in self._bases:
+            self._bases[groups] = self._compose(without_arm(groups))
+        base, self.hydra = self._bases[groups]
+        late = parse_overrides([o for o in picked if _key(o) in self.late])
         try:
-            config = plain_config(self._with_values(base.config, picked))
+            config = plain_config(with_values(base, late))  # all jobs set the same keys of it
         except OmegaConfBaseException as problem:
             raise UserError(one_line(str(problem))) from None
-        config = with_partition(config, self._values)
-        config = with_base_values(config, self._base_values)
-        config = _under_preset(with_models(config, functools.partial(self._values, "model")), self.words)
-        job = job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.label_keys))
+        config = with_named_values(config, self._values, self._base_values)
+        job = job_of(_under_preset(config, self.words))
         for note in job.settings.notes:
             self._note(note)
+        label = ", ".join(o for o in picked if _key(o) in self.label_keys)
         arm = next((o.partition("=")[2] for o in picked if _key(o) == ARM), "")
-        return dataclasses.replace(job, arm=arm)
+        return dataclasses.replace(job, overrides=picked, label=label, arm=arm)
 
     def _note(self, note: str) -> None:
         """Log ``note`` once."""
-        if note and note not in self._noted:
+        if note not in self._noted:
             self._noted.add(note)
             LOGGER.info("%s", note)
-
-    def _with_values(self, config: DictConfig, picked: list[str]) -> DictConfig:
-        """``config`` with the late values of ``picked``; it is changed in place, since all jobs set the same keys."""
-        overrides = parse_overrides([o for o in picked if _key(o) in self.late])
-        return with_values(config, overrides)
 
     def _values(self, group: str, name: str) -> Config:
         """The settings in ``conf/GROUP/NAME.yaml``."""
@@ -94,26 +82,20 @@ class JobGrid:
         group = f"base/{group}"
         return self._values(group, name) if name in choices(group, self.config_dir) else {}
 
-    def _base(self, picked: list[str]) -> Base:
-        """What Hydra composes for the groups of ``picked``, once."""
-        groups = tuple(o for o in picked if _key(o) not in self.late)
-        if groups not in self._bases:
-            self._bases[groups] = self._compose(without_arm(groups))
-        return self._bases[groups]
-
-    def _compose(self, groups: list[str]) -> Base:
+    def _compose(self, groups: list[str]) -> tuple[DictConfig, DictConfig]:
+        """What Hydra composes for a choice of groups: the config, and its ``hydra`` part."""
         config = hydra_compose.hydra_config(groups, self.config_dir)
-        typed = {_key(override).lstrip("+~") for override in groups} | self.late
-        chosen, where = chosen_hardware(config, self.words)
-        if chosen:
-            config = hydra_compose.hydra_config(_in_place(chosen, groups), self.config_dir)
-        self._note(where)
+        chosen, note = chosen_hardware(config, self.words)
+        if chosen:  # in place of hardware=auto
+            others = [override for override in groups if _key(override) != "hardware"]
+            config = hydra_compose.hydra_config([chosen, *others], self.config_dir)
+        self._note(note)
+        typed = {_key(override).lstrip("+~").partition(".")[0] for override in (*groups, *self.late)}
         with open_dict(config):
             hydra = config.pop("hydra")
-            is_chosen = any(key.partition(".")[0] == "partition" for key in typed)
-            if not (composed_family(config).clients or is_chosen):
+            if not composed_family(config).clients and "partition" not in typed:
                 config.pop("partition", None)  # the task's default, for methods that have clients
-        return Base(config, hydra)
+        return config, hydra
 
 
 def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig:
@@ -133,17 +115,11 @@ def _under_preset(config: Config, words: Sequence[str]) -> Config:
     """A composed, plain ``config`` whose tracker, if any, has the preset in the overrides ``words`` as its group. Run
     ids do not depend on the tracker, so a run made without one stays the same."""
     tracker: Config = config.get("tracker") or {}
-    preset = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
+    preset = preset_in(words)
     mirrored = tracker.get("name", "none") != "none"
     if preset is None or not mirrored or tracker.get("group") is not None:
         return config
     return {**config, "tracker": {**tracker, "group": preset}}
-
-
-def _in_place(choices: list[str], typed: list[str]) -> list[str]:
-    """``choices`` and the ``typed`` overrides of other keys: a choice replaces ``hardware=auto``."""
-    keys = {_key(choice) for choice in choices}
-    return [*choices, *(override for override in typed if _key(override) not in keys)]
 
 
 def _key(override: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from knot_runner.config.settings.checks.fit import TEACHERS
 from knot_runner.config.settings.families import FAMILIES, family_of_algorithm
@@ -31,45 +32,42 @@ CLASSES = {
     "personalization": PERSONALIZATION_SETTINGS,
     "term": TERM_SETTINGS,
 }
-#: (group in ``conf/base``, name) -> the settings in that file; {} where there is none.
-BaseValues = Callable[[str, str], Config]
+#: (group, name) -> the settings in that file.
+Values = Callable[[str, str], Config]
 #: Prefix of a teacher that is a finished run, before its id or folder.
 RUN_PREFIX = "run:"
 
 
-def with_models(config: Config, model_of: Callable[[str], Config]) -> Config:
-    """A composed, plain ``config`` with every model name of its method replaced by the model's settings, which
-    ``model_of`` reads from the YAML file of that name. Mappings are kept; a teacher may be a finished run (``run:`` and
-    its id or folder, :func:`teacher_run`). Raises :class:`UserError` naming the key."""
-    method, task = config.get("method"), config.get("task")
-    if not isinstance(method, dict) or not isinstance(task, dict) or kind_of(task) not in TEACHERS:
+def with_named_values(config: Config, values_of: Values, base_values: Values) -> Config:
+    """Return a composed, plain ``config`` with the values of the YAML files that its method names or needs.
+
+    - ``partition=natural``, where a method needs clients of texts and no partition is chosen.
+    - For each setting of a loss, a loss term, a schedule, a synthesis or a personalization that is not set: the value
+      of its file in ``conf/base``. A word stands for the whole file: ``method.personalization=soup``.
+    - For each model name: the model's settings. A teacher may be a finished run (``run:`` and its id or folder,
+      :func:`teacher_run`).
+
+    Args:
+        values_of: Reads the YAML file of a group and a name. Raises :class:`UserError` for an unknown one.
+        base_values: The same for files in ``conf/base``; {} where there is none.
+    """
+    task, method, partition = config.get("task"), config.get("method"), config.get("partition") or {}
+    if not isinstance(task, dict) or not isinstance(method, dict):
         return config
-    for key in MODEL_LISTS:
+    kind, family = kind_of(task), family_of_algorithm(str(method.get("algorithm")))
+    has_clients = family.training == "rounds" and family.trains
+    if kind == "texts" and has_clients and isinstance(partition, dict) and "kind" not in partition:
+        config = {**config, "partition": {**values_of("partition", "natural"), **partition}}
+    method = _with_base_values(method, base_values)
+    for key in MODEL_LISTS if kind in TEACHERS else ():
         if isinstance(method.get(key), list):
-            models = [_settings(config, key, number, model_of) for number in range(len(method[key]))]
-            method = {**method, key: models}
+            method[key] = [
+                _model(model, f"method.{key}[{number}]", config, values_of) for number, model in enumerate(method[key])
+            ]
     return {**config, "method": method}
 
 
-def with_partition(config: Config, values_of: Callable[[str, str], Config]) -> Config:
-    """Return a composed, plain ``config`` with ``partition=natural`` where its method needs clients of texts and no
-    partition is chosen; ``values_of`` reads the YAML file of a group and a name."""
-    task, method, partition = config.get("task"), config.get("method"), config.get("partition") or {}
-    if not isinstance(task, dict) or not isinstance(method, dict) or not isinstance(partition, dict):
-        return config
-    family = family_of_algorithm(str(method.get("algorithm")))
-    if kind_of(task) != "texts" or family.training != "rounds" or not family.trains or "kind" in partition:
-        return config
-    return {**config, "partition": {**values_of("partition", "natural"), **partition}}
-
-
-def with_base_values(config: Config, base_values: BaseValues) -> Config:
-    """Return a composed, plain ``config`` whose method has, for each setting of a loss, a loss term, a schedule, a
-    synthesis or a personalization that is not set, the value of its file in ``conf/base``. A word stands for the whole
-    file: ``method.personalization=soup``."""
-    method = config.get("method")
-    if not isinstance(method, dict):
-        return config
+def _with_base_values(method: Config, base_values: Values) -> Config:
     method = _filled(method, TAGS, base_values)
     distillation, schedule = method.get("server_distillation"), method.get("schedule")
     if isinstance(distillation, dict):
@@ -77,10 +75,10 @@ def with_base_values(config: Config, base_values: BaseValues) -> Config:
     if isinstance(schedule, dict) and isinstance(schedule.get("phases"), list):
         phases = [_filled(phase, {}, base_values) if isinstance(phase, dict) else phase for phase in schedule["phases"]]
         method["schedule"] = {**schedule, "phases": phases}
-    return {**config, "method": method}
+    return method
 
 
-def _filled(settings: Config, tags: dict[str, str], base_values: BaseValues) -> Config:
+def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Config:
     """Return ``settings`` with the values of files: of its parts, by their ``tags``, and of its loss terms."""
     filled = dict(settings)
     for key, tag in tags.items():
@@ -96,7 +94,7 @@ def _filled(settings: Config, tags: dict[str, str], base_values: BaseValues) -> 
     return filled
 
 
-def _completed(values: Config, group: str, name: str, base_values: BaseValues) -> Config:
+def _completed(values: Config, group: str, name: str, base_values: Values) -> Config:
     """Return ``values`` with those that are not set from ``base/GROUP/NAME.yaml``, which is read only then."""
     cls = CLASSES[group].get(name)
     if cls is not None and values.keys() >= {field.name for field in dataclasses.fields(cls)}:
@@ -104,17 +102,17 @@ def _completed(values: Config, group: str, name: str, base_values: BaseValues) -
     return {**base_values(group, name), **values}
 
 
-def _settings(config: Config, key: str, number: int, model_of: Callable[[str], Config]) -> Config:
-    """Settings of model ``number`` in the method's list ``key``."""
-    model, where = config["method"][key][number], f"method.{key}[{number}]"
-    if model is None and key == "teachers":
+def _model(model: Any, where: str, config: Config, values_of: Values) -> Config:
+    """Settings of the ``model`` that the method's setting ``where`` names."""
+    is_teacher = where.startswith("method.teachers")
+    if model is None and is_teacher:
         model = TEACHERS[kind_of(config["task"])]
     if isinstance(model, str):
         try:
-            if key == "teachers" and model.startswith(RUN_PREFIX):
+            if is_teacher and model.startswith(RUN_PREFIX):
                 model = teacher_run(model.removeprefix(RUN_PREFIX), config)
             else:
-                model = model_of(model)
+                model = values_of("model", model)
         except UserError as problem:
             raise UserError(str(problem), where) from None
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -30,8 +30,6 @@ from knot_runner.util.errors import UserError
 
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
-#: Maximum characters and opening brackets of an argument: Hydra's parser takes minutes for more.
-MAX_CHARACTERS, MAX_BRACKETS = 5_000, 60
 #: Characters that mean something in Hydra's grammar.
 RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
@@ -39,6 +37,11 @@ RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 def typed_line(override: Override) -> str:
     """The ``override`` as it was typed, or would be."""
     return override.input_line or ""
+
+
+def preset_in(words: Iterable[str]) -> str | None:
+    """The preset in overrides as typed; None without one."""
+    return next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
 
 
 def parse_overrides(arguments: Sequence[str]) -> list[Override]:
@@ -49,8 +52,6 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 @functools.lru_cache(maxsize=1000)  # a command parses each of its overrides several times, which is slow
 def _parsed(argument: str) -> Override:
     key, _, value = argument.partition("=")
-    if len(argument) > MAX_CHARACTERS or max(map(argument.count, "([{")) > MAX_BRACKETS:
-        raise UserError("the value is too long for Hydra's parser. Write it into a YAML file", message_text(key))
     readable, override = argument, None
     if not value.isascii() and RESERVED.isdisjoint(value):
         readable = f"{key}='{value}'"  # Hydra's grammar has letters of ASCII alone
@@ -70,10 +71,10 @@ def _parsed(argument: str) -> Override:
 def _check_names(override: Override, line: str) -> None:
     """Raise :class:`UserError` unless ``override`` gives a group names; for others Hydra ends with a traceback."""
     value, group = override.value(), override.key_or_group
-    if override.is_delete() and value is None:
-        return
     if override.is_delete():
-        raise UserError(f"takes no value. Use ~{group}", line)
+        if value is not None:
+            raise UserError(f"takes no value. Use ~{group}", line)
+        return
     for name in value.list if isinstance(value, ChoiceSweep) else [value]:
         if not isinstance(name, str | QuotedString | Glob):
             raise UserError(f"expected a name. Use {group}=NAME, or {group}=NAME,NAME for a job each", line)
@@ -89,13 +90,14 @@ def _unreadable(argument: str) -> UserError:
 
 def last_counts(overrides: Sequence[Override]) -> list[Override]:
     """Return ``overrides`` without those whose key is changed again later. Mappings stay, since Hydra merges them."""
-    last = {(override.key_or_group, override.package): override for override in overrides}
-    kept = []
-    for override in overrides:
-        replaced = last[override.key_or_group, override.package] is not override
-        if not (replaced and override.type == OverrideType.CHANGE) or isinstance(override.value(), dict):
+    kept: list[Override] = []
+    changed = set()
+    for override in reversed(overrides):
+        key = override.key_or_group, override.package
+        if key not in changed or override.type != OverrideType.CHANGE or isinstance(override.value(), dict):
             kept.append(override)
-    return kept
+        changed.add(key)
+    return kept[::-1]
 
 
 def values_of(override: Override, config_dir: str | None) -> list[str] | None:
@@ -124,9 +126,10 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
 
 def _check_range(line: str, values: RangeSweep) -> None:
     start, stop, step = float(values.start), float(values.stop), float(values.step)
-    if not math.isfinite(start + stop + step) or step == 0 or math.ceil((stop - start) / step) <= 0:
+    count = math.ceil((stop - start) / step) if step and math.isfinite(start + stop + step) else 0
+    if count <= 0:
         raise UserError("an empty or endless range. Use range(0,5) for 0,1,2,3,4", line)
-    check_count(line, math.ceil((stop - start) / step))
+    check_count(line, count)
 
 
 def check_count(line: str, jobs: int) -> None:

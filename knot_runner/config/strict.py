@@ -27,6 +27,7 @@ _hints = functools.cache(functools.partial(typing.get_type_hints, include_extras
 #: The largest magnitude of a setting that says nothing else: of a count, what no machine holds; of a number, what is
 #: finite in float32, so that a rate may be absurd (the run then diverges, which is a result) but never overflows.
 MAX_COUNT, MAX_NUMBER = 10**9, 1e30
+_MOST: dict[type, float] = {int: MAX_COUNT, float: MAX_NUMBER}
 #: Letters of a value that a message shows.
 _MAX_SHOWN = 80
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word (quote yes and no)"}
@@ -78,28 +79,26 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
     """
     if values is None:
         raise UserError("is not set", where)
-    if not isinstance(values, dict):
-        raise UserError(f"expected keys of {cls.__name__}, got {shorten(values)}", where)
+    _expect(values, dict, f"keys of {cls.__name__}", where)
     kind: Any = cls
     hints = _hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for key in values:
         if key not in fields:
-            raise UserError(f"there is no such setting{nearest(str(key), fields)}", f"{_join(where, key)}")
+            raise UserError(f"there is no such setting{nearest(str(key), fields)}", _join(where, key))
     made = {}
     for name, spec in fields.items():
-        if name in values:
-            made[name] = _convert(hints[name], values[name], _join(where, name))
-        elif spec.default is not dataclasses.MISSING:  # a plug-in's 1 of a float is 1.0, as if it were given
-            made[name] = _convert(hints[name], spec.default, _join(where, name))
+        value = values.get(name, spec.default)  # a plug-in's default 1 of a float is 1.0, as if it were given
+        if value is not dataclasses.MISSING:
+            made[name] = _convert(hints[name], value, _join(where, name))
         elif spec.default_factory is dataclasses.MISSING:
-            raise UserError("is not set", f"{_join(where, name)}")
+            raise UserError("is not set", _join(where, name))
     try:
         return cls(**made)
     except _Rule as rule:
-        raise UserError(f"{rule.text}", f"{_join(where, rule.key)}") from None
+        raise UserError(rule.args[0], _join(where, rule.key)) from None
     except ValueError as problem:  # of a plug-in's class
-        raise UserError(f"{problem}", where) from None
+        raise UserError(str(problem), where) from None
 
 
 def content_of(value: Any) -> Any:
@@ -134,14 +133,15 @@ def _join(where: str, key: Any) -> str:
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(value):  # already built by a caller that knew its kind
+    if hint is Any or dataclasses.is_dataclass(value):  # already built by a caller that knew its kind
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated and isinstance(args[1], ByTag):
-        return _build_by_tag(args[1], value, where)
-    if origin is Annotated and isinstance(args[1], ByName):
-        return _build_by_name(args[1], value, where)
     if origin is Annotated:
+        rule = args[1]
+        if isinstance(rule, ByTag):
+            return _build_by_tag(rule, value, where)
+        if isinstance(rule, ByName):
+            return _build_by_name(rule, value, where)
         return _ruled(args[0], args[1:], value, where)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(args, value, where)
@@ -150,18 +150,19 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
             raise UserError(f"{shorten(value)} is not one of {', '.join(map(str, args))}", where)
         return value
     if origin is list:
-        if not isinstance(value, list):
-            raise UserError(f"expected a list, got {shorten(value)}", where)
+        _expect(value, list, "a list", where)
         return [_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
     if origin is dict:
-        if not isinstance(value, dict):
-            raise UserError(f"expected key: value pairs, got {shorten(value)}", where)
+        _expect(value, dict, "key: value pairs", where)
         return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
-    if hint is Any:
-        return value
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+    if dataclasses.is_dataclass(hint):
         return build(hint, value, where)
     return _scalar(hint, value, where)
+
+
+def _expect(value: Any, kind: type, what: str, where: str) -> None:
+    if not isinstance(value, kind):
+        raise UserError(f"expected {what}, got {shorten(value)}", where)
 
 
 def _build_by_tag(by: ByTag, values: Any, where: str) -> Any:
@@ -176,8 +177,7 @@ def _build_by_tag(by: ByTag, values: Any, where: str) -> Any:
 
 
 def _build_by_name(by: ByName, values: Any, where: str) -> dict[str, Any]:
-    if not isinstance(values, dict):
-        raise UserError(f"expected {by.noun}s by name, got {shorten(values)}", where)
+    _expect(values, dict, f"{by.noun}s by name", where)
     for name in values:
         if name not in by.classes:
             raise UserError(f"no such {by.noun}{nearest(str(name), by.classes)}", f"{where}.{name}")
@@ -189,7 +189,7 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
         if type(None) in options:
             return None
         raise UserError("is not set", where)
-    problems = []
+    problems, words = [], []
     for option in options:
         if option is type(None):
             continue
@@ -199,7 +199,8 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
             raise
         except UserError as problem:
             problems.append(problem)
-    words = [word for option in options if typing.get_origin(option) is Literal for word in typing.get_args(option)]
+        if typing.get_origin(option) is Literal:
+            words += typing.get_args(option)
     if words and len(problems) > 1:
         raise UserError(f"{problems[-1]}; or {', '.join(map(str, words))}")
     raise problems[-1]
@@ -219,12 +220,11 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
     right = isinstance(value, (int, float) if hint is float else hint)
     if not right or (isinstance(value, bool) and hint is not bool):
         raise UserError(f"expected {_KINDS.get(hint, hint.__name__)}, got {shorten(value)}", where)
-    if hint not in (int, float):
+    if hint not in _MOST:
         return value
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"expected a finite number, got {value}", where)
-    if most is None:
-        most = MAX_COUNT if hint is int else MAX_NUMBER
+    most = most or _MOST[hint]
     if abs(value) > most:
         raise UserError(f"expected a magnitude of at most {most:g}, got {shorten(value)}", where)
     return hint(value)
@@ -246,16 +246,14 @@ def shorten(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-class _Rule(Exception):
-    def __init__(self, key: str, text: str) -> None:
-        super().__init__(text)
-        self.key, self.text = key, text
+class _Rule(UserError):
+    """Settings of a dataclass do not fit together; :func:`build` adds where it stands."""
 
 
 def require(holds: bool, key: str, text: str) -> None:
     """In a ``__post_init__``: unless ``holds``, an error that names ``key`` and says what would be right."""
     if not holds:
-        raise _Rule(key, text)
+        raise _Rule(text, key)
 
 
 def digest(value: Any, length: int = 16) -> str:

@@ -132,8 +132,8 @@ def setting_changes(folder: Path, settings: Settings) -> list[str]:
         return []
     recorded = dict(dotted_leaves(counted_settings(recorded_config(folder))))
     now = dict(dotted_leaves(counted_settings(settings_record(settings))))
-    keys = [key for key in {**recorded, **now} if recorded.get(key) != now.get(key)]
-    return [f"{SETTING_CHANGE}{key}: {recorded.get(key)} is recorded, now {now.get(key)}" for key in keys]
+    values = [(key, recorded.get(key), now.get(key)) for key in {**recorded, **now}]
+    return [f"{SETTING_CHANGE}{key}: {was} is recorded, now {new}" for key, was, new in values if was != new]
 
 
 def file_changes(folder: Path, result: RunResult) -> list[str]:
@@ -145,8 +145,9 @@ def blocking(found: Sequence[str]) -> list[str]:
     """Return those of :func:`reasons` for which a run does not count as done: other data or settings, and files that
     are changed or missing. Missing weights are only reported: who removes them to save space must not pay with a
     retraining."""
-    changed = [reason for reason in found if reason.startswith((DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE))]
-    return [reason for reason in changed if reason != f"{FILE_CHANGE}{MODEL_FILE}: file not found"]
+    counted_changes = (DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE)
+    missing_weights = f"{FILE_CHANGE}{MODEL_FILE}: file not found"
+    return [reason for reason in found if reason.startswith(counted_changes) and reason != missing_weights]
 
 
 def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:
@@ -182,12 +183,12 @@ def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> st
     """The error line for runs (title, folder, changes), out of ``finished`` ones, whose data, settings or files have
     changed: their numbers are not those of the request."""
     title, folder, changes = changed[0]
-    if changes[0].startswith(FILE_CHANGE):
-        what = f"{folder}/{changes[0].removeprefix(FILE_CHANGE)}"
-    elif changes[0].startswith(SETTING_CHANGE):
-        what = f"{title} ({folder}) was run with other settings: {changes[0].removeprefix(SETTING_CHANGE)}"
-    else:
-        what = f"paths.data_dir: {title} ({folder}) was made from other data: {changes[0].removeprefix(DATA_CHANGE)}"
+    kind, _, first = changes[0].partition(": ")
+    what = f"{folder}/{first}"
+    if f"{kind}: " == SETTING_CHANGE:
+        what = f"{title} ({folder}) was run with other settings: {first}"
+    elif f"{kind}: " == DATA_CHANGE:
+        what = f"paths.data_dir: {title} ({folder}) was made from other data: {first}"
     more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
     runs = f" ({len(changed)} of {finished} finished runs are stale)" if len(changed) > 1 else ""
     return f"{what}{more}{runs}. Use --stale=rerun to rerun stale runs, or --stale=keep to show them as they are"
@@ -208,13 +209,13 @@ def set_aside(folder: Path) -> Path:
         raise UserError(f"cannot be set aside in {home}: {problem.strerror or problem}", folder) from None
 
 
-def staleness_line(kept: list[tuple[str, list[str]]]) -> list[str]:
-    """A few warning lines for a command that keeps stale runs, from (title, reasons) of each; [] without reasons."""
-    counts = Counter(reason for _, why in kept for reason in why)
-    if not counts:
+def staleness_line(kept: list[list[str]]) -> list[str]:
+    """A few warning lines for a command that keeps stale runs, from the reasons of each; [] without runs."""
+    if not kept:
         return []
-    head = f"{counted(sum(bool(why) for _, why in kept), 'stale run')} kept; --stale=rerun reruns stale runs"
-    lines = [f"  {reason} ({counted(count, 'run')})" for reason, count in counts.most_common(MAX_REASONS)]
+    counts = Counter(reason for reasons in kept for reason in reasons)
+    lines = [f"{counted(len(kept), 'stale run')} kept; --stale=rerun reruns stale runs"]
+    lines += [f"  {reason} ({counted(count, 'run')})" for reason, count in counts.most_common(MAX_REASONS)]
     if len(counts) > MAX_REASONS:
         lines.append(f"  and {len(counts) - MAX_REASONS} more reasons")
-    return [head, *lines]
+    return lines

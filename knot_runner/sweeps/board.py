@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -34,7 +33,7 @@ class Board:
     """Context manager that shows the progress of ``jobs`` from a thread of its own. ``there``: jobs done before."""
 
     def __init__(self, jobs: Sequence[ComposedJob], there: int, console: Console) -> None:
-        self._jobs, self._there, self._console = list(jobs), there, console
+        self._total, self._there, self._console = len(jobs), there, console
         self._began = time.monotonic()
         self._since = time.time()
         self._waiting = {job.run_id: job for job in jobs}
@@ -52,9 +51,7 @@ class Board:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
         self._look()
@@ -70,35 +67,31 @@ class Board:
     def _look(self) -> None:
         """Update the state from the runs' folders."""
         for name, job in list(self._waiting.items()):
-            ended = self._ended(job)
-            if ended is not None:
+            self._at_work.pop(name, None)
+            if ended := self._ended(job):
                 del self._waiting[name]
-                self._at_work.pop(name, None)
                 self._tell(f"{job.title}: {ended}")
-                continue
-            progress = read_progress(job.folder)
-            if progress is None:
-                self._at_work.pop(name, None)
-            elif name not in self._begun and not self._live:  # once: a slow job may have told nothing for a while
-                self._begun.add(name)
-                self._tell(f"{job.title}: begins  ->  {job.folder}")
-            if progress is not None:
+            elif progress := read_progress(job.folder):
                 self._at_work[name] = progress
+                if name not in self._begun and not self._live:  # once: a slow job may have told nothing for a while
+                    self._begun.add(name)
+                    self._tell(f"{job.title}: begins  ->  {job.folder}")
 
-    def _ended(self, job: ComposedJob) -> str | None:
+    def _ended(self, job: ComposedJob) -> str:
+        """What a job came to; "" if it has not ended."""
         result = read_result(job.folder)
         if result is not None:
             return ended_line(result)
         failure = read_failure(job.folder)
-        if failure is not None and failure.at >= self._since:
-            self._failed += 1
-            known, self._causes = failure.cause in self._causes, self._causes | {failure.cause}
-            return "failed likewise" if known else f"failed: {failure.cause}"  # report a common error once
-        return None
+        if failure is None or failure.at < self._since:
+            return ""
+        self._failed += 1
+        known, self._causes = failure.cause in self._causes, self._causes | {failure.cause}
+        return "failed likewise" if known else f"failed: {failure.cause}"  # report a common error once
 
     def _tell(self, text: str) -> None:
-        done = len(self._jobs) - len(self._waiting)
-        self.note(f"[{self._there + done}/{self._there + len(self._jobs)}] {text}")
+        total = self._there + self._total
+        self.note(f"[{total - len(self._waiting)}/{total}] {text}")
 
     def note(self, text: str) -> None:
         """Print a line above the live view."""
@@ -106,14 +99,17 @@ class Board:
 
     def view(self) -> Group:
         """The live view: the sweep's progress and each running job."""
-        total, left = len(self._jobs), len(self._waiting)
-        share = sum(one.done / max(one.total, 1) for one in self._at_work.values())
-        finished = total - left + share
+        ended = self._total - len(self._waiting)
+        finished = ended + sum(one.done / max(one.total, 1) for one in self._at_work.values())
+        spent = time.monotonic() - self._began
+        times = duration(spent)
+        if finished >= 0.05:
+            times += f", about {duration(spent / finished * (self._total - finished))} left"
         head = Table.grid(padding=(0, 1))
         head.add_row(
-            Text(f"{self._there + total - left} of {self._there + total} jobs"),
-            ProgressBar(total=total, completed=finished, width=24),
-            Text(self._times(finished), style="dim"),
+            Text(f"{self._there + ended} of {self._there + self._total} jobs"),
+            ProgressBar(total=self._total, completed=finished, width=24),
+            Text(times, style="dim"),
             Text(f"{self._failed} failed" if self._failed else "", style="red"),
         )
         rows = Table.grid(padding=(0, 1))
@@ -124,23 +120,17 @@ class Board:
         more = len(self._at_work) - MAX_ROWS
         return Group(head, rows, *([Text(f"and {more} more")] if more > 0 else []))
 
-    def _times(self, finished: float) -> str:
-        spent = time.monotonic() - self._began
-        if finished < 0.05:
-            return duration(spent)
-        return f"{duration(spent)}, about {duration(spent / finished * (len(self._jobs) - finished))} left"
-
 
 def ended_line(result: RunResult) -> str:
     """``done, accuracy 0.912, 12 s``: what one finished run came to, in few words."""
     if result.status != "done":
         return "diverged"
-    found = []
+    parts = ["done"]
     for name, values in result.metrics.items():
-        shown = name in computed_metrics()
-        if shown and isinstance(values, dict) and isinstance(values.get("ALL"), float):
-            found.append(f"{name} {values['ALL']:.{METRICS[name].digits}f}")
-    return ", ".join(["done", *found, duration(result.seconds.total or 0)])
+        value = values.get("ALL") if isinstance(values, dict) else None
+        if name in computed_metrics() and isinstance(value, float):
+            parts.append(f"{name} {value:.{METRICS[name].digits}f}")
+    return ", ".join([*parts, duration(result.seconds.total or 0)])
 
 
 #: Exit codes of a sweep: if a job failed or diverged; if every failure is due to the user's input.
@@ -158,10 +148,8 @@ def sweep_summary(
     """
     resumed = {one["run_id"] for one in outcomes if one["resumed"]}
     skipped = {one["run_id"] for one in outcomes if one["state"] == "skipped"}
-    states = {job.run_id: status(job.folder) for job in jobs}
-    done = [job for job in jobs if states[job.run_id] == "done"]
-    diverged = [job for job in jobs if states[job.run_id] == "diverged"]
-    left = [job for job in jobs if states[job.run_id] is None]
+    by_state = by_key((status(job.folder), job) for job in jobs)
+    done, diverged, left = (by_state.get(state, []) for state in ("done", "diverged", None))
     failed = [job for job in left if job.run_id not in skipped]
     causes = [(job.title, _cause(job)) for job in failed] + [(job.title, _divergence(job)) for job in diverged]
     parts = [f"{found_done + len(done)} done", f"{len(failed)} failed"]
@@ -200,6 +188,8 @@ def _cause(job: ComposedJob) -> str:
 
 def _grouped(causes: Sequence[tuple[str, str]]) -> list[str]:
     """One line per distinct cause, from (title, cause) of each job: an error common to a grid is printed once."""
-    titles_by_cause = by_key((text, title) for title, text in causes)
-    more = {text: f" and {len(titles) - 1} more" if len(titles) > 1 else "" for text, titles in titles_by_cause.items()}
-    return [f"  {titles[0]}{more[text]}: {text}" for text, titles in titles_by_cause.items()]
+    lines = []
+    for text, (first, *others) in by_key((text, title) for title, text in causes).items():
+        more = f" and {len(others)} more" if others else ""
+        lines.append(f"  {first}{more}: {text}")
+    return lines

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from knot_runner import compose
 from knot_runner.composing import fitting
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.devices import DEVICES, first_device
 
 pytestmark = pytest.mark.machine
@@ -27,7 +27,7 @@ def device(request, monkeypatch):
 def composed(caplog, *overrides):
     caplog.set_level(logging.INFO, "knot_runner")
     caplog.clear()
-    (job,) = compose_jobs(list(overrides), None)
+    (job,) = compose(list(overrides))
     return job, [text for text in caplog.messages if text.startswith("hardware")]
 
 
@@ -46,7 +46,7 @@ def test_knot_hardware_variable_overrides_auto_default(caplog, device, monkeypat
         monkeypatch.delenv("KNOT_HARDWARE", raising=False)
         if name:
             monkeypatch.setenv("KNOT_HARDWARE", name)
-        assert compose_jobs(FEDERATED, str(tmp_path))[0].settings.hardware.name == wanted
+        assert compose([*FEDERATED, f"--config-dir={tmp_path}"])[0].settings.hardware.name == wanted
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda"])

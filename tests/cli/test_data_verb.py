@@ -6,8 +6,8 @@ import random
 import pytest
 import yaml
 
+from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.sources import data_sets
 from knot_runner.util.config_yaml import choices, config_folder
 from tests.disk import ReadOnly
@@ -126,7 +126,7 @@ LOCAL = ["task.source=local"]
 
 def local_paths(task):
     """Every file and folder that the YAML of ``task`` names, without what lies inside of archives."""
-    settings = compose_jobs([f"task={task}", *LOCAL[task == "gaussians" :]], None)[0].settings.task
+    settings = compose([f"task={task}", *LOCAL[task == "gaussians" :]])[0].settings.task
     for one in [settings, *getattr(settings, "sets", {}).values(), *getattr(settings, "datasets", {}).values()]:
         local = getattr(one, "local", None)
         paths = [*local.train, *local.test] if hasattr(local, "train") else []
@@ -151,6 +151,6 @@ def test_data_sets_give_size_and_digest_of_downloads():
 def test_data_sets_use_overrides_name_archive_files():
     for one in data_sets().values():
         if one.use:
-            (job,) = compose_jobs([f"task={one.tasks[0]}", *one.use.split(" "), "task.source=local"], None)
+            (job,) = compose([f"task={one.tasks[0]}", *one.use.split(" "), "task.source=local"])
             assert {*job.settings.task.local.train, *job.settings.task.local.test} == {file.path for file in one.files}
     assert (config_folder() / "data").is_dir()

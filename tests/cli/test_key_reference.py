@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = (
@@ -93,7 +93,7 @@ def test_key_reference_covers_composed_run_keys(words: str, reference: ModuleTyp
     patterns = [re.escape(key).replace("NAME", "[^.]+") for key in documented(text)]
     names = ("task.probe", r"task.datasets.\w+.labels", r".*.splits", r"task(.sets.\w+)?.superclasses")
     free = [rf"{place}\..*" for place in names]
-    for key in leaves(compose_jobs(words.split(), None)[0].config):
+    for key in leaves(compose(words.split())[0].config):
         told_of_all_groups = key.rpartition(".")[2] in ("name", "kind", "algorithm")
         of_no_group = key in ("fleet", "privacy", "transfer", "model", "training", "partition")  # null
         assert told_of_all_groups or of_no_group or re.fullmatch("|".join(patterns + free), key), key

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.preflight import missing_data, no_data
 
 LEAF = '{"users": ["a"], "user_data": {"a": {"x": [[0.5]], "y": [0]}}, "num_samples": [1]}'
@@ -69,12 +69,12 @@ def test_preflight_reports_missing_source_once(out, capsys):
 
 
 def missing(root, *overrides):
-    (job,) = compose_jobs([*overrides, "task.source=local", f"paths.data_dir={root}"], None)
+    (job,) = compose([*overrides, "task.source=local", f"paths.data_dir={root}"])
     return missing_data(job.settings)
 
 
 def touched(root, task):
-    (job,) = compose_jobs([task, "task.source=local"], None)
+    (job,) = compose([task, "task.source=local"])
     paths = [
         file.path for data in job.settings.task.datasets.values() for own in data.local.files.values() for file in own
     ]
@@ -113,7 +113,7 @@ def test_images_in_a_folder_or_a_zip(tmp_path):
 
 
 def test_missing_data_ignores_plugin_formats(tmp_path):
-    (job,) = compose_jobs(["task=mnist", "task.source=local", f"paths.data_dir={tmp_path}"], None)
+    (job,) = compose(["task=mnist", "task.source=local", f"paths.data_dir={tmp_path}"])
     job.settings.task.local.format = "of a plug-in"
     assert missing_data(job.settings) is None
 
@@ -122,11 +122,11 @@ def test_missing_data_ignores_plugin_formats(tmp_path):
     "overrides", [["task=mnist"], ["task=erc"], ["task=gaussians"], ["task=mnist", "task.source=hub"]]
 )
 def test_missing_data_returns_none_without_local_files(overrides):
-    (job,) = compose_jobs([*overrides, "paths.data_dir=null"], None)
+    (job,) = compose([*overrides, "paths.data_dir=null"])
     assert missing_data(job.settings) is None and no_data([job.settings]) is None
 
 
 def test_no_data_omits_data_set_for_own_task(tmp_path):
-    (job,) = compose_jobs(["task=mnist", "task.name=mine", "task.source=local", f"paths.data_dir={tmp_path}"], None)
+    (job,) = compose(["task=mnist", "task.name=mine", "task.source=local", f"paths.data_dir={tmp_path}"])
     line = no_data([job.settings, job.settings])
     assert re.search(r"\(all 2 jobs\); 'knot-runner data' shows what is needed and where from$", line)

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from knot_runner import compose
 from knot_runner.cli.show import references
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.report.claims.verdicts import judge
 from knot_runner.report.figures import bound as figure_bound
 from knot_runner.report.figures.bound import slope_line, slope_of
@@ -29,7 +29,7 @@ def grid(tmp_path_factory):
         "seed=0,1",
         f"paths.output_dir={out}",
     ]
-    jobs = compose_jobs(words, None)
+    jobs = compose(words)
     for job in jobs:
         limit, seed = job.settings.training.distill.max_examples, job.settings.seed
         run(out, [*BOUNDED, "method.bound=true", f"training.distill.max_examples={limit}", f"seed={seed}"])
@@ -69,7 +69,7 @@ def test_claim_on_the_gap(grid):
 
 def test_bound_figure_rejects_run_without_bound(tmp_path):
     run(tmp_path, BOUNDED)
-    (job,) = compose_jobs([*BOUNDED, f"paths.output_dir={tmp_path}"], None)
+    (job,) = compose([*BOUNDED, f"paths.output_dir={tmp_path}"])
     with pytest.raises(Exception, match=r"has no bound on record; method.bound=true makes one"):
         FIGURES["bound"](references([job]), tmp_path / "bound.png")
 

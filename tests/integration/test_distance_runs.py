@@ -9,8 +9,8 @@ import ot
 import pytest
 from safetensors.numpy import load_file
 
+from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.strict import content_of
 from knot_runner.data.embedded import draw_gaussians
 from knot_runner.pipelines import distance
@@ -31,7 +31,7 @@ GAPS = {2: 1.6e-2, 10: 4.0e-3, 200: 9.5e-5}
 
 
 def context(out, *overrides, said=None):
-    (job,) = compose_jobs([*SMALL, f"paths.output_dir={out}", *overrides], None)
+    (job,) = compose([*SMALL, f"paths.output_dir={out}", *overrides])
     note = [].append if said is None else said.append
     return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, note)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.parties import teaching_parties
@@ -23,7 +23,7 @@ def small(*overrides):
 
 
 def job_of(*words):
-    (job,) = compose_jobs(list(words), None)
+    (job,) = compose(list(words))
     return job
 
 
@@ -152,7 +152,7 @@ def test_run_warns_about_single_class_or_dominant_term(words, begins, holds, tmp
 ], ids=" ".join)  # fmt: skip
 def test_compose_jobs_rejects_invalid_distillation_settings(overrides):
     with refuses():
-        compose_jobs(small(*overrides), None)
+        compose(small(*overrides))
 
 
 @pytest.mark.parametrize("overrides", [

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings import BiasSettings
 from knot_runner.data.images.load import load_images
 from knot_runner.data.parties import image_parties
@@ -20,7 +20,7 @@ from tests.tiny import TINY_PARTIES, replaced
 
 def plain(*overrides):
     """Probabilities by :class:`PlainKnot`."""
-    (job,) = compose_jobs(replaced(TINY_PARTIES, *overrides), None)
+    (job,) = compose(replaced(TINY_PARTIES, *overrides))
     settings = job.settings
     task = load_images(settings.task, None)
     parties = image_parties(task, settings.partition, settings.shares, settings.seed)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.testing.methods import check_engines_agree
 from tests.feddf_runs import TINY_FEDDF, run, setup_of
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_TEXTS, replaced
@@ -42,7 +42,7 @@ def test_feddf_uses_tree_solver_for_tree_geometry():
         (["task.geometry=superclasses"], "tree"),
         (["method.server_distillation.loss.solver=newton"], "newton"),
     ):
-        (job,) = compose_jobs([*words, *more], None)
+        (job,) = compose([*words, *more])
         assert job.method.server_distillation.loss.solver == solver
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings import Dirichlet, Manual, Pairs
 from knot_runner.data.counts import Counts
 from knot_runner.data.images import make_partition
@@ -71,7 +71,7 @@ def test_clusters_are_five_or_half_of_the_clients(sizes, count):
 
 
 def test_coreset_draws_ten_clients_or_all():
-    settings = compose_jobs(["task=mnist", "method=coreset"], None)[0].method
+    settings = compose(["task=mnist", "method=coreset"])[0].method
     assert [participants(settings, clients) for clients in (4, 10, 30)] == [4, 10, 10]
     assert participants(replace(settings, participants=3), 30) == 3
 
@@ -89,7 +89,7 @@ def test_clients_per_round_is_at_most_all(wanted, drawn):
 @pytest.mark.parametrize(("at_once", "buffer"), [(5, 2), (1, 1)])
 def test_buffer_is_half_of_the_clients_at_once(at_once, buffer):
     words = ["task=mnist", "method=fedavg", "fleet=phones_async", "fleet.dropout=0"]
-    settings = compose_jobs(words, None)[0].settings
+    settings = compose(words)[0].settings
     federation = make_world([9] * 5).federation
     federation = replace(federation, training=replace(TRAINING, clients_per_round=at_once))
     simulated = Asynchronous(METHODS["fedavg"], settings.fleet)
@@ -99,7 +99,7 @@ def test_buffer_is_half_of_the_clients_at_once(at_once, buffer):
 
 def test_median_deadline_drops_the_slower_half():
     words = ["task=mnist", "method=fedavg", "fleet=phones_drop", "fleet.dropout=0", "fleet.availability=null"]
-    settings = compose_jobs(words, None)[0].settings
+    settings = compose(words)[0].settings
     federation = make_world([9] * 5).federation
     federation = replace(federation, training=replace(TRAINING, clients_per_round=5))
     simulated, hp = Synchronous(METHODS["fedavg"], settings.fleet), settings.method

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from safetensors.torch import save
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.distillation import inspect_distillation
 from knot_runner.pipelines.parties import finished_teachers
@@ -38,7 +38,7 @@ def taught(teacher, *overrides):
 
 
 def job_of(*words):
-    (job,) = compose_jobs(list(words), None)
+    (job,) = compose(list(words))
     return job
 
 
@@ -136,7 +136,7 @@ def test_teacher_of_images_or_damaged_is_refused(federated, tmp_path):
     (damaged / "model.safetensors").unlink()
     (damaged / "model.safetensors").write_bytes((federated.folder / "model.safetensors").read_bytes()[:-4] + b"abcd")
     with refuses():
-        compose_jobs(taught(damaged), None)  # before anything is read of the data
+        compose(taught(damaged))  # before anything is read of the data
 
 
 def test_teacher_that_changed_after_composing_is_refused(federated, tmp_path):

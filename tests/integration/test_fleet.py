@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
+from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from tests.feddf_runs import run
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -33,7 +33,7 @@ def test_fleet_run_records_its_clock(tmp_path, capsys):
 
 def test_run_id_depends_on_the_fleet():
     def run_id(*words):
-        (job,) = compose_jobs(["task=femnist", *words], None)
+        (job,) = compose(["task=femnist", *words])
         return job.run_id, job.config
 
     (plain, config), (none, _) = run_id(), run_id("fleet=none")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from safetensors.numpy import load_file
 
+from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.load import load_task
 from knot_runner.engine.store import Store
 from knot_runner.pipelines.federations.texts import text_federation
@@ -15,7 +15,7 @@ from tests.tiny import TINY
 
 
 def job(*overrides):
-    (found,) = compose_jobs(list(overrides), None)
+    (found,) = compose(list(overrides))
     return found
 
 

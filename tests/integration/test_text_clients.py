@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.data.images import make_partition
 from knot_runner.data.load import load_task
 from knot_runner.data.pools import pool_texts
@@ -60,7 +60,7 @@ def test_speakers_of_files_are_clients(tmp_path):
 def test_natural_partition_finds_real_clients_by_column(data_root, task, by, least, clients, first):
     command = [f"task={task}", "task.source=local", "method=fedavg", "training=small", "partition=natural"]
     command += [f"partition.by={by}", f"partition.least={least}", "task.missing=skip", f"paths.data_dir={data_root}"]
-    (job,) = compose_jobs(command, None)
+    (job,) = compose(command)
     pool = pool_texts(load_task(job.settings.task, data_root), by)
     dealt = make_partition(job.settings.partition, pool, 0)
     assert len(dealt.names) == clients and dealt.names[0] == first

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.images.load import load_images
 from knot_runner.data.images.unlabeled import load_unlabeled, with_transfer
 from knot_runner.data.parties import image_parties
@@ -24,7 +24,7 @@ LOCAL = ["transfer=usps", "transfer.source=local"]
 
 
 def run_ids(small, *variants):
-    return [compose_jobs(replaced(small, *words), None)[0].run_id for words in variants]
+    return [compose(replaced(small, *words))[0].run_id for words in variants]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_knot_equals_a_plain_float64_loop(method, tmp_path):
         words += ["task.geometry=superclasses"]
     record = run(tmp_path, *replaced(TINY_PARTIES, *words))
     result = record.result
-    (job,) = compose_jobs(replaced(TINY_PARTIES, *words), None)
+    (job,) = compose(replaced(TINY_PARTIES, *words))
     settings = job.settings
     task = with_transfer(load_images(settings.task, None), load_unlabeled(settings.transfer, None))
     parties = image_parties(task, settings.partition, settings.shares, settings.seed)

@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, f1_score
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings import Labels, ModelSettings
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.seeds import generator
@@ -74,7 +74,7 @@ def world(tmp_path):
 
 
 def evaluate(world, state=STATE, probe=None):
-    (job,) = compose_jobs(["task=erc"], None)
+    (job,) = compose(["task=erc"])
     task = replace(job.settings.task, probe=probe or {}, max_length=12)
     settings = SimpleNamespace(model=SPEC, task=task, on_images=False)
     context = SimpleNamespace(settings=settings, folder=world.folder, data_root=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -34,23 +34,24 @@ def check_command(options: argparse.Namespace) -> int:
     from knot_runner.composing.commands import compose_all
 
     jobs, commands = compose_all([*options.flags, *options.words])
+    unlike = []
     for command in commands:
         if command.jobs[0].settings.report:
             from knot_runner.cli.show import check_shown
 
             check_shown(command.jobs)
+        unlike += _unlike(command.jobs)
     data = provenance.CurrentData(jobs[0].settings.paths.data_dir)
-    unlike = [line for command in commands for line in _unlike(command.jobs)]
-    states = [state_of(job, data) for job in jobs]
+    states = [(job, state_of(job, data)) for job in jobs]
+    standings = Counter(state.standing for _, state in states)
     console = output()
-    shown = jobs if len(jobs) <= MAX_JOBS_LISTED or options.all else []
-    console.print(_listed(shown, states) if shown else _grouped(jobs, states))
-    console.print(_summary(states), highlight=False)
-    refused = any(state.standing in ("other data", "damaged") for state in states)
+    console.print(_listed(states) if len(jobs) <= MAX_JOBS_LISTED or options.all else _grouped(states))
+    console.print(_summary(standings), highlight=False)
+    refused = standings["other data"] or standings["damaged"]
     if refused:
         choices = "--stale=rerun recreates runs that are damaged or of other data, --stale=keep shows them as they are"
         print_line(console, f"the command would stop; {choices}")
-    left = {job.run_id: job for job, state in zip(jobs, states, strict=True) if state.standing not in DONE}
+    left = {job.run_id: job for job, state in states if state.standing not in DONE}
     code = _looked_ahead(console, list(left.values()), options.quick) if left else 0
     for line in unlike:
         print_line(console, line)
@@ -63,13 +64,13 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
 
     if unlike_reason(jobs[0].settings.report or {}):
         return []
-    typed = [
-        (job.settings.task.name, *(word for word in job.overrides if word.lstrip("+").startswith(TRAINING_SHARES)))
-        for job in jobs
-    ]
+    groups = defaultdict(list)
+    for job in jobs:
+        typed = [word for word in job.overrides if word.lstrip("+").startswith(TRAINING_SHARES)]
+        groups[job.settings.task.name, *typed].append(job.config)
     lines = []
-    for (task, *_), own in by_key(zip(typed, jobs, strict=True)).items():
-        if found := unlike_shares(job.config for job in own):
+    for (task, *_), configs in groups.items():
+        if found := unlike_shares(configs):
             lines.append(f"jobs of {task} hold out different shares: {found}, or report.unlike=REASON allows it")
     return list(dict.fromkeys(lines))
 
@@ -83,29 +84,30 @@ DONE = {
 # -------------------------------------------------------------------------------------------------------------- lists
 
 
-def _listed(jobs: list[ComposedJob], states: list[JobState]) -> Table:
+def _listed(states: list[tuple[ComposedJob, JobState]]) -> Table:
     rows = []
-    for job, state in zip(jobs, states, strict=True):
-        task, name, seed = job.settings.task, job.settings.method.name, str(job.settings.seed)
-        rows.append((job.run_id, task.name, task.source, name, seed, short_line(job.label), state.text))
+    for job, state in states:
+        rows.append((job.run_id, *_kind(job), str(job.settings.seed), short_line(job.label), state.text))
     return _table(TITLES, rows)
 
 
-def _grouped(jobs: list[ComposedJob], states: list[JobState]) -> Table:
+def _grouped(states: list[tuple[ComposedJob, JobState]]) -> Table:
     """A table with one row per task, source and method; jobs needing attention have rows of their own."""
-    rows = []
-    kinds = [(job.settings.task.name, job.settings.task.source, job.settings.method.name) for job in jobs]
-    for group, own in by_key(zip(kinds, states, strict=True)).items():
-        count = Counter(state.standing for state in own)
-        rows.append((*group, str(len(own)), ", ".join(f"{number} {name}" for name, number in count.items())))
-    every = zip(jobs, kinds, states, strict=True)
-    notable = [(job, kind, state) for job, kind, state in every if state.standing not in ("done", "to do")]
-    for job, kind, state in notable[:NOTABLE]:
-        rows.append((*kind, "", f"{job.run_id} {state.text}"))
+    rows, notable = [], []
+    for kind, standings in by_key((_kind(job), state.standing) for job, state in states).items():
+        counts = ", ".join(f"{number} {name}" for name, number in Counter(standings).items())
+        rows.append((*kind, str(len(standings)), counts))
+    for job, state in states:
+        if state.standing not in ("done", "to do"):
+            notable.append((*_kind(job), "", f"{job.run_id} {state.text}"))
     hidden = len(notable) - NOTABLE
     more = f"{hidden} more such jobs; " if hidden > 0 else ""
-    rows.append(("", "", "", "", f"{more}--all lists every job"))
+    rows += [*notable[:NOTABLE], ("", "", "", "", f"{more}--all lists every job")]
     return _table(("task", "source", "method", "jobs", "state"), rows)
+
+
+def _kind(job: ComposedJob) -> tuple[str, str, str]:
+    return job.settings.task.name, job.settings.task.source, job.settings.method.name
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
@@ -113,14 +115,13 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return listing(columns, rows)
 
 
-def _summary(states: list[JobState]) -> str:
+def _summary(count: Counter[str]) -> str:
     """A line such as ``33 jobs, 12 done, 21 to do``, with how many of these have been started."""
-    count = Counter(state.standing for state in states)
-    parts = [counted(len(states), "job")]
+    parts = [counted(count.total(), "job")]
     for name, text in DONE.items():
         if count[name] or name == "done":
             parts.append(f"{count[name]} {text}")
-    parts.append(f"{sum(state.standing not in DONE for state in states)} to do")
+    parts.append(f"{count.total() - sum(count[name] for name in DONE)} to do")
     begun = [f"{count[name]} {name}" for name in ("running", "failed", "stopped") if count[name]]
     return ", ".join(parts) + (f" ({', '.join(begun)})" if begun else "")
 

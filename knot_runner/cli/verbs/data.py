@@ -37,7 +37,8 @@ def data_command(options: argparse.Namespace) -> int:
         return _fetched(chosen, root)
     if not names:
         _print_all(chosen, root)
-    for one in chosen if names else []:
+        return 0
+    for one in chosen:
         _print_one(one, root)
     return 0
 
@@ -47,12 +48,11 @@ def data_command(options: argparse.Namespace) -> int:
 
 def _print_all(known: list[DataSet], root: Path | None) -> None:
     print_line(output(), f"{_where(root)}; 'knot-runner data NAME' shows one, with its origin; --fetch downloads")
-    columns = [TerminalColumn(title, no_wrap=True, overflow="fold") for title in ("data set", "state")]
-    columns += [TerminalColumn(title, overflow="fold") for title in ("files", "size", "download", "tasks")]
+    titles = ("data set", "state", "files", "size", "download", "tasks")
+    columns = [TerminalColumn(title, no_wrap=title in titles[:2], overflow="fold") for title in titles]
     rows = []
     for one in known:
-        download = "--fetch" if one.sources else "by hand"
-        files = str(len(one.files))
+        files, download = str(len(one.files)), "--fetch" if one.sources else "by hand"
         rows.append((one.name, _state(one, root), files, _size(one.size), download, ", ".join(one.tasks)))
     output().print(listing(columns, rows))
 
@@ -60,8 +60,9 @@ def _print_all(known: list[DataSet], root: Path | None) -> None:
 def _state(one: DataSet, root: Path | None) -> str:
     """State of the data set, and whether the size of one of its files differs from the published one."""
     standing = one.standing(root)
-    others = [file for file in one.files if root and file_state(root / file.path, file, False) == "other"]
-    return f"{standing}, not as published" if others else standing
+    if root and any(file_state(root / file.path, file, False) == "other" for file in one.files):
+        return f"{standing}, not as published"
+    return standing
 
 
 def _where(root: Path | None) -> str:
@@ -75,23 +76,25 @@ def _size(size: int | None) -> str:
 def _print_one(one: DataSet, root: Path | None) -> None:
     console = output()
     print_line(console, f"{one.name}: {one.title}", "bold")
-    lines = [
-        ("state", f"{_state(one, root)} in {root}" if root else _where(root)),
-        ("tasks", ", ".join(one.tasks)),
-        ("license", one.license),
-        ("official", one.home),
-    ]
-    lines += [("file", f"{file.path}: {_file_line(file, root)}") for file in one.files]
-    lines += [("instead", f"{', '.join(paths)}: {_all_there(paths, root)}") for paths in one.instead]
-    if one.sources:
-        command = ["knot-runner", "data", one.name, "--fetch", f"paths.data_dir={root or 'DIR'}"]
-        lines.append(("get", shlex.join(command)))
-    if one.how:
-        lines.append(("get", one.how))
-    if one.use:
-        lines.append(("read by", one.use))
-    for title, text in lines:
+
+    def show(title: str, text: str) -> None:
         print_line(console, f"  {title:<9} {text}")
+
+    show("state", f"{_state(one, root)} in {root}" if root else _where(root))
+    show("tasks", ", ".join(one.tasks))
+    show("license", one.license)
+    show("official", one.home)
+    for file in one.files:
+        show("file", f"{file.path}: {_file_line(file, root)}")
+    for paths in one.instead:
+        is_there = root and all((root / path).exists() for path in paths)
+        show("instead", f"{', '.join(paths)}: {'there' if is_there else 'absent'}")
+    if one.sources:
+        show("get", shlex.join(["knot-runner", "data", one.name, "--fetch", f"paths.data_dir={root or 'DIR'}"]))
+    if one.how:
+        show("get", one.how)
+    if one.use:
+        show("read by", one.use)
     console.print()
 
 
@@ -107,14 +110,13 @@ def _file_line(file: DataFile, root: Path | None) -> str:
     state = file_state(path, file)
     if state == "same":
         return f"there, {'checksum' if file.sha256 else 'size'} as published ({published})"
-    has = f" ({size_text(path.stat().st_size)})" if path.is_file() else ""
+    text = SAID[state]
+    if path.is_file():
+        text += f" ({size_text(path.stat().st_size)})"
     part = path.with_name(path.name + PART)
-    begun = f", {size_text(part.stat().st_size)} of it downloaded" if part.is_file() else ""
-    return f"{SAID[state]}{has}{begun}; published: {published}"
-
-
-def _all_there(paths: list[str], root: Path | None) -> str:
-    return "there" if root and all((root / path).exists() for path in paths) else "absent"
+    if part.is_file():
+        text += f", {size_text(part.stat().st_size)} of it downloaded"
+    return f"{text}; published: {published}"
 
 
 # --------------------------------------------------------------------------------------------------------- downloads

@@ -6,6 +6,7 @@ Descriptions are read from the heads of the YAML files only, so that it answers 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,13 @@ def ls_command(options: argparse.Namespace) -> int:
     for word in options.words:
         if word not in GROUPS:
             raise unknown("GROUP", message_text(word), GROUPS)
-    for group in GROUPS:
-        if group in options.words or not options.words:
-            _print(group, [(name, _described(path, folder)) for name, path in yaml_files(group, folder).items()])
-    if not options.words or "method" in options.words:
+    groups = [group for group in GROUPS if group in options.words or not options.words]
+    for group in groups:
+        columns = (TerminalColumn(no_wrap=True, style="bold"), TerminalColumn(overflow="fold"))
+        rows = [(name, _described(path, folder)) for name, path in yaml_files(group, folder).items()]
+        output().print(listing(columns, rows, group))
+        output().print()
+    if "method" in groups:
         _print_compositions(folder)
     for path in hidden(folder):
         output().print(text_line(f"{path}: is not used, since there is one of that name; another name is right"))
@@ -55,14 +59,8 @@ def _print_compositions(folder: str | None) -> None:
 
 
 def _described(path: Path, folder: str | None) -> str:
-    own = folder is not None and path.is_relative_to(folder)
-    return describe_yaml(path) + (f" ({path})" if own else "")
-
-
-def _print(group: str, choices: list[tuple[str, str]]) -> None:
-    columns = (TerminalColumn(no_wrap=True, style="bold"), TerminalColumn(overflow="fold"))
-    output().print(listing(columns, choices, group))
-    output().print()
+    text = describe_yaml(path)
+    return f"{text} ({path})" if folder is not None and path.is_relative_to(folder) else text
 
 
 # ----------------------------------------------------------------------------------------------- the files
@@ -70,15 +68,16 @@ def _print(group: str, choices: list[tuple[str, str]]) -> None:
 
 def hidden(config_dir: str | None) -> list[Path]:
     """Files of ``config_dir`` that are shadowed by ours of the same name."""
-    own = Path(config_dir or "")
-    paths = [path for group in GROUPS for path in (own / group).rglob("*.yaml")] if config_dir else []
-    return [path for path in paths if (config_folder() / path.relative_to(own)).is_file()]
+    if not config_dir:
+        return []
+    paths = [path for group in GROUPS for path in Path(config_dir, group).rglob("*.yaml")]
+    return [path for path in paths if (config_folder() / path.relative_to(config_dir)).is_file()]
 
 
 def algorithm_of(path: Path) -> str:
     """``algorithm`` of a method's YAML file or of those in its defaults; "" if none sets it or the file cannot be
     read."""
-    try:
+    with contextlib.suppress(*UNREADABLE):
         content = _loaded(path)
         if "algorithm" in content:
             return str(content["algorithm"])
@@ -88,8 +87,6 @@ def algorithm_of(path: Path) -> str:
             other = folder / f"{name.lstrip('/')}.yaml"
             if other.is_file() and (found := algorithm_of(other)):
                 return found
-    except UNREADABLE:
-        pass
     return ""
 
 

@@ -112,9 +112,9 @@ def plot_command(options: argparse.Namespace) -> int:
 
             for job in jobs:
                 show_partition(job)
-            return 0
-        preset = typed_preset(options, "plot")
-        from knot_runner.cli.show import show_figure
+        else:
+            preset = typed_preset(options, "plot")
+            from knot_runner.cli.show import show_figure
 
-        show_figure(preset)
+            show_figure(preset)
     return 0

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from knot_runner.cli.verbs.preset import Preset, preset_of
-from knot_runner.config.strict import AtMost, Holds, build
+from knot_runner.config.settings.sizes import Steps
+from knot_runner.config.strict import AtMost, build
 from knot_runner.records import read_result
 from knot_runner.util.config_yaml import config_folder, read_config
 from knot_runner.util.errors import UserError
@@ -36,7 +37,7 @@ class ListedPreset:
 
     preset: str
     words: list[str] = field(default_factory=list)
-    runs: Annotated[int, AtMost(10**6), Holds(lambda runs: runs >= 1, "is not at least 1")] = 1
+    runs: Steps = 1
     minutes: Annotated[float, AtMost(10**6)] | None = None
 
 
@@ -93,11 +94,10 @@ def reproduce_command(options: argparse.Namespace) -> int:
     candidates, problems = _candidates(names, [*options.flags, *typed], options.config_dir)
     out = candidates[0].preset.out
     require_writable(out, "paths.output_dir")
-    for one in candidates:
-        problem = _execute(one, end) if options.hours else ""
-        if problem:
-            LOGGER.info("%s: %s", one.preset.name, problem)
+    for one in candidates if options.hours else ():
+        if problem := _execute(one, end):
             problems.append(f"{one.preset.name}: {problem}")
+            LOGGER.info("%s", problems[-1])
     _show(candidates, problems, out)
     return 1 if any("failed" in problem for problem in problems) else 0
 
@@ -107,9 +107,9 @@ def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
 
     Raises :class:`UserError` naming the file and the invalid key.
     """
-    path = config_folder() / LIST_FILE
-    if config_dir and (Path(config_dir) / LIST_FILE).exists():
-        path = Path(config_dir) / LIST_FILE
+    path = Path(config_dir or config_folder(), LIST_FILE)
+    if not path.exists():
+        path = config_folder() / LIST_FILE
     try:
         return build(PresetList, read_config(path), "").presets
     except (ValueError, OSError, UserError) as problem:
@@ -201,13 +201,13 @@ def _show(candidates: Sequence[Candidate], problems: Sequence[str], out: Path) -
     from knot_runner.report.render.text import escape_markdown
 
     rows = [cells for one in candidates if (cells := _cells(one))]
-    columns = [TerminalColumn(head, right=head not in ("preset", "data"), overflow="fold") for head in HEADS]
     if rows:
+        columns = [TerminalColumn(head, right=head not in ("preset", "data"), overflow="fold") for head in HEADS]
         output().print(results_grid(columns, rows, padding=(0, 1, 0, 0)))
     lines = [f"| {' | '.join(HEADS)} |", "|---|---|--:|--:|--:|--:|--:|--:|"]
     lines += [f"| {' | '.join(map(escape_markdown, cells))} |" for cells in rows]
-    lines += ["", *(f"- {escape_markdown(problem)}" for problem in problems)]
-    write_atomic(out / TABLE_FILE, "\n".join(lines) + "\n")
+    lines += ["", *(f"- {escape_markdown(problem)}" for problem in problems), ""]
+    write_atomic(out / TABLE_FILE, "\n".join(lines))
     print(out / TABLE_FILE)
 
 
@@ -222,12 +222,10 @@ def _cells(one: Candidate) -> tuple[str, ...]:
     planned, done = Counter(one.folders.values()), Counter(one.folders[folder] for folder in results)
     seeds = sum(done[seed] == count for seed, count in planned.items())
     verdicts = Counter(verdict.verdict for verdict in one.verdicts())
-    refused = verdicts["refused"]
-    others = str(sum(verdicts.values()) - verdicts["holds"] - verdicts["does not hold"] - refused)
-    if refused:
-        others += f" + {refused} refused"
+    hold, fail, refused = (verdicts.pop(name, 0) for name in ("holds", "does not hold", "refused"))
+    others = str(verdicts.total()) + (f" + {refused} refused" if refused else "")
     seconds = sum(result.seconds.total or 0 for result in results.values())
     return (
         one.preset.name, ", ".join(data), f"{len(results)} of {len(one.folders)}", f"{seeds} of {len(planned)}",
-        str(verdicts["holds"]), str(verdicts["does not hold"]), others, duration(seconds),
+        str(hold), str(fail), others, duration(seconds),
     )  # fmt: skip

@@ -14,7 +14,6 @@ from knot_runner.util.messages import LOGGER, counted
 from knot_runner.util.processes import temporary_folder
 
 if TYPE_CHECKING:
-    from knot_runner.bundles.compare import Comparison
     from knot_runner.bundles.rerun import RerunPlace
     from knot_runner.bundles.unpack import BundledRun
     from knot_runner.results.base import RunResult
@@ -34,14 +33,14 @@ def verify_command(options: argparse.Namespace) -> int:
     with temporary_folder() as folder:
         runs = read_bundle(Path(names[0]).expanduser(), folder / "bundle")
         out = Path(keys.get("paths.output_dir", f"{folder}/runs")).expanduser()
-        _check_new(out)
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):  # a run in it would be compared with itself
+            raise UserError("not an empty folder. The runs are rerun there", f"paths.output_dir={out}")
         _say_how_long(runs)
         from knot_runner.bundles.rerun import RerunPlace  # imports torch
 
         data = keys.get("paths.data_dir") or os.environ.get("KNOT_DATA")
         place = RerunPlace(data, out, options.network, options.max_steps, options.memory)
-        answers = [_answered(run, options.rounds, place) for run in runs]
-    counts = Counter(answers)
+        counts = Counter(_answered(run, options.rounds, place) for run in runs)
     print(f"{counted(len(runs), 'run')}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
     if counts["not the same"]:
         return 1
@@ -50,12 +49,6 @@ def verify_command(options: argparse.Namespace) -> int:
 
 #: The verdict on a run that was refused or failed here.
 NOT_MADE = "not made again"
-
-
-def _check_new(out: Path) -> None:
-    """Raises :class:`UserError` for a non-empty folder: a run in it would be compared with itself."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError("not an empty folder. The runs are rerun there", f"paths.output_dir={out}")
 
 
 def _say_how_long(runs: list[BundledRun]) -> None:
@@ -93,54 +86,47 @@ def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[s
     from knot_runner.cli.progress import Live
     from knot_runner.util.messages import messages_to
 
-    rows, lines = run.rows(), []
+    rows = run.rows()
     job, cut = job_here(run.config, place), None
-    if problem := settings_problem(run):
-        lines.append(problem)
+    problem = settings_problem(run)
+    lines = [problem] if problem else []
     if rounds is not None and (why := whole_because(job)):
         lines.append(f"is made again whole: it {why}")
     elif rounds is not None and rounds < len(rows):
         cut = rounds
         job = job_here(run.config, place, cut)
     with Live(Console(stderr=True)) as live, messages_to(lambda text: live.note(quoted(text))):
-        made = made_again(job, place, lambda name, *step: live.watch(quoted(name), *step), lambda _: None)
+        now, new_rows = made_again(job, place, lambda name, *step: live.watch(quoted(name), *step), lambda _: None)
     if cut is None:
-        found = compare_whole(run.result, rows, made.result, made.rows)
+        found = compare_whole(run.result, rows, now, new_rows)
     else:
-        found = compare_rounds(run.result, rows[:cut], made.rows[:cut])
-    return found.likeness, [*lines, *_rests_on(found, len(rows), cut), *_differences(run, made.result)]
+        found = compare_rounds(run.result, rows[:cut], new_rows[:cut])
+    log = f"{len(rows[:cut])} of {len(rows)} rows of the log" if rows else "no log"
+    lines += [f"compared: {log}{found.extent}", *found.differences, *found.intervals]
+    return found.likeness, lines + _differences(run.result, now)
 
 
-def _rests_on(found: Comparison, rounds: int, cut: int | None) -> list[str]:
-    """Lines on what was compared, what differs, and accuracies with their intervals."""
-    log = f"{found.rounds} of {rounds} rows of the log" if rounds else "no log"
-    whole = f", {found.numbers} values of the result, {found.files} files by their bytes" if cut is None else ""
-    return [f"compared: {log}{whole}", *found.differences, *found.intervals]
-
-
-def _differences(run: BundledRun, now: RunResult) -> list[str]:
+def _differences(was: RunResult, now: RunResult) -> list[str]:
     """Lines on data, code and device that differ from the record."""
     from knot_runner.provenance import code_changes
 
-    lines = [f"made by other code: {change}" for change in code_changes(run.result.made_by)]
-    if run.result.data != now.data:
-        lines.insert(0, f"made from other data: {_data_text(run.result, now)}")
+    lines = []
+    if was.data != now.data:
+        lines.append(f"made from other data: {_data_text(was, now)}")
+    lines += [f"made by other code: {change}" for change in code_changes(was.made_by)]
     for key in ("device", "engine"):
-        then, today = (getattr(result, key, None) for result in (run.result, now))
+        then, today = getattr(was, key, None), getattr(now, key, None)
         if then != today:
             lines.append(f"made on {then}, now on {today}")
     return lines
-
-
-def _file_digests(result: RunResult) -> set[tuple[str, str]]:
-    return {(file["path"], file["sha256"]) for file in result.files}
 
 
 def _data_text(was: RunResult, now: RunResult) -> str:
     """Names of files whose digests differ; else the digests of all data read."""
     from knot_runner.report.render.text import first_few
 
-    unlike = sorted({path for path, _ in _file_digests(was) ^ _file_digests(now)})
+    old, new = ({(file["path"], file["sha256"]) for file in result.files} for result in (was, now))
+    unlike = sorted({path for path, _ in old ^ new})
     if unlike:
         return f"{first_few(unlike, 4)} differ"
     return f"digest {was.data[:12]} on record, {now.data[:12]} now"

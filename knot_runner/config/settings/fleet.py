@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.methods.algorithms import FedPerSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
-from knot_runner.config.settings.sizes import FractionOrNone, Positive, Steps
+from knot_runner.config.settings.sizes import NOT_NEGATIVE, FractionOrNone, Positive, Share, Steps
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import Misfit, UserError
 
@@ -42,7 +42,7 @@ class AvailabilitySettings:
     """Periodic availability with a random phase per client."""
 
     #: available share of each period
-    share: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
+    share: Share
     #: period in seconds
     period: Positive
 
@@ -69,7 +69,7 @@ class FleetSettings:
     #: async: updates per server step; null: half of the clients that train at any time
     buffer: Steps | None = None
     #: async: exponent a of the update weight (1 + staleness)^-a; 0 weights all equally
-    staleness_exponent: Annotated[float, AtMost(100), Holds(lambda value: value >= 0, "is negative")]
+    staleness_exponent: Annotated[float, AtMost(100), NOT_NEGATIVE]
 
     def __post_init__(self) -> None:
         if self.mode == "async":
@@ -80,11 +80,6 @@ class FleetSettings:
             require(
                 self.late == "drop" or self.deadline is not None, "deadline", "is not set, but late=partial needs it"
             )
-
-
-def fleet_group(config: dict[str, Any]) -> dict[str, Any] | None:
-    """The group ``fleet`` of a composed config, unchecked; None without one, as with ``fleet=none``, which is empty."""
-    return config.get("fleet") or None
 
 
 def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
@@ -98,13 +93,6 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
         if method.stragglers is not None and method.stragglers.by == "speed":
             raise UserError("speed is that of a fleet; fleet=phones, or by: seed, would fit", "method.stragglers.by")
         return
-    if fleet.mode == "async":
-        _check_async(fleet, method)
-
-
-def _check_async(fleet: FleetSettings, method: FederatedSettings) -> None:
-    """Raises :class:`UserError` where ``method`` does not support an asynchronous server."""
-    one, other = f"fleet={fleet.name}", f"method={method.name}"
-    if isinstance(method, FedPerSettings) and method.final_head_epochs:
+    if fleet.mode == "async" and isinstance(method, FedPerSettings) and method.final_head_epochs:
         why = "method.final_head_epochs is a last round of all, which fleet.mode=async has not"
-        raise Misfit(one, other, why, "Use method.final_head_epochs=0")
+        raise Misfit(f"fleet={fleet.name}", f"method={method.name}", why, "Use method.final_head_epochs=0")

@@ -18,7 +18,8 @@ from knot_runner.config.settings.sizes import (
     NotNegative,
     Positive,
     Steps,
-    Width,
+    Units,
+    require_sgd_momentum,
 )
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import nearest
@@ -40,19 +41,19 @@ class ModelSettings:
     #: train (WordPiece learned from training texts), hub, a tokenizer folder, tokenizer.json, or a vocabulary file
     vocab: str
     #: vocabulary size for ``vocab=train``
-    vocab_size: Annotated[Width, ABOVE_ZERO]
+    vocab_size: Units
     #: pre-trained encoder on the hub
     hub_id: str
     #: commit hash, or a branch
     revision: str
     #: hidden size
-    hidden: Annotated[Width, ABOVE_ZERO]
+    hidden: Units
     #: Transformer layers
     layers: Annotated[Depth, ABOVE_ZERO]
     #: attention heads; must divide ``hidden``
     heads: Annotated[Depth, ABOVE_ZERO]
     #: feed-forward size
-    intermediate: Annotated[Width, ABOVE_ZERO]
+    intermediate: Units
     #: dropout probability
     dropout: FractionOrNone
     #: data set -> overrides for its local model
@@ -94,15 +95,11 @@ class StageSettings:
     decay: Positive
 
     def __post_init__(self) -> None:
-        sgd = self.optimizer == "sgd"
-        require(sgd or not self.momentum, "momentum", f"{self.momentum} works only with optimizer=sgd. Use 0")
-        rising = all(a < b for a, b in zip(self.milestones, self.milestones[1:], strict=False))
+        require_sgd_momentum(self.optimizer, self.momentum)
+        rising = self.milestones == sorted(set(self.milestones))
         require(rising, "milestones", f"{self.milestones} do not rise")
-        require(
-            self.max_examples is None or self.max_examples >= 10,
-            "max_examples",
-            f"{self.max_examples} examples are too few; 10 is the least",
-        )
+        enough = self.max_examples is None or self.max_examples >= 10
+        require(enough, "max_examples", f"{self.max_examples} examples are too few; 10 is the least")
         right = self.max_length is None or 8 <= self.max_length <= 512
         require(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
 

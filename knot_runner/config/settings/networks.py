@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import ABOVE_ZERO, AT_LEAST_ONE, Depth, ImageSide, Width
+from knot_runner.config.settings.sizes import ABOVE_ZERO, AT_LEAST_ONE, Channels, Depth, ImageSide, Width
 from knot_runner.config.strict import AtMost, require
 
 #: Channels of a wide ResNet's first convolution, and of its first stage times ``widen``.
 WRN_WIDTH = 16
+#: Kind of normalization; output of the head.
+Norm = Literal["batch", "group"]
+Output = Literal["logits", "softmax"]
 #: Stages of MobileNetV2 (Sandler et al. 2018, table 2): expansion, channels, blocks, stride of the first block.
 MOBILENET_STAGES = (
     (1, 16, 1, 1),
@@ -31,7 +34,7 @@ class MlpSettings:
     #: units of each hidden layer
     hidden: list[Width]
     #: output of the head; softmax applies softmax before cross-entropy, as in the FedRep code
-    output: Literal["logits", "softmax"]
+    output: Output
 
     def __post_init__(self) -> None:
         require(all(size >= 1 for size in self.hidden), "hidden", f"{self.hidden} has a size below 1")
@@ -42,7 +45,7 @@ class ConvSettings:
     """A convolution (stride 1), ReLU, and 2x2 max-pooling."""
 
     #: output channels
-    channels: Annotated[Width, AT_LEAST_ONE]
+    channels: Channels
     #: kernel size
     kernel: Annotated[ImageSide, AT_LEAST_ONE]
     #: zero padding
@@ -63,7 +66,7 @@ class CnnSettings:
     #: units of each hidden layer
     hidden: list[Width]
     #: output of the head; softmax applies softmax before cross-entropy, as in the FedRep code
-    output: Literal["logits", "softmax"]
+    output: Output
 
     def __post_init__(self) -> None:
         require(len(self.convs) >= 1, "convs", "needs at least one convolution; model.kind=mlp has none")
@@ -79,13 +82,13 @@ class ResnetSettings:
     #: residual blocks per stage
     blocks: list[Depth]
     #: channels of the first stage
-    width: Annotated[Width, AT_LEAST_ONE]
+    width: Channels
     #: 3x3 convolution (cifar), or 7x7 with stride 2 and max-pooling (imagenet)
     stem: Literal["cifar", "imagenet"]
     #: batch normalization, or group normalization
-    norm: Literal["batch", "group"]
+    norm: Norm
     #: groups for norm=group
-    groups: Annotated[Width, AT_LEAST_ONE]
+    groups: Channels
 
     def __post_init__(self) -> None:
         require(len(self.blocks) >= 1 and min(self.blocks) >= 1, "blocks", f"{self.blocks} has a stage without blocks")
@@ -102,11 +105,11 @@ class WrnSettings:
     #: total layers: 6n + 4 for n blocks per stage
     depth: Depth
     #: width multiplier
-    widen: Annotated[Width, AT_LEAST_ONE]
+    widen: Channels
     #: batch normalization, or group normalization
-    norm: Literal["batch", "group"]
+    norm: Norm
     #: groups for norm=group
-    groups: Annotated[Width, AT_LEAST_ONE]
+    groups: Channels
 
     def __post_init__(self) -> None:
         fits = self.depth >= 10 and (self.depth - 4) % 6 == 0
@@ -128,13 +131,13 @@ class VggSettings:
     kind: Literal["vgg"]
     name: str
     #: channels of the convolutions in each stage
-    stages: list[list[Annotated[Width, AT_LEAST_ONE]]]
+    stages: list[list[Channels]]
     #: number of stages, from the first, followed by 2x2 max-pooling
     pools: Depth
     #: batch normalization, or group normalization
-    norm: Literal["batch", "group"]
+    norm: Norm
     #: groups for norm=group
-    groups: Annotated[Width, AT_LEAST_ONE]
+    groups: Channels
 
     def __post_init__(self) -> None:
         require(len(self.stages) >= 1 and all(self.stages), "stages", f"{self.stages} has a stage without convolutions")
@@ -154,11 +157,11 @@ class MobilenetSettings:
     #: width multiplier
     width: Annotated[float, AtMost(100), ABOVE_ZERO]
     #: channels of the last convolution
-    last: Annotated[Width, AT_LEAST_ONE]
+    last: Channels
     #: batch normalization, or group normalization
-    norm: Literal["batch", "group"]
+    norm: Norm
     #: groups for norm=group
-    groups: Annotated[Width, AT_LEAST_ONE]
+    groups: Channels
 
     def __post_init__(self) -> None:
         if self.norm != "group":
@@ -201,11 +204,8 @@ class CustomSettings:
 
     def __post_init__(self) -> None:
         parts = self.target.split(":")
-        require(
-            len(parts) == 2 and all(parts),
-            "target",
-            f"{self.target!r} is not module:function, the module being one of plugins",
-        )
+        fits = len(parts) == 2 and all(parts)
+        require(fits, "target", f"{self.target!r} is not module:function, the module being one of plugins")
 
 
 ImageModel = MlpSettings | CnnSettings | ResnetSettings | WrnSettings | VggSettings | MobilenetSettings | CustomSettings

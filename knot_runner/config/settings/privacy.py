@@ -21,8 +21,7 @@ NOISE_MULTIPLIERS = 0.01, 1000.0
 
 
 def _is_multiplier(value: float) -> bool:
-    low, high = NOISE_MULTIPLIERS
-    return value == 0 or low <= value <= high
+    return value == 0 or NOISE_MULTIPLIERS[0] <= value <= NOISE_MULTIPLIERS[1]
 
 
 @dataclass(kw_only=True)
@@ -58,25 +57,22 @@ class UserPrivacySettings:
 def check_privacy(settings: Settings) -> None:
     """Raises :class:`UserError` for what privacy does not cover, but for what the method sends."""
     method, privacy = settings.method, f"privacy={settings.privacy.name if settings.privacy else 'null'}"
+    own = f"method={method.name}"
     if not isinstance(method, FederatedSettings):
-        raise Misfit(privacy, f"method={method.name}", "it covers clients that train in rounds", "Use privacy=null")
+        raise Misfit(privacy, own, "it covers clients that train in rounds", "Use privacy=null")
     if isinstance(method, LocalAlgorithmSettings):
-        raise Misfit(
-            privacy, f"method={method.name}", "its clients send nothing that noise could cover", "Use privacy=null"
-        )
+        raise Misfit(privacy, own, "its clients send nothing that noise could cover", "Use privacy=null")
     if method.clustering is not None:
         why = "the distances between the clients' data (method.clustering) are not private"
-        raise Misfit(privacy, f"method={method.name}", why, "Use method.clustering=null")
+        raise Misfit(privacy, own, why, "Use method.clustering=null")
     if settings.fleet is not None:
         why = "who is available, and who is late, decides who takes part, which the accountant does not know"
         raise Misfit(privacy, f"fleet={settings.fleet.name}", why, "Use fleet=none")
     if shares_models(method.personalization):
         why = "method.personalization shows clients each other's own models, which are not clipped"
-        raise Misfit(privacy, f"method={method.name}", why, "Use finetune or soup")
+        raise Misfit(privacy, own, why, "Use finetune or soup")
     if method.aggregation != "uniform":
-        raise UserError(
-            f"what one client can change of a {method.aggregation} mean is not bounded; with privacy uniform is right",
-            "method.aggregation",
-        )
+        problem = f"what one client can change of a {method.aggregation} mean is not bounded"
+        raise UserError(f"{problem}; with privacy uniform is right", "method.aggregation")
     if isinstance(settings.partition, Centralized):
         raise Misfit(privacy, "partition=centralized", "noise hides one client among many")

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.checks.fit import UNTRAINED_TASKS, check_fit, require_group, training_values
 from knot_runner.config.settings.checks.methods import check_code
-from knot_runner.config.settings.families import METHOD_SETTINGS, call, family_of, other_owners
-from knot_runner.config.settings.fleet import FleetSettings, check_fleet, fleet_group
+from knot_runner.config.settings.families import METHOD_SETTINGS, Family, family_of, load, other_owners
+from knot_runner.config.settings.fleet import FleetSettings, check_fleet
 from knot_runner.config.settings.groups import (
     TRACKER_EXTRAS,
     CentralTraining,
@@ -110,33 +110,33 @@ def build_run(config: dict[str, Any]) -> Settings:
     """Return the settings of one run from the composed ``config``. Raises :class:`UserError`."""
     check_keys(config)
     refuse_secrets(config)
-    _load_plugins(config)
+    plugins = config.get("plugins")
+    if isinstance(plugins, list):
+        load_plugins([str(plugin) for plugin in plugins])
     for group in ("task", "method"):
         require_group(config, group)
     task_kind = kind_of(config["task"])
-    kind = method_settings(config["method"])
-    check_fit(config, kind, task_kind)
+    kind = _method_settings(config["method"])
+    family = family_of(kind)
+    check_fit(config, family, task_kind)
     for group in ("task", "method"):  # these names are folders below paths.output_dir
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(f"{name!r} is not a plain name of letters, digits, . + - _", f"{group}.name")
-    family = family_of(kind)
     if config.get("training") is not None:
         values = None if task_kind in UNTRAINED_TASKS else training_values(config, family.training)
         config = {**config, "training": values}
     _check_names(config)
-    groups = {**config, "fleet": fleet_group(config), "transfer": None}
-    parts = _parts(config, task_kind)
+    parts = _parts(config, task_kind, family)
     own_keys = {own.name for own in dataclasses.fields(kind)}
     for key in config["method"]:
         if key not in own_keys and (problem := other_owners(key, config["method"]["algorithm"])):
             raise UserError(problem, f"method.{key}")
     method: Any = build(kind, config["method"], "method")
-    parts["method"] = method
+    groups = {**config, "fleet": config.get("fleet") or None, "transfer": None, "method": method}
     settings = build(Settings, groups | parts, "")
-    _drop_other_sources(settings.task)
-    if settings.transfer is not None:
-        _drop_other_sources(settings.transfer)
+    for task in (settings.task, settings.transfer):
+        _drop_other_sources(task)
     tracker = settings.tracker.name
     if tracker not in TRACKER_EXTRAS and not settings.plugins:
         raise UserError(f"no tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}", "tracker.name")
@@ -145,7 +145,7 @@ def build_run(config: dict[str, Any]) -> Settings:
         raise UserError(f"method={method.name} has no clients that train in rounds; null is right", "evaluate.matrix")
     _fill_in(settings)
     if family.check:
-        call(family.check, settings)
+        load(family.check)(settings)
     if settings.privacy is not None:
         check_privacy(settings)
     if isinstance(method, DistillSettings) and method.valid is None and task_kind == "images":
@@ -159,10 +159,10 @@ def build_run(config: dict[str, Any]) -> Settings:
 
 def _check_names(config: dict[str, Any]) -> None:
     """Raises :class:`UserError` for a key that is no group, and for a group of which no file is chosen."""
-    names = {field.name for field in dataclasses.fields(Settings) if field.init} - {"shares", "held_out"}
+    names = {field.name for field in dataclasses.fields(Settings)} - {"shares", "held_out", "notes"}
     for key in config:
         if key not in names:
-            words = {key, *OTHER_NAMES.get(key, "").split()}
+            words = [key, *OTHER_NAMES.get(key, "").split()]
             leaves = dotted_leaves(without(config, key, "report", "sweep"))
             places = [f"'{place}'" for place, _ in leaves if place.rpartition(".")[2] in words][:3]
             hint = f" (did you mean {' or '.join(places)}?)" if places else nearest(key, names)
@@ -180,48 +180,51 @@ def _fill_in(settings: Settings) -> None:
     if isinstance(method, FederatedSettings):
         private = settings.privacy is not None
         if method.aggregation is None:
-            method.aggregation = "uniform" if private else "weighted"
-            settings.notes += ["method.aggregation=uniform: chosen for privacy"] if private else []
+            method.aggregation = "weighted"
+            if private:
+                method.aggregation = "uniform"
+                settings.notes.append("method.aggregation=uniform: chosen for privacy")
         if method.batchnorm is None:
-            has_statistics = getattr(settings.model, "norm", "") == "batch"
-            method.batchnorm = "frozen" if private and has_statistics else "averaged"
-            settings.notes += ["method.batchnorm=frozen: chosen for privacy"] if method.batchnorm == "frozen" else []
+            method.batchnorm = "averaged"
+            if private and getattr(settings.model, "norm", "") == "batch":
+                method.batchnorm = "frozen"
+                settings.notes.append("method.batchnorm=frozen: chosen for privacy")
     if isinstance(method, FedRepSettings) and isinstance(settings.training, FederatedTraining):
         method.head_epochs = method.head_epochs or max(settings.training.local_epochs - 1, 1)
-    on_tree = isinstance(settings.task, ImageTaskSettings) and settings.task.on_tree
+    on_tree = getattr(settings.task, "on_tree", False)
     for loss in _transport_losses(method):
-        if loss.solver is None:
-            loss.solver = "tree" if on_tree else "newton"  # newton is made for few classes: 62 take seconds a step
+        # newton is made for few classes: 62 take seconds a step
+        loss.solver = loss.solver or ("tree" if on_tree else "newton")
 
 
 def _transport_losses(value: Any) -> Iterator[SinkhornSettings | SinkhornTermSettings]:
     """Yield the settings of transport losses and terms anywhere in ``value``."""
     if isinstance(value, SinkhornSettings | SinkhornTermSettings):
         yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
+        return
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
             yield from _transport_losses(part)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from _transport_losses(getattr(value, field.name))
 
 
-def method_settings(method: dict[str, Any]) -> type:
-    """Return the class of the settings of a composed ``method``. Raises :class:`UserError`."""
+def _method_settings(method: dict[str, Any]) -> type:
     algorithm = method.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in METHOD_SETTINGS:
         raise unknown("method.algorithm", str(algorithm), METHOD_SETTINGS, "knot-runner ls method")
     return METHOD_SETTINGS[algorithm]
 
 
-def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
+def _parts(config: dict[str, Any], task_kind: str, family: Family) -> dict[str, Any]:
     """Groups whose kind depends on the task, built first so that errors name their keys."""
     _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
     if task_kind in UNTRAINED_TASKS:
         return {"task": build(UNTRAINED_TASKS[task_kind], config["task"], "task")}
     on_images = task_kind == "images"
     model = NETWORK_SETTINGS[config["model"]["kind"]] if on_images else ModelSettings
-    family = family_of(method_settings(config["method"]))
     parts: dict[str, Any] = {
         "task": build(ImageTaskSettings if on_images else TaskSettings, config["task"], "task"),
         "model": build(model, config["model"], "model"),
@@ -233,8 +236,8 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
         parts["transfer"] = build(ImageTaskSettings, config["transfer"], "transfer")
         check_not_own(parts["transfer"], parts["task"])
     if config.get("partition") is not None:
-        partition = config["partition"]
-        parts["partition"] = without(partition, *SHARE_KEYS) if isinstance(partition, dict) else partition
+        if isinstance(config["partition"], dict):
+            parts["partition"] = without(config["partition"], *SHARE_KEYS)
         if family.training == "rounds" and (shares := held_out_shares(config)):
             parts["held_out"] = build(HeldOut, shares, "partition")
         if family.training == "stages" and family.clients:
@@ -257,24 +260,16 @@ def _drop_other_sources(task: Any) -> None:
     parts = getattr(task, "datasets", None) or getattr(task, "sets", None) or {"": task}
     for part in parts.values():
         for place in ("local", "hub", "embedded"):
-            if place != task.source and hasattr(part, place):
+            if hasattr(part, place) and place != task.source:
                 setattr(part, place, None)
-
-
-def _load_plugins(config: dict[str, Any]) -> None:
-    plugins = config.get("plugins")
-    load_plugins([str(plugin) for plugin in plugins] if isinstance(plugins, list) else [])
 
 
 def _check_stages(training: CentralTraining) -> None:
     """For images: raises :class:`UserError` for settings of a stage that apply to texts alone."""
-    for field in dataclasses.fields(training):
-        length = getattr(getattr(training, field.name), "max_length", None)
+    for name, stage in vars(training).items():
+        length = getattr(stage, "max_length", None)
         if length is not None:
-            raise UserError(
-                f"{length} works only with texts. Use null for images",
-                f"training.{field.name}.max_length",
-            )
+            raise UserError(f"{length} works only with texts. Use null for images", f"training.{name}.max_length")
 
 
 def _check_parties(settings: Settings) -> None:
@@ -283,10 +278,10 @@ def _check_parties(settings: Settings) -> None:
         return
     if model.per_party and isinstance(settings.training, FederatedTraining):
         raise UserError("averaging needs one model for all clients. Use {}", "model.per_party")
-    common = {**dataclasses.asdict(model), "per_party": {}}
+    common = {**vars(model), "per_party": {}}
     for party, changes in model.per_party.items():
+        where = f"model.per_party.{party}"
         if party not in task.datasets:
-            problem = f"task {task.name} has no such data set{nearest(party, task.datasets)}"
-            raise UserError(problem, f"model.per_party.{party}")
-        own = build(ModelSettings, {**common, **changes}, f"model.per_party.{party}")
+            raise UserError(f"task {task.name} has no such data set{nearest(party, task.datasets)}", where)
+        own = build(ModelSettings, {**common, **changes}, where)
         model.per_party[party] = {key: getattr(own, key) for key in changes}

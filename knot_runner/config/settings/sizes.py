@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from knot_runner.config.strict import AtMost, Holds
+from knot_runner.config.strict import AtMost, Holds, require
 
 AT_LEAST_ONE = Holds(lambda value: value >= 1, "is not at least 1")
 NOT_NEGATIVE = Holds(lambda value: value >= 0, "is negative")
@@ -26,6 +26,8 @@ ItemsOrNone = Annotated[int, AtMost(10**8), NOT_NEGATIVE]
 Items = Annotated[int, AtMost(10**8), AT_LEAST_ONE]
 #: units or channels of one layer, words of a vocabulary
 Width = Annotated[int, AtMost(10**7)]
+Channels = Annotated[Width, AT_LEAST_ONE]
+Units = Annotated[Width, ABOVE_ZERO]
 #: layers, blocks of a stage, attention heads
 Depth = Annotated[int, AtMost(1000)]
 #: pixels along one side, kernels, channels of an image
@@ -40,3 +42,11 @@ Temperature = Annotated[float, Holds(lambda value: value > 0, "is not above 0; 1
 #: shares: within (0, 1), and with 0
 Fraction = Annotated[float, Holds(lambda value: 0 < value < 1, "is not between 0 and 1")]
 FractionOrNone = Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
+#: shares up to all: within (0, 1], and with 0
+Share = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
+ShareOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
+
+
+def require_sgd_momentum(optimizer: str, momentum: float) -> None:
+    """In a ``__post_init__``: no ``momentum`` of another optimizer than SGD."""
+    require(optimizer == "sgd" or not momentum, "momentum", f"{momentum} works only with optimizer=sgd. Use 0")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
 from knot_runner.methods.contract import METHODS
 from knot_runner.testing import methods as checks
@@ -86,10 +86,10 @@ def test_everything_composes_with_every_algorithm(top):
         words = replaced(TINY_IMAGES, *words_of(top, algorithm))
         if (top, algorithm) in NEVER:
             with pytest.raises(UserError) as caught:
-                compose_jobs(words, None)
+                compose(words)
             assert str(caught.value).startswith(NEVER[top, algorithm])
         else:
-            (job,) = compose_jobs(words, None)
+            (job,) = compose(words)
             assert job.method.algorithm == algorithm
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import PerNetwork
@@ -158,7 +158,7 @@ def test_texts_of_two_architectures(tmp_path):
 
 def test_run_id_includes_method_models_in_order():
     def ids(*words):
-        return [job.run_id for job in compose_jobs([*TINY_IMAGES, *words], None)]
+        return [job.run_id for job in compose([*TINY_IMAGES, *words])]
 
     plain = ids("method=fedmd")
     listed = ids("method=fedmd", "method.models=[cnn_4,cnn_8]")

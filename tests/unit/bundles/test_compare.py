@@ -51,8 +51,8 @@ def test_compare_whole_ignores_timings_code_and_notes():
     now = changed(seconds={"total": 9.0}, code="b", notes=["other"], device="cuda")
     rows = [row | {"seconds": 9.0} for row in ROWS]
     found = whole(RESULT, ROWS, now, rows)
-    assert (found.likeness, found.differences, found.rounds, found.files) == ("the same bits", [], 3, 1)
-    assert found.numbers == 24
+    assert (found.likeness, found.differences) == ("the same bits", [])
+    assert found.extent == ", 24 values of the result, 1 files by their bytes"
 
 
 @pytest.mark.parametrize("values", [
@@ -120,7 +120,7 @@ def test_compare_rounds_judges_the_first_rounds_alone():
     cut = copy.deepcopy(ROWS[:2])
     cut[-1] |= {"f1": 0.3, "seconds": 8.0}  # measured after the last round
     found = compare_rounds(result_with(RESULT), ROWS[:2], cut)
-    assert (found.likeness, found.rounds, found.numbers, found.files) == ("the same bits", 2, 0, 0)
+    assert (found.likeness, found.extent) == ("the same bits", "")
     cut[-1]["accuracy"] = 0.65
     found = compare_rounds(result_with(RESULT), ROWS[:2], cut)
     assert found.likeness == "within the interval" and "accuracy of round 2: 0.6500 now" in found.intervals[0]

@@ -4,13 +4,14 @@ import dataclasses
 import re
 from pathlib import Path
 
+import hydra
 import pytest
 import yaml
-from hydra import compose
 from omegaconf import OmegaConf
 
+from knot_runner import compose
 from knot_runner.cli.verbs.ls import describe_yaml
-from knot_runner.composing.commands import compose_all, compose_jobs
+from knot_runner.composing.commands import compose_all
 from knot_runner.composing.hydra_compose import composing
 from knot_runner.composing.job import job_of
 from knot_runner.composing.override_errors import GROUPS
@@ -19,7 +20,7 @@ from tests.golden.messages import refuses
 
 
 def run_id(*overrides):
-    (job,) = compose_jobs(list(overrides), None)
+    (job,) = compose(list(overrides))
     return job.run_id
 
 
@@ -58,7 +59,7 @@ def test_compose_equals_hydra(overrides):
     for job in {id(job): job for job in (jobs[0], jobs[len(jobs) // 2], jobs[-1])}.values():
         with composing():
             words = ["hardware=cpu", *(re.sub(r"^(?=[\w.]+\.\w+=)", "++", word) for word in job.overrides)]
-            expected = OmegaConf.to_container(compose("config", words), resolve=True)
+            expected = OmegaConf.to_container(hydra.compose("config", words), resolve=True)
         assert job.config == job_of(expected).config
     assert len({id(job.config) for job in jobs}) == len(jobs)
 
@@ -67,7 +68,7 @@ def test_config_yaml_reads_back_equal():
     """With PyYAML, and with OmegaConf, which takes more strings for numbers."""
     texts = ["1e-3", "null", "yes", "y", "~", "0x1f", "1_000", "nan", ".inf", "2020-01-01", "a: b", "", " é\n"]
     config = {"texts": texts, "again": texts, "values": [1.5, None, True, 1e-3], **dict.fromkeys(texts, 1)}
-    text = dataclasses.replace(compose_jobs(["task=sa"], None)[0], config=config).config_yaml
+    text = dataclasses.replace(compose(["task=sa"])[0], config=config).config_yaml
     assert yaml.safe_load(text) == config == OmegaConf.to_container(OmegaConf.create(text))
 
 
@@ -75,28 +76,28 @@ def test_compose_interpolates_in_lists(tmp_path):
     (tmp_path / "model").mkdir()
     own = (config_folder() / "model" / "femnist_dnn.yaml").read_text()
     (tmp_path / "model" / "odd.yaml").write_text(own.replace("[512, 256, 128]", "['${training.batch_size}', 3]"))
-    found = compose_jobs(["task=femnist", "model=odd", "training.batch_size=5,6"], str(tmp_path))
+    found = compose(["task=femnist", "model=odd", "training.batch_size=5,6", f"--config-dir={tmp_path}"])
     assert [job.config["model"]["hidden"] for job in found] == [[5, 3], [6, 3]]
 
 
 def test_compose_refuses_method_unfit_for_task():
     with refuses():
-        compose_jobs(["task=femnist", "method=fedavg,federated_distance"], None)
+        compose(["task=femnist", "method=fedavg,federated_distance"])
 
 
 def test_compose_jobs_keeps_grid_values_per_job():
-    first, second = compose_jobs(["task=femnist", "training.lr=0.1,0.2", "paths.output_dir=x"], None)
+    first, second = compose(["task=femnist", "training.lr=0.1,0.2", "paths.output_dir=x"])
     assert (first.config["training"]["lr"], second.config["training"]["lr"]) == (0.1, 0.2)
 
 
 @pytest.mark.parametrize("override", ["training.lrr=1", "training.lr.x=1", "seed.x=1,2", "nosuch=1"])
 def test_compose_refuses_unknown_keys(override):
     with refuses():
-        compose_jobs(["task=femnist", override], None)
+        compose(["task=femnist", override])
 
 
 def test_job_label_omits_task_method_and_seed():
-    jobs = compose_jobs(["task=erc,nli", "method=sinkhorn_e", "method.loss.epsilon=0.1,1", "seed=0,1"], None)
+    jobs = compose(["task=erc,nli", "method=sinkhorn_e", "method.loss.epsilon=0.1,1", "seed=0,1"])
     assert {job.label for job in jobs} == {"method.loss.epsilon=0.1", "method.loss.epsilon=1"}
 
 

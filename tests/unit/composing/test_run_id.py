@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 
 import pytest
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.composing.job import job_of
 from knot_runner.config.settings import run_id
 from tests.changed_settings import leaves, other, replaced
@@ -81,7 +81,7 @@ IN_ROUNDS = ("fedavg", "fedavg_chill", "clustered_fedrep", "clustered_fedavg", "
 @pytest.mark.parametrize("name", RUNS)
 def test_run_id_covers_exactly_the_used_settings(name: str) -> None:
     overrides, unused = RUNS[name]
-    (job,) = compose_jobs(overrides, None)
+    (job,) = compose(overrides)
     reads = "parties" if name == "distilled images" else "rounds" if job.config["method"]["name"] in IN_ROUNDS else ""
     never = [*NEVER, *unused, *(key for key, kinds in SHARES.items() if not reads or reads not in kinds)]
     wrong = []
@@ -98,7 +98,7 @@ def test_run_id_covers_exactly_the_used_settings(name: str) -> None:
 
 
 def _ids(*commands: str) -> list[str]:
-    return [compose_jobs(command.split(), None)[0].run_id for command in commands]
+    return [compose(command.split())[0].run_id for command in commands]
 
 
 def test_run_id_equates_whole_and_decimal_rates() -> None:
@@ -132,5 +132,5 @@ def test_run_id_includes_revision_but_not_equivalent_engines() -> None:
 
 
 def test_run_id_has_no_grid_and_report() -> None:
-    (job,) = compose_jobs(["task=femnist"], None)
+    (job,) = compose(["task=femnist"])
     assert run_id({**job.config, "sweep": {"seed": "0,1"}, "report": {"claims": {}}}) == job.run_id

@@ -2,12 +2,12 @@
 
 import pytest
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from tests.golden.messages import refuses
 
 
 def job(*overrides):
-    (made,) = compose_jobs(list(overrides), None)
+    (made,) = compose(list(overrides))
     return made
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings import FederatedTraining, TrainingSettings
 from knot_runner.config.settings.families import FAMILIES, family_of
 from knot_runner.util.config_yaml import config_folder
@@ -22,7 +22,7 @@ ONE_OF = {
 def test_family_of_covers_every_family():
     homes = {"federated_distance": "gaussians"}
     for family, method in ONE_OF.items():
-        (job,) = compose_jobs([f"task={homes.get(method, 'mnist')}", f"method={method}"], None)
+        (job,) = compose([f"task={homes.get(method, 'mnist')}", f"method={method}"])
         assert family_of(job.method).name == family
     assert set(ONE_OF) == set(FAMILIES)
 
@@ -32,25 +32,25 @@ def test_family_accepts_only_its_task_kinds(kind, task):
     for family, method in ONE_OF.items():
         words = [f"task={task}", f"method={method}"]
         if kind in FAMILIES[family].tasks:
-            compose_jobs(words, None)
+            compose(words)
         else:
             with pytest.raises(Misfit, match=f"method={method} and task={task} do not go together: the task has"):
-                compose_jobs(words, None)
+                compose(words)
 
 
 def test_null_is_filled_in():
     """From the other settings, in this order: partition, solver, teacher, FedRep's head epochs."""
-    settings = compose_jobs(["task=erc", "method=fedavg_chill", "partition.num_clients=3"], None)[0].settings
+    settings = compose(["task=erc", "method=fedavg_chill", "partition.num_clients=3"])[0].settings
     assert (settings.partition.kind, settings.partition.num_clients) == ("natural", 3)
     places = ["method.loss=sinkhorn", "method.terms.sinkhorn.weight=1"]
     for task, solver, teacher in (("cifar10", "tree", "cnn_16"), ("erc", "newton", "bert_mini")):
-        (job,) = compose_jobs([f"task={task}", "method=sinkhorn_e", places[0]], None)
+        (job,) = compose([f"task={task}", "method=sinkhorn_e", places[0]])
         assert job.method.loss.solver == solver
-        (job,) = compose_jobs([f"task={task}", "method=kd", places[1]], None)
+        (job,) = compose([f"task={task}", "method=kd", places[1]])
         assert job.method.terms["sinkhorn"].solver == solver
         assert [own.name for own in job.method.teachers] == [teacher]
     for epochs in (2, 7):
-        (job,) = compose_jobs(["task=mnist", "method=fedrep", f"training.local_epochs={epochs}"], None)
+        (job,) = compose(["task=mnist", "method=fedrep", f"training.local_epochs={epochs}"])
         assert job.method.head_epochs == epochs - 1
 
 
@@ -58,13 +58,13 @@ def test_null_is_filled_in_for_privacy(caplog):
     caplog.set_level("INFO", logger="knot_runner")
     for model, batchnorm in (("resnet8", "frozen"), ("cnn_8", "averaged")):
         words = ["task=mnist", "method=fedavg", f"model={model}"]
-        (plain,), (private,) = compose_jobs(words, None), compose_jobs([*words, "privacy=user_level"], None)
+        (plain,), (private,) = compose(words), compose([*words, "privacy=user_level"])
         assert (plain.method.aggregation, plain.method.batchnorm) == ("weighted", "averaged")
         assert (private.method.aggregation, private.method.batchnorm) == ("uniform", batchnorm)
     notes = [record.message for record in caplog.records]
     assert notes.count("method.aggregation=uniform: chosen for privacy") == 2
     with refuses():
-        compose_jobs([*words, "privacy=user_level", "method.aggregation=weighted"], None)
+        compose([*words, "privacy=user_level", "method.aggregation=weighted"])
 
 
 @pytest.mark.parametrize("size", ["quick", "small"])
@@ -73,7 +73,7 @@ def test_a_size_fits_every_kind_of_training(size):
     found = {}
     for task in ("erc", "mnist"):
         for method in ("fedavg", "scaffold", "fedrep", "entropy_a", "kd"):
-            (job,) = compose_jobs([f"task={task}", f"method={method}", f"training={size}"], None)
+            (job,) = compose([f"task={task}", f"method={method}", f"training={size}"])
             found[task, method] = job.settings.training
     assert [found["erc", method].optimizer for method in ("fedavg", "fedrep", "scaffold")] == ["adamw", "adamw", "sgd"]
     assert found["erc", "fedrep"].local_epochs == 2 and found["erc", "fedavg"].clients_per_round == 1.0
@@ -84,7 +84,7 @@ def test_a_size_fits_every_kind_of_training(size):
 
 def test_what_is_typed_lies_over_a_size():
     words = ["task=erc", "method=entropy_a", "training.distill.epochs=3", "training=quick"]
-    (typed,), (plain,) = compose_jobs(words, None), compose_jobs([words[0], words[1], words[3]], None)
+    (typed,), (plain,) = compose(words), compose([words[0], words[1], words[3]])
     assert typed.settings.training.distill.epochs == 3
     assert dataclasses.replace(typed.settings.training.distill, epochs=2) == plain.settings.training.distill
     assert typed.settings.training.local == plain.settings.training.local
@@ -93,7 +93,7 @@ def test_what_is_typed_lies_over_a_size():
 @pytest.mark.parametrize("words", ["task=nli method=entropy_a", "task=mnist method=kd", "task=erc method=fedavg"])
 def test_training_published_is_refused_without_a_source(words):
     with refuses():
-        compose_jobs([*words.split(), "training=published"], None)
+        compose([*words.split(), "training=published"])
 
 
 def test_interpolations_read_nothing_that_a_size_gives():
@@ -105,16 +105,16 @@ def test_interpolations_read_nothing_that_a_size_gives():
 
 def test_compose_refuses_a_deleted_training():
     with refuses():
-        compose_jobs(["task=femnist", "method=fedavg", "~training"], None)
+        compose(["task=femnist", "method=fedavg", "~training"])
 
 
 def test_compose_keeps_what_was_typed(caplog):
     caplog.set_level("INFO", logger="knot_runner")
-    (job,) = compose_jobs(["task=cifar10", "method=sinkhorn_e", "method.loss.solver=newton"], None)
+    (job,) = compose(["task=cifar10", "method=sinkhorn_e", "method.loss.solver=newton"])
     assert job.method.loss.solver == "newton" and "tree" not in caplog.text
 
 
 def test_compose_accepts_method_grid_across_families():
-    jobs = compose_jobs(["task=mnist", "partition=iid", "method=entropy_a,fedavg"], None)
+    jobs = compose(["task=mnist", "partition=iid", "method=entropy_a,fedavg"])
     assert [type(job.settings.training) for job in jobs] == [TrainingSettings, FederatedTraining]
     assert jobs[0].settings.shares is not None and jobs[1].settings.shares is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings import CnnSettings, ConvSettings, MlpSettings
 from knot_runner.config.settings.partition import Pairs
 from knot_runner.config.strict import build
@@ -19,7 +19,7 @@ def parts() -> dict[str, Any]:
     """Name -> settings as a run has them."""
     jobs = [["task=erc", "method=entropy_a"], ["task=femnist", "method=soup"],
             ["task=femnist", "method=fedavg", "partition=natural"]]  # fmt: skip
-    texts, soup, federated = (compose_jobs(words, None)[0] for words in jobs)
+    texts, soup, federated = (compose(words)[0] for words in jobs)
     task = texts.settings.task
     return {
         "task": task, "labels": task.labels, "dataset": task.datasets["MELD"], "model": texts.settings.model,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.strict import ByName, ByTag, build, check_keys, digest, require
 from tests.golden.messages import refuses
 
@@ -142,15 +142,15 @@ def test_every_default_stands_once(monkeypatch):
 def test_part_of_a_term_takes_the_rest_from_its_file():
     words = ["task=mnist", "method=kd", "+method.terms.crd.weight=2",
              "+method.schedule.phases=[{epochs: 1, terms: {hint: {weight: 3}}}]"]  # fmt: skip
-    (job,) = compose_jobs(words, None)
+    (job,) = compose(words)
     assert (job.method.terms["crd"].weight, job.method.terms["crd"].negatives) == (2.0, 1024)
     assert (job.method.schedule.phases[0].terms["hint"].weight, job.method.terms["kd"].temperature) == (3.0, 4.0)
     words = ["task=femnist", "method=feddf", "+method.server_distillation.terms.rkd.weight=1",
              "method.personalization={kind: soup, epochs: 2, checkpoints: 2}"]  # fmt: skip
-    (job,) = compose_jobs(words, None)
+    (job,) = compose(words)
     assert job.method.server_distillation.terms["rkd"].angle == 50.0
     assert (job.method.personalization.epochs, job.method.personalization.select) == (2, "valid")
-    (job,) = compose_jobs(["task=mnist", "method=kd", "method.teachers=[]", "method.schedule.kind=average"], None)
+    (job,) = compose(["task=mnist", "method=kd", "method.teachers=[]", "method.schedule.kind=average"])
     assert job.method.schedule.decay == 0.99
 
 
@@ -162,11 +162,11 @@ def test_part_of_a_term_takes_the_rest_from_its_file():
     ("task=mnist method=data_free method.synthesis=records", "synthesis", "RecordsSynthesis"),
 ])  # fmt: skip
 def test_word_chooses_a_part_of_the_method(words, key, cls):
-    (job,) = compose_jobs(words.split(), None)
+    (job,) = compose(words.split())
     assert type(getattr(job.method, key)).__name__ == cls
 
 
 def test_word_chooses_the_loss_of_a_server():
-    (job,) = compose_jobs(["task=femnist", "method=feddf", "method.server_distillation.loss=sinkhorn"], None)
+    (job,) = compose(["task=femnist", "method=feddf", "method.server_distillation.loss=sinkhorn"])
     assert job.method.server_distillation.loss.scaling == 0.5
     assert job.method.server_distillation.schedule == "constant"

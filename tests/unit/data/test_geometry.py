@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.data.images.load import class_points, one_hot, superclass_points
 from tests.golden.messages import refused
 from tests.runs import run
@@ -26,7 +26,7 @@ def test_one_hot_places_points_equally_far_apart():
 
 @pytest.mark.parametrize(("geometry", "wanted"), [("given", None), ("onehot", 10), ("superclasses", 12)])
 def test_class_points_follow_the_geometry(geometry, wanted):
-    (job,) = compose_jobs(["task=cifar10", f"task.geometry={geometry}"], None)
+    (job,) = compose(["task=cifar10", f"task.geometry={geometry}"])
     points = class_points(job.settings.task)
     assert (points and len(points[0])) == wanted
 

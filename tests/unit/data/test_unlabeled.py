@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings import Iid, PartyShares
 from knot_runner.data.images.digits import read_digits
 from knot_runner.data.images.unlabeled import UnlabeledImages, fit_images, load_unlabeled, with_transfer
@@ -21,7 +21,7 @@ LEVELS = np.round(np.random.default_rng(0).uniform(-1, 1, (30, 256)), 3)
 
 def settings(*words, name="usps"):
     """Of ``transfer`` in a composed command."""
-    (job,) = compose_jobs(["task=mnist", "method=entropy_a", "partition=small", f"transfer={name}", *words], None)
+    (job,) = compose(["task=mnist", "method=entropy_a", "partition=small", f"transfer={name}", *words])
     return job.settings.transfer
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.composing.commands import compose_all, compose_jobs
+from knot_runner.composing.commands import compose_all
 from knot_runner.config.devices import DEVICES
 from knot_runner.engine.hardware import choose_device
 from tests.fake_device import FAKE, FakeDevice
@@ -27,7 +27,7 @@ def fake(monkeypatch):
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_hardware_file_has_the_first_precision_of_its_device(name):
-    (job,) = compose_jobs(["task=femnist", "method=fedavg", f"hardware={name}"], None)
+    (job,), _ = compose_all(["task=femnist", "method=fedavg", f"hardware={name}"])
     found = vars(job.settings.hardware)
     assert (found["name"], found["device"], found["precision"]) == (name, name, DEVICES[name].precisions[0])
 

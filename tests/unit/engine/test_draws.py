@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings import MlpSettings, Stragglers
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.data.embedded import draw_gaussians
@@ -57,12 +57,12 @@ def partition(kind: str, **chosen: Any) -> Callable[[int], Any]:
 
 
 def otdd() -> Any:
-    (job,) = compose_jobs(["task=mnist", "method=dataset_distance", "method.otdd.fedwad.t=random"], None)
+    (job,) = compose(["task=mnist", "method=dataset_distance", "method.otdd.fedwad.t=random"])
     return job.method.otdd
 
 
 def two_gaussians(seed: int) -> Any:
-    (job,) = compose_jobs(["task=gaussians"], None)
+    (job,) = compose(["task=gaussians"])
     return draw_gaussians(job.settings.task, seed).digest
 
 

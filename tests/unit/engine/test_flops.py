@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings import MlpSettings
 from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.engine.flops import example_flops
@@ -12,7 +12,7 @@ from knot_runner.models.network import Network
 
 
 def network(*words: str, inputs=None, classes: int = 10) -> Network:
-    (job,) = compose_jobs(list(words), None)
+    (job,) = compose(list(words))
     settings = job.settings
     return Network(settings.model, inputs or tuple(settings.task.shape), classes)
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.methods import bound
 from knot_runner.transport import ground_cost, support
 from knot_runner.transport.loss import exact_transport
@@ -21,7 +21,7 @@ TASKS = ("sa", "erc", "nli")
 
 
 def points_of(task, kind="semantic"):
-    (job,) = compose_jobs([f"task={task}"], None)
+    (job,) = compose([f"task={task}"])
     return support(torch.tensor(job.settings.task.labels.coordinates, dtype=torch.float64), kind)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings.networks import CustomSettings, MlpSettings
 from knot_runner.methods import complexity
 from knot_runner.models.network import Network
@@ -66,7 +66,7 @@ def test_undeclared_explains_models_without_declared_class():
     own = CustomSettings(**{"kind": "custom", "name": "mine", "target": "x:y", "head": "out"})
     found = complexity.undeclared(Network(own, (1, 8, 8), 3))
     assert set(found) == {"last_layer", "norms"} and "declares no class" in found["norms"]
-    (text,) = compose_jobs([], None)
+    (text,) = compose([])
     found = complexity.undeclared(Network(text.settings.model, 600, 5))
     assert set(found) == {"norms"} and "attention and LayerNorm" in found["norms"]
     dense = MlpSettings("mlp", "dense", [4], "logits")

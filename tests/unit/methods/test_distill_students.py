@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings.methods.terms import PktTermSettings
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.methods.distill import learner
@@ -187,7 +187,7 @@ def test_run_records_and_shares_its_phase(tmp_path):
 
 
 def method_of(*overrides):
-    (job,) = compose_jobs([*replaced(TINY_TAUGHT, *overrides)], None)
+    (job,) = compose([*replaced(TINY_TAUGHT, *overrides)])
     return job.method
 
 
@@ -209,7 +209,7 @@ def test_phase_begins_with_the_one_before(place):
 def test_phases_are_in_the_run_id():
     automatic = "+method.schedule.phases=[{epochs: 3, terms: {hint: {weight: auto}}}]"
     words = ([], [automatic.replace("auto", "1")], [automatic], [automatic, "method.auto_ratio=2"])
-    found = {compose_jobs(replaced(TINY_TAUGHT, *one), None)[0].run_id for one in words}
+    found = {compose(replaced(TINY_TAUGHT, *one))[0].run_id for one in words}
     assert len(found) == 4
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.composing.commands import compose_jobs
+from knot_runner import compose
 from knot_runner.config.settings import BiasSettings
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import Dataset, Examples
@@ -53,7 +53,7 @@ def test_balanced_subset_is_drawn_by_the_seed(tmp_path):
 
 
 def test_text_federation_has_sizes_of_training_parts(tmp_path):
-    (job,) = compose_jobs([*TINY, "task=sa", "task.max_examples=30"], None)
+    (job,) = compose([*TINY, "task=sa", "task.max_examples=30"])
     task = load_task(job.settings.task, None)
     train = task.datasets["Cell"].splits["train"]
     task.datasets["Cell"].splits["train"] = Examples(train.texts[:20], None, train.labels[:20])
@@ -69,9 +69,9 @@ def test_text_federation_has_sizes_of_training_parts(tmp_path):
 
 
 def test_used_examples_nests_smaller_limits_in_larger():
-    (job,) = compose_jobs(["training.distill.max_examples=20"], None)
-    (larger,) = compose_jobs(["training.distill.max_examples=30"], None)
-    (other,) = compose_jobs(["training.distill.max_examples=20", "seed=1"], None)
+    (job,) = compose(["training.distill.max_examples=20"])
+    (larger,) = compose(["training.distill.max_examples=30"])
+    (other,) = compose(["training.distill.max_examples=20", "seed=1"])
     whole = Examples([str(i) for i in range(50)], None, np.arange(50))
     data = Dataset("pool", "transfer", {"train": whole, "valid": whole})
     few, more, others = (used_examples(data, "train", one.settings).labels for one in (job, larger, other))

@@ -166,9 +166,8 @@ def test_set_aside_refuses_blocking_file(tmp_path: Path) -> None:
 
 
 def test_staleness_line_counts_reasons() -> None:
-    assert provenance.staleness_line([]) == provenance.staleness_line([("a", [])]) == []
-    runs = [("fresh", []), ("run", ["code 1, now 2"])]
-    runs += [(f"run {i}", ["code 1, now 2", f"data: {i % 6}.csv changed"]) for i in range(1, 12)]
+    assert provenance.staleness_line([]) == []
+    runs = [["code 1, now 2"], *(["code 1, now 2", f"data: {i % 6}.csv changed"] for i in range(1, 12))]
     lines = provenance.staleness_line(runs)
     assert lines[:3] == [
         "12 stale runs kept; --stale=rerun reruns stale runs",

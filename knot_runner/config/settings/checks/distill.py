@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.settings.checks.methods import named_model
 from knot_runner.config.settings.groups import CentralTraining, ModelSettings
-from knot_runner.config.settings.methods.distill import DistillSettings, OfflineSchedule, RunTeacher
+from knot_runner.config.settings.methods.distill import DistillSettings, RunTeacher
 from knot_runner.config.settings.methods.terms import AttentionTermSettings, check_batch
 from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.config.settings.tasks.images import ImageTaskSettings
@@ -17,14 +17,6 @@ from knot_runner.util.errors import Misfit, UserError
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
-
-
-def check_student_images(method: DistillSettings, task: Any) -> None:
-    """Raises :class:`UserError` where ``method.view`` or ``method.synthesis`` does not fit the task, or each other."""
-    if method.view != "none":
-        _check_view(method, task)
-    if method.synthesis is not None:
-        _check_synthesis(method, task)
 
 
 def _check_view(method: DistillSettings, task: Any) -> None:
@@ -48,10 +40,9 @@ def _check_synthesis(method: DistillSettings, task: Any) -> None:
     if not isinstance(task, ImageTaskSettings):
         why = "method.synthesis makes images, and the task has texts"
         raise Misfit(f"method={method.name}", f"task={task.name}", why)
-    if len(method.teachers) != 1:
-        raise UserError(
-            f"images are made from one teacher, and method.teachers names {len(method.teachers)}", "method.synthesis"
-        )
+    count = len(method.teachers)
+    if count != 1:
+        raise UserError(f"images are made from one teacher, and method.teachers names {count}", "method.synthesis")
     if method.view != "none":
         raise UserError("method.synthesis makes what the teacher reads; none is right", f"method.view={method.view}")
 
@@ -61,20 +52,19 @@ def check_distill_method(settings: Settings) -> None:
     :class:`UserError`."""
     method, schedule = settings.method, settings.method.schedule
     if schedule.kind != "offline" and method.teachers:
-        raise UserError(
-            f"works only with schedule.kind=offline; schedule.kind={schedule.kind} trains its own teachers. Use []",
-            "method.teachers",
-        )
+        problem = f"works only with schedule.kind=offline; schedule.kind={schedule.kind} trains its own teachers"
+        raise UserError(f"{problem}. Use []", "method.teachers")
     assert isinstance(settings.training, CentralTraining)
     batch = settings.training.distill.batch_size
     check_batch(method.terms, "method.terms", batch)
-    if isinstance(schedule, OfflineSchedule):
-        for number, phase in enumerate(schedule.phases):
-            check_batch(phase.terms, f"method.schedule.phases[{number}].terms", batch)
+    for number, phase in enumerate(getattr(schedule, "phases", [])):
+        check_batch(phase.terms, f"method.schedule.phases[{number}].terms", batch)
     for number, teacher in enumerate(method.teachers):
-        where = f"method.teachers[{number}]"
-        method.teachers[number] = teacher_settings(teacher, where, settings)
-    check_student_images(method, settings.task)
+        method.teachers[number] = _teacher_settings(teacher, f"method.teachers[{number}]", settings)
+    if method.view != "none":
+        _check_view(method, settings.task)
+    if method.synthesis is not None:
+        _check_synthesis(method, settings.task)
     _check_maps(settings)
 
 
@@ -90,11 +80,11 @@ def _check_maps(settings: Settings) -> None:
             raise Misfit(f"method={method.name}", f"model={model.name}", why)
 
 
-def teacher_settings(teacher: dict[str, Any], where: str, settings: Settings) -> Any:
+def _teacher_settings(teacher: dict[str, Any], where: str, settings: Settings) -> Any:
     """The settings of a teacher's model; of one that is a finished run, these within a :class:`RunTeacher`."""
     if teacher["kind"] == "run":
         run = build(RunTeacher, teacher, where)
         model = run.model if isinstance(run.model, dict) and isinstance(run.model.get("kind"), str) else {"kind": ""}
-        spec = teacher_settings({**model, "name": run.name}, where, settings)
+        spec = _teacher_settings({**model, "name": run.name}, where, settings)
         return dataclasses.replace(run, model=spec)
     return named_model(teacher, where, settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from knot_runner.config.settings.families import family_of
+from knot_runner.config.settings.families import Family
 from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.partition import SHARE_KEYS, has_transfer_set, transfer_group
@@ -42,10 +42,10 @@ def require_group(config: Config, group: str) -> None:
         raise UserError(f"is not set; {group}=NAME chooses one ('knot-runner ls' shows them)", group)
 
 
-def check_fit(config: Config, method: type, task_kind: str) -> None:
-    """Checks that task, method, model, training and partition are of one family; the error names the first that is not.
-    Raises :class:`Misfit`."""
-    family, task, own = family_of(method), choice(config, "task"), choice(config, "method")
+def check_fit(config: Config, family: Family, task_kind: str) -> None:
+    """Checks that task, method, model, training and partition are of one ``family``, that of the method; the error
+    names the first that is not. Raises :class:`Misfit`."""
+    task, own = choice(config, "task"), choice(config, "method")
     if task_kind not in family.tasks:
         what = f"the task has {WHAT_IS_IN.get(task_kind, task_kind)}"
         raise Misfit(own, task, what, f"Use method={FITTING_METHODS[task_kind]}")
@@ -59,12 +59,13 @@ def check_fit(config: Config, method: type, task_kind: str) -> None:
     for group in ("model", "training"):
         require_group(config, group)
     on_images, rounds, partition = task_kind == "images", family.training == "rounds", config.get("partition")
-    kind = str(config["model"].get("kind"))
-    if kind not in (*NETWORK_SETTINGS, "bert"):
-        raise unknown("model.kind", kind, (*NETWORK_SETTINGS, "bert"))
+    kind, kinds = str(config["model"].get("kind")), (*NETWORK_SETTINGS, "bert")
+    if kind not in kinds:
+        raise unknown("model.kind", kind, kinds)
     if on_images != (kind in NETWORK_SETTINGS):
-        reads = "texts" if on_images else "images"
-        raise Misfit(choice(config, "model"), task, f"the model reads {reads}", f"Use {fitting_models(on_images)}")
+        names = [name for name in choices("model") if name.startswith("bert") != on_images]
+        hint = f"Use model={' or '.join(names[:4])} ('knot-runner ls model' shows all)"
+        raise Misfit(choice(config, "model"), task, f"the model reads {'texts' if on_images else 'images'}", hint)
     if family.name == "matrix" and isinstance(partition, dict) and partition.get("kind") == "centralized":
         raise Misfit(choice(config, "partition"), own, "a distance is between the data of two clients")
     if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
@@ -73,13 +74,15 @@ def check_fit(config: Config, method: type, task_kind: str) -> None:
         raise UserError(f"{own} on {task} needs clients; partition=small would fit", "partition")
     if not isinstance(partition, dict):
         return
+    why = ""
     if not family.clients:
-        raise Misfit(choice(config, "partition"), own, "it trains on all examples as one pool", "Use partition=null")
-    if not rounds and not on_images:
-        why = "the data sets are the parties of a distillation of texts"
-        raise Misfit(choice(config, "partition"), own, f"{why} such as {task}", "Use partition=null")
+        why = "it trains on all examples as one pool"
+    elif not rounds and not on_images:
+        why = f"the data sets are the parties of a distillation of texts such as {task}"
+    if why:
+        raise Misfit(choice(config, "partition"), own, why, "Use partition=null")
     given = [key for key in SHARE_KEYS if partition.get(key) is not None]
-    _check_shares(given, own, rounds, family.holds_out, on_images)
+    _check_shares(given, own, family, on_images)
     if rounds and "transfer" in given and has_transfer_set(config["task"]):
         raise UserError(f"{task} has a transfer set of its own. Use null", "partition.transfer")
 
@@ -88,12 +91,6 @@ def is_idle(training: Config) -> bool:
     """Whether a composed ``training`` goes with tasks that train nothing: it has a block for them, and no value of it
     was typed."""
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
-
-
-def fitting_models(on_images: bool) -> str:
-    """Return some models that read images, or those that read texts, as they are typed."""
-    names = [name for name in choices("model") if name.startswith("bert") != on_images]
-    return f"model={' or '.join(names[:4])} ('knot-runner ls model' shows all)"
 
 
 def _check_transfer(config: Config, family: str, task_kind: str) -> None:
@@ -109,21 +106,21 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
     if family not in ("distillation", "federated"):
         raise Misfit(chosen, choice(config, "method"), "the method reads no transfer set", none)
     if (config.get("partition") or {}).get("transfer") is not None:
-        raise UserError(
-            f"{chosen} is the transfer set, and no share of the training images. Use null", "partition.transfer"
-        )
+        problem = f"{chosen} is the transfer set, and no share of the training images. Use null"
+        raise UserError(problem, "partition.transfer")
 
 
-def _check_shares(given: list[str], method: str, rounds: bool, holds_out: bool, on_images: bool) -> None:
-    """Checks that a method uses the ``given`` shares of ``partition``: a federated server has no data of its own, and
-    all parties of a distillation take part."""
+def _check_shares(given: list[str], method: str, family: Family, on_images: bool) -> None:
+    """Checks that a ``method`` of ``family`` uses the ``given`` shares of ``partition``: a federated server has no data
+    of its own, and all parties of a distillation take part."""
+    rounds = family.training == "rounds"
     if not rounds and "unseen" in given:
         raise UserError(f"all parties of {method} take part. Use null", "partition.unseen")
-    if "alter" in given and not (rounds and holds_out and on_images):
+    if "alter" in given and not (rounds and family.holds_out and on_images):
         raise UserError("works only with federated methods on images. Use null", "partition.alter")
-    wrong = [key for key in given if key == "server" or not holds_out] if rounds else []
-    if wrong:
-        raise UserError(f"{method} leaves the clients all training images. Use null", f"partition.{wrong[0]}")
+    for key in given:
+        if rounds and (key == "server" or not family.holds_out):
+            raise UserError(f"{method} leaves the clients all training images. Use null", f"partition.{key}")
 
 
 def training_values(config: Config, kind: str) -> Config:
@@ -140,14 +137,11 @@ def training_values(config: Config, kind: str) -> Config:
     block = blocks.get(f"{BLOCK}{kind}", {})
     if blocks and (not block or (_variants(block) and names.isdisjoint(block))):
         has = [f"{key.removeprefix(BLOCK)} ({', '.join(_variants(own)) or 'all'})" for key, own in blocks.items()]
-        raise Misfit(
-            choice(config, "training"),
-            f"{choice(config, 'method')} on {choice(config, 'task')}",
-            f"it has settings of {', '.join(has)}",
-            "Use training=small or training=quick",
-        )
+        other = f"{choice(config, 'method')} on {choice(config, 'task')}"
+        hint = "Use training=small or training=quick"
+        raise Misfit(choice(config, "training"), other, f"it has settings of {', '.join(has)}", hint)
     values = _merged(_chosen(block, names), given)
-    if "small_clients" in values and values["small_clients"] is None:
+    if values.get("small_clients", "") is None:
         values["small_clients"] = "stop" if "batch_size" in given else "allow"
     return values
 

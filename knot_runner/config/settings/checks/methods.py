@@ -11,7 +11,6 @@ from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.methods.algorithms import FedGenSettings
 from knot_runner.config.settings.methods.federated import (
     FederatedSettings,
-    FederatedTraining,
     architecture_settings,
     server_distillation,
 )
@@ -19,7 +18,6 @@ from knot_runner.config.settings.methods.personalization import shares_models
 from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.partition import Centralized
-from knot_runner.config.settings.tasks.task import TaskSettings
 from knot_runner.config.strict import build
 from knot_runner.util.errors import Misfit, UserError
 
@@ -29,14 +27,13 @@ if TYPE_CHECKING:
 
 def check_parties_method(settings: Settings) -> None:
     """The data sets' roles. Raises :class:`UserError`."""
-    if isinstance(settings.task, TaskSettings):
-        roles = [data.role for data in settings.task.datasets.values()]
-        for role in ("global", "transfer"):
-            found = roles.count(role)
-            if found != 1:
-                why = f"the method needs one data set with role={role}, and {found} have it"
-                hint = "Set task.datasets.NAME.role"
-                raise Misfit(f"method={settings.method.name}", f"task={settings.task.name}", why, hint)
+    datasets = getattr(settings.task, "datasets", None)
+    for role in ("global", "transfer") if datasets else ():
+        found = sum(data.role == role for data in datasets.values())
+        if found != 1:
+            why = f"the method needs one data set with role={role}, and {found} have it"
+            hint = "Set task.datasets.NAME.role"
+            raise Misfit(f"method={settings.method.name}", f"task={settings.task.name}", why, hint)
 
 
 def check_federated_method(settings: Settings) -> None:
@@ -45,13 +42,13 @@ def check_federated_method(settings: Settings) -> None:
     for number, model in enumerate(architecture_settings(method)):
         method.models[number] = named_model(model, f"method.models[{number}]", settings)
     _check_architectures(method, settings.model)
-    if method.personalization is not None and isinstance(settings.partition, Centralized):
-        why = "a client's own model is measured on other clients' examples, too"
-        raise Misfit(f"method={method.name}", "partition=centralized", why, "Use partition=small")
-    if method.clustering is not None and isinstance(settings.partition, Centralized):
-        raise Misfit(
-            f"method={method.name}", "partition=centralized", "clusters are of several clients", "Use partition=pairs"
-        )
+    if isinstance(settings.partition, Centralized):
+        own, other = f"method={method.name}", "partition=centralized"
+        if method.personalization is not None:
+            why = "a client's own model is measured on other clients' examples, too"
+            raise Misfit(own, other, why, "Use partition=small")
+        if method.clustering is not None:
+            raise Misfit(own, other, "clusters are of several clients", "Use partition=pairs")
     distillation = server_distillation(method)
     if distillation is not None:
         where = "method.server_distillation"
@@ -62,15 +59,15 @@ def check_federated_method(settings: Settings) -> None:
 def _check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel | None) -> None:
     """Checks that each of ``method.models`` occurs once and none is pre-trained, and that a generator of features has
     logits. Raises :class:`UserError`."""
-    models = architecture_settings(method)
-    names = [spec.name for spec in models]
-    for number, spec in enumerate(models):
+    names: list[str] = []
+    for number, spec in enumerate(architecture_settings(method)):
         where = f"method.models[{number}]"
-        if spec.name in names[:number]:
+        if spec.name in names:
             raise UserError(f"{spec.name} is there twice; every model once is right", where)
-        if isinstance(spec, ModelSettings) and spec.weights != "scratch":
+        names.append(spec.name)
+        if getattr(spec, "weights", "scratch") != "scratch":
             raise UserError(f"{spec.name} has weights={spec.weights}; scratch is right", where)
-        if isinstance(spec, ModelSettings) and spec.per_party:
+        if getattr(spec, "per_party", None):
             raise UserError("clients have one of method.models each; {} is right", f"{where}.per_party")
     if isinstance(method, FedGenSettings) and getattr(model, "output", "logits") == "softmax":
         why = "model.output=softmax leaves no logits to a head that reads features"
@@ -84,27 +81,20 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
         raise UserError("clusters contain all clients, so none is unseen. Use null", "partition.unseen")
     if method.personalization is None:
         return
-    if isinstance(settings.training, FederatedTraining) and settings.training.stop_at_target:
-        raise UserError(
-            "personalization begins with the model of the last round, which all its variants share; false is right",
-            "training.stop_at_target",
-        )
+    if getattr(settings.training, "stop_at_target", False):
+        problem = "personalization begins with the model of the last round, which all its variants share"
+        raise UserError(f"{problem}; false is right", "training.stop_at_target")
     if shares_models(method.personalization) and architecture_settings(method):
-        raise UserError(
-            f"{method.personalization.kind} adds up clients' models, and method.models "
-            "are of different architectures; finetune or soup would fit",
-            "method.personalization.kind",
-        )
+        problem = f"{method.personalization.kind} adds up clients' models, and method.models are of different"
+        raise UserError(f"{problem} architectures; finetune or soup would fit", "method.personalization.kind")
 
 
 def named_model(model: dict[str, Any], where: str, settings: Settings) -> Any:
     """Returns the settings of a model named in a method. Raises :class:`Misfit` for one of another kind than the
     task."""
     if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
-        fits = "cnn_32" if settings.on_images else TEACHERS["texts"]
-        raise Misfit(
-            f"{where}={model['name']}", f"task={settings.task.name}", "the model does not read it", f"Use {fits}"
-        )
+        hint = f"Use {'cnn_32' if settings.on_images else TEACHERS['texts']}"
+        raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", "the model does not read it", hint)
     spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where)
     check_code(spec, settings.plugins)
     return spec
@@ -117,6 +107,5 @@ def check_code(model: ModelSettings | ImageModel, plugins: Sequence[str]) -> Non
     named = {Path(plugin).stem if plugin.endswith(".py") else plugin for plugin in plugins}
     module = model.target.partition(":")[0]
     if module not in named:
-        raise UserError(
-            f"module {module} is not one of plugins, which alone run code; name it there, too", "model.target"
-        )
+        problem = f"module {module} is not one of plugins, which alone run code; name it there, too"
+        raise UserError(problem, "model.target")

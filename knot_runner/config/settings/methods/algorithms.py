@@ -17,8 +17,17 @@ from knot_runner.config.settings.methods.server_distillation import (
     LatentGenerator,
     ServerDistillation,
 )
-from knot_runner.config.settings.sizes import AT_LEAST_ONE, Depth, NotNegative, Positive, Steps, StepsOrNone
-from knot_runner.config.strict import Holds
+from knot_runner.config.settings.sizes import (
+    AT_LEAST_ONE,
+    Depth,
+    FractionOrNone,
+    NotNegative,
+    Positive,
+    Share,
+    ShareOrNone,
+    Steps,
+    StepsOrNone,
+)
 
 
 @dataclass(kw_only=True)
@@ -97,7 +106,7 @@ class ApflSettings(AveragingSettings):
     functions = "knot_runner.methods.federated.apfl:APFL"
 
     #: initial mixing weight
-    alpha: Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
+    alpha: ShareOrNone
     #: update alpha once per round by gradient descent (eq. 10)
     adaptive: bool
 
@@ -111,7 +120,7 @@ class FedalaSettings(AveragingSettings):
     #: number of last layers that are mixed; others are copied from the global model
     layers: Annotated[Depth, AT_LEAST_ONE]
     #: share of training examples for learning the mix, drawn each round
-    share: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
+    share: Share
     #: learning rate of the mix
     rate: Positive
     #: initial learning stops when the losses of ``window`` passes have a smaller standard deviation
@@ -133,7 +142,7 @@ class FedsoupSettings(AveragingSettings):
     by_all_rounds = "begins to mix models after a share of all rounds (method.start)"
 
     #: share of rounds before averaging starts
-    start: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
+    start: FractionOrNone
 
 
 @dataclass(kw_only=True)

@@ -14,10 +14,13 @@ from knot_runner.config.settings.sizes import (
     Items,
     NotNegative,
     Positive,
+    Share,
+    ShareOrNone,
     Steps,
     Temperature,
+    require_sgd_momentum,
 )
-from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.config.strict import AtMost, require
 
 
 @dataclass
@@ -47,7 +50,7 @@ class FederatedTraining:
     #: typed or a preset's, otherwise allow
     small_clients: Literal["stop", "allow"] | None
     #: target accuracy for rounds-to-target; null disables it
-    target: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")] | None
+    target: Share | None
     #: stop when ``target`` is reached
     stop_at_target: bool
     #: rounds between evaluations; the last round is always evaluated
@@ -65,11 +68,7 @@ class FederatedTraining:
         share = self.clients_per_round
         right = share >= 1 if isinstance(share, int) else 0 < share <= 1
         require(right, "clients_per_round", f"{share} is neither a number of clients nor a share of them, up to 1.0")
-        require(
-            self.optimizer == "sgd" or not self.momentum,
-            "momentum",
-            f"{self.momentum} works only with optimizer=sgd. Use 0",
-        )
+        require_sgd_momentum(self.optimizer, self.momentum)
         require(not self.stop_at_target or self.target is not None, "target", "is not set, but stop_at_target needs it")
 
 
@@ -90,7 +89,7 @@ class Stragglers:
     """Clients that train with another temperature, or for fewer epochs."""
 
     #: share of clients
-    share: Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
+    share: ShareOrNone
     #: their temperature
     temperature: Temperature
     #: their local epochs; null keeps ``training.local_epochs``

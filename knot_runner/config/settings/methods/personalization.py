@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import ItemsOrNone, NotNegative, Positive, Steps
-from knot_runner.config.strict import ByTag, Holds, require
+from knot_runner.config.settings.sizes import FractionOrNone, ItemsOrNone, NotNegative, Positive, Steps
+from knot_runner.config.strict import ByTag, require
 
 #: The largest weight of the personal model that extrapolation may have.
 MAX_ALPHA = 3.0
@@ -107,7 +107,7 @@ class CossimSettings(LocalSettings):
 
     kind: Literal["cossim"]
     #: similarities up to this value count as 0
-    cutoff: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
+    cutoff: FractionOrNone
     #: row weights: normalized similarities, equal weights, or raw similarities
     form: Literal["weighted", "indicator", "unnormalized"]
     #: rounds of averaging and training

@@ -4,21 +4,22 @@ labels (``method.labels``), and of the generator of fedgen (``method.generator``
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Literal
 
 from knot_runner.config.settings.methods.knot import BiasSettings, LossSettings
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.config.settings.sizes import (
-    AT_LEAST_ONE,
+    Channels,
     FractionOrNone,
     Items,
     NotNegative,
     Positive,
+    Share,
     Steps,
     StepsOrNone,
-    Width,
+    require_sgd_momentum,
 )
-from knot_runner.config.strict import Holds, require
+from knot_runner.config.strict import require
 
 
 @dataclass
@@ -71,11 +72,7 @@ class ServerDistillation:
     def __post_init__(self) -> None:
         if self.terms:
             self._require_of_terms()
-        require(
-            self.optimizer == "sgd" or not self.momentum,
-            "momentum",
-            f"{self.momentum} works only with optimizer=sgd. Use 0",
-        )
+        require_sgd_momentum(self.optimizer, self.momentum)
 
     def _require_of_terms(self) -> None:
         """What terms say themselves, or do not have."""
@@ -111,11 +108,11 @@ class LatentGenerator:
     #: weight of the divergence between client outputs and outputs on generated features
     beta: NotNegative
     #: factor for both weights per round
-    decay: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
+    decay: Share
     #: noise dimension
-    noise: Annotated[Width, AT_LEAST_ONE]
+    noise: Channels
     #: hidden units
-    hidden: Annotated[Width, AT_LEAST_ONE]
+    hidden: Channels
     #: generator steps per round
     steps: Steps
     #: generated features per step
@@ -128,6 +125,5 @@ class LatentGenerator:
     diversity: NotNegative
 
     def __post_init__(self) -> None:
-        require(
-            self.batch_size >= 2, "batch_size", f"{self.batch_size} has no spread to normalize by; at least 2 is right"
-        )
+        problem = f"{self.batch_size} has no spread to normalize by; at least 2 is right"
+        require(self.batch_size >= 2, "batch_size", problem)

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.methods.knot import require_solvable
 from knot_runner.config.settings.sizes import (
+    AT_LEAST_ONE,
+    Channels,
     Fraction,
     FractionOrNone,
     Items,
@@ -18,9 +20,8 @@ from knot_runner.config.settings.sizes import (
     Positive,
     StepsOrNone,
     Temperature,
-    Width,
 )
-from knot_runner.config.strict import AtMost, ByName, Holds, require
+from knot_runner.config.strict import AtMost, ByName, require
 from knot_runner.util.errors import UserError
 
 #: What a term's loss is multiplied by; ``auto``: decided by the run from the terms' first values.
@@ -125,7 +126,7 @@ class AttentionTermSettings(_OfTaps):
     """Attention transfer (Zagoruyko and Komodakis 2017)."""
 
     #: exponent of activations in attention maps
-    p: Annotated[float, AtMost(16), Holds(lambda value: value >= 1, "is not at least 1")]
+    p: Annotated[float, AtMost(16), AT_LEAST_ONE]
 
 
 @dataclass(kw_only=True)
@@ -157,7 +158,7 @@ class CrdTermSettings(_OfTaps):
     #: negative examples
     negatives: Items
     #: embedding dimension
-    dim: Annotated[Width, Holds(lambda value: value >= 1, "is not at least 1")]
+    dim: Channels
     #: momentum of the memory bank
     momentum: FractionOrNone
 

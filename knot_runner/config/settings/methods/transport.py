@@ -17,6 +17,7 @@ from knot_runner.config.settings.sizes import (
     Spread,
     Steps,
     StepsOrNone,
+    Units,
     Width,
 )
 from knot_runner.config.strict import AtMost, Holds, require
@@ -88,7 +89,7 @@ class TextFeatures:
     #: training texts that determine vocabulary, SVD and scale; with clients, texts leave the clients
     fitted_on: Literal["transfer", "global", "clients"]
     #: TF-IDF features per text
-    components: Annotated[Width, ABOVE_ZERO]
+    components: Units
     #: most frequent words for TF-IDF; null keeps all
     words: Items | None
 
