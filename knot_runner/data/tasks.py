@@ -21,13 +21,17 @@ class Examples:
     """N texts, their second sentences if the task is about pairs, and N labels (int64; -1 = unlabeled).
 
     ``clients``: kind of client (dialogue, speaker, ...) -> the client of each text, None where it has none. Not part of
-    the digest: it decides who has a text, not what is learned from it.
+    the digest: it decides who has a text, not what is learned from it. ``users`` int64 [N]: the number of one kind's
+    client (-1: nobody), as of :class:`Images`, or None where no text has one.
     """
 
     texts: list[str]
     pairs: list[str] | None
     labels: np.ndarray
     clients: dict[str, list[str | None]] = field(default_factory=dict)
+    users: np.ndarray | None = None
+    #: texts are in no files of clients
+    files: None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -46,7 +50,8 @@ class Examples:
         """The examples at ``rows`` (int [M]), in that order."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
         clients = {name: [own[i] for i in rows] for name, own in self.clients.items()}
-        return Examples([self.texts[i] for i in rows], pairs, self.labels[rows], clients)
+        users = None if self.users is None else self.users[rows]
+        return Examples([self.texts[i] for i in rows], pairs, self.labels[rows], clients, users)
 
     def unlabeled(self) -> Examples:
         """The same texts with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""

@@ -11,7 +11,7 @@ import numpy as np
 from knot_runner.config.settings import ImageSetsSettings
 from knot_runner.config.settings.tasks.images import ImageFiles
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits, scale
-from knot_runner.data.images.load import load_images, same_dtype
+from knot_runner.data.images.load import load_images, same_dtype, unit_pixels
 from knot_runner.data.tasks import Images, ImageTask, Partition
 from knot_runner.provenance.fingerprints import Opened, absent
 from knot_runner.util.errors import UserError
@@ -126,6 +126,5 @@ def _scaled(images: Images, shape: list[int]) -> Images:
     """``images`` at the height and width of ``shape``: unchanged where they fit, else bilinear, float32 0..1."""
     if images.pixels.shape[2:] == tuple(shape[1:]):
         return images
-    pixels = images.pixels.astype(np.float64) / (255 if images.pixels.dtype == np.uint8 else 1)
-    flat = scale(pixels.reshape(-1, *pixels.shape[2:]), *shape[1:])
-    return Images(flat.reshape(len(images), *shape).astype(np.float32), images.labels)
+    pixels = scale(unit_pixels(images.pixels, np.float64), *shape[1:])
+    return Images(pixels.astype(np.float32), images.labels)
