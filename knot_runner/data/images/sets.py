@@ -43,25 +43,20 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     sets = list(_stand_ins(settings, notes) if embedded else _read(settings, data_root, notes, files))
     if len(sets) < 2:
         raise UserError(f"{len(sets)} of the {len(settings.sets)} data sets are left; two are the least", "task.sets")
-    images, classes, rows = _concatenate(sets)
+    classes: list[str] = []
+    labels, rows, first = [], [], 0
+    for name, part, own in sets:
+        labels.append(part.labels + len(classes))
+        classes += [f"{name}: {label}" for label in own]
+        rows.append(np.arange(first, first + len(part)))
+        first += len(part)
+    pixels = [part.pixels for part in same_dtype(*(part for _, part, _ in sets))]
+    images = Images(np.concatenate(pixels), np.concatenate(labels))
     nothing = np.empty(0, np.int64)
     statistics, test = (settings.mean, settings.std), images.take(nothing)
     read = list(files.values())
     task = ImageTask(settings.name, classes, None, images, test, *statistics, settings.source, files=read)
     return task, Partition([name for name, _, _ in sets], rows, [nothing] * len(sets), notes)
-
-
-def _concatenate(sets: list[NamedSet]) -> tuple[Images, list[str], list[np.ndarray]]:
-    """All sets' images, their classes' names, and each set's rows."""
-    names: list[str] = []
-    labels, rows, first = [], [], 0
-    for name, images, classes in sets:
-        labels.append(images.labels + len(names))
-        names += [f"{name}: {label}" for label in classes]
-        rows.append(np.arange(first, first + len(images)))
-        first += len(images)
-    pixels = [images.pixels for images in same_dtype(*(images for _, images, _ in sets))]
-    return Images(np.concatenate(pixels), np.concatenate(labels)), names, rows
 
 
 def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[NamedSet]:
@@ -80,7 +75,8 @@ def _read(
     for name, one in settings.sets.items():
         if gone := _missing(settings, name, root):
             files.update((path, absent(path)) for entry in gone for path in (entry, *_archives(entry)))
-            notes.append(f"{name}: left out, {gone[0]} not there" + (f", nor {len(gone) - 1} more" if gone[1:] else ""))
+            more = f", nor {len(gone) - 1} more" if gone[1:] else ""
+            notes.append(f"{name}: left out, {gone[0]} not there{more}")
             continue
         task = load_images(replace(one, source=settings.source), root)
         notes.extend(task.notes)
@@ -103,10 +99,10 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
     gone = missing_entries(one.local, root)
     if gone and len(gone) < len({*one.local.train, *one.local.test}):
         raise UserError(
-            f"is not there (for {name}), though other files of {name} are. A set is left out whole", f"{gone[0]}"
+            f"is not there (for {name}), though other files of {name} are. A set is left out whole", gone[0]
         )
     if gone and name not in settings.may_be_missing:
-        raise UserError(f"is not there (for {name}); task.missing=[{name}] goes on without {name}", f"{gone[0]}")
+        raise UserError(f"is not there (for {name}); task.missing=[{name}] goes on without {name}", gone[0])
     return gone
 
 
