@@ -33,7 +33,7 @@ class LabeledSamples:
     labels: np.ndarray
 
     def __post_init__(self) -> None:
-        bad = int((~np.isfinite(self.points).all(1)).sum())
+        bad = (~np.isfinite(self.points).all(1)).sum()
         if bad:
             raise UserError(f"{bad} of {self.size} samples have features that are not finite", "samples")
 
