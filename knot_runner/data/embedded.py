@@ -109,8 +109,7 @@ def _review(rng: random.Random, domain: str, label: int) -> str:
 
 def _sticky(rng: random.Random, labels: list[int]) -> list[int]:
     """``labels`` in another order, where half repeat the previous one, as emotions last over several utterances."""
-    left, ordered = list(labels), []
-    last = None
+    left, ordered, last = list(labels), [], -1
     while left:
         if last in left and rng.random() < 0.5:
             left.remove(last)

@@ -72,16 +72,15 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
     parts, notes = {}, list[str]()
     for part, split in source.splits.items():
         rows = load_split("task.hub", source, split, notes)
-        parts[part] = _images(settings, f"{source.id} {split}", rows, numbers)
+        parts[part] = _images(settings, source, f"{source.id} {split}", rows, numbers)
     return ImageParts(parts["train"], parts.get("test"), list(numbers) if source.user else None, notes=notes)
 
 
-def _images(settings: ImageTaskSettings, where: str, rows: Any, numbers: dict[str, int]) -> Images:
+def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any, numbers: dict[str, int]) -> Images:
     """The ``rows`` of one split; ``numbers`` (writer -> number) grows by the writers that are new."""
     from knot_runner.data.images.checks import check_image_labels
     from knot_runner.data.images.decoding import decode  # with Pillow, which texts need not
 
-    source = settings.hub
     columns = [column for column in (source.image, source.label, source.user) if column is not None]
     for column in columns:
         if column not in rows.column_names:

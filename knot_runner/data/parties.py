@@ -31,7 +31,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     server, transfer, rest = _shared_out(task, shares, seed)
     clients = make_partition(partition, dataclasses.replace(task, train=rest), seed)
 
-    def split(party: str, images: Images) -> dict[str, Images]:
+    def split(party: str, images: Images) -> dict[str, Examples | Images]:
         return _held_out(f"partition.valid: {party}", images, shares.valid, seed, "valid", party)
 
     datasets = {}
@@ -71,7 +71,7 @@ def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images
     return server, rest.take(taken), rest.take(kept)
 
 
-def _held_out(key: str, images: Images, share: float | None, seed: int, *names: str) -> dict[str, Images]:
+def _held_out(key: str, images: Images, share: float | None, seed: int, *names: str) -> dict[str, Examples | Images]:
     """The train part of ``images``, and a valid part of ``share`` of them unless it is None. Others as :func:`_cut`."""
     if share is None:
         return {"train": images}

@@ -72,7 +72,7 @@ def labeled_sets(task: PartyTask) -> list[str]:
 
 def pooled_split(task: PartyTask, split: str) -> Examples:
     """One split of all labeled data sets of ``task``, one after another; each text's user is its data set."""
-    sets = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
+    sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
     parts = list(sets.values())
     texts = [text for part in parts for text in part.texts]
     pairs = None

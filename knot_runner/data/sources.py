@@ -65,8 +65,12 @@ class DataSet:
     @property
     def size(self) -> int | None:
         """Bytes of all files; None where the size of one is not known."""
-        sizes = [file.size for file in self.files]
-        return None if None in sizes else sum(sizes)
+        total = 0
+        for file in self.files:
+            if file.size is None:
+                return None
+            total += file.size
+        return total
 
     def addresses(self, file: DataFile) -> list[str]:
         """Where ``file`` can be downloaded, the first one preferred."""

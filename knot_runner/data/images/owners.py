@@ -147,8 +147,8 @@ def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Gener
         if wanted > len(kept):
             raise UserError(f"{wanted} is more than the {len(kept)} {many} there are", "partition.num_clients")
         kept = np.sort(rng.choice(kept, wanted, replace=False))
-    names, train, test = ([part[client] for client in kept] for part in (whole.names, whole.train, whole.test))
-    return Partition(names, train, test, notes)
+    names = [whole.names[client] for client in kept]
+    return Partition(names, [whole.train[client] for client in kept], [whole.test[client] for client in kept], notes)
 
 
 def client_names(clients: int) -> list[str]:

@@ -111,7 +111,7 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
         splits = {key: name for key, name in hub.splits.items() if key == "train"}
         settings = replace(settings, hub=replace(hub, splits=splits))
     if local is not None:
-        settings = replace(settings, local=replace(settings.local, test=[]))
+        settings = replace(settings, local=replace(local, test=[]))
     if settings.source == "local" and local is not None and local.format == UNLABELED_FORMAT:
         folder = open_source(settings, data_root, formats=(UNLABELED_FORMAT,))
         files = (one for entry in local.train for one in _image_files(folder, entry))
