@@ -17,6 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings.methods.transport import OtddSettings
+from knot_runner.transport.federated.plan import optimal_plan, squared_distances
 from knot_runner.transport.otdd.first_iteration import (
     FirstIteration,
     Tile,
@@ -31,7 +32,6 @@ from knot_runner.transport.otdd.first_iteration import (
     mean_products,
     mean_terms,
 )
-from knot_runner.transport.otdd.pair import least_cost
 from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, class_table
 from knot_runner.transport.otdd.tile_distances import tile_distances
 from knot_runner.util.errors import UserError
@@ -210,6 +210,18 @@ def _exact(tile: tuple[np.ndarray, dict[int, ClassTable]], rows: list[np.ndarray
     points = {one: rows[one][:, : -len(table.labels)] for one, table in tables.items()}
     with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite raise below
         return np.array([least_cost(points[i], points[j], tables[i], tables[j]) for i, j in pairs])
+
+
+def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTable) -> float:
+    """Exact OTDD of points [n, d] and [m, d] with their class tables: the least mean cost over all plans, squared.
+
+    The cost of moving (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')`` (FedWaD eq. 13, where
+    d(x, x') must be read as squared), without the factor 1/2 that microsoft/otdd has in both. ``spread`` is the squared
+    Frobenius distance of the representations of the covariances.
+    """
+    between = squared_distances(first.vectors, second.vectors)
+    cost = squared_distances(x, y) + between[first.of[:, None], second.of]
+    return optimal_plan(cost)[1]
 
 
 def _check_finite(values: np.ndarray) -> None:

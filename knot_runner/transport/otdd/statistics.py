@@ -68,11 +68,6 @@ def class_table(samples: LabeledSamples, covariance: Covariance, part: Covarianc
     return ClassTable(labels, np.stack(vectors), counts / len(of), of)
 
 
-def augmented_points(samples: LabeledSamples, table: ClassTable) -> np.ndarray:
-    """Points [n, d + L] in float64: features, then mean and covariance of the class."""
-    return np.concatenate([samples.points.astype(np.float64), table.vectors[table.of]], 1)
-
-
 def augmented_dimension(features: int, part: CovarianceForm) -> int:
     """d + L: 3d of diagonals, 2d + d^2 of full covariances."""
     return 2 * features + (features**2 if part == "full" else features)
