@@ -31,7 +31,8 @@ import process_tree
 from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
-from knot_runner.transport.otdd import LabeledSamples, distance_matrix, draw_times, first_points, pair_distance
+from knot_runner.transport.otdd import LabeledSamples, distance_matrix, draw_times, first_points
+from tests.oracles.transport.otdd.pair import pair_distance
 
 SEED = 7
 FEATURES = 784

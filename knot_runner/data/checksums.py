@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,22 +73,25 @@ class DataFolder:
             self._check(path, part)
             parts.append(part)
             yield path, content
-        self.noted[self.short(folder)] = fingerprints.merge_fingerprints(self.short(folder), pattern, parts)
+        self._note_folder(folder, pattern, parts)
 
     def members(self, folder: Path, pattern: str) -> list[Path]:
         """The large files below ``folder`` that match ``pattern``, sorted and checked; recorded as one entry."""
         parts = [fingerprints.fingerprint(folder / name, name) for name in fingerprints.members(folder, pattern)]
         for part in parts:
             self._check(folder / part.path, part)
-        self.noted[self.short(folder)] = fingerprints.merge_fingerprints(self.short(folder), pattern, parts)
+        self._note_folder(folder, pattern, parts)
         return [folder / part.path for part in parts]
+
+    def _note_folder(self, folder: Path, pattern: str, parts: list[Opened]) -> None:
+        short = self.short(folder)
+        self.noted[short] = fingerprints.merge_fingerprints(short, pattern, parts)
 
     def _check(self, path: Path, found: Opened) -> None:
         wanted = self.checksums.get(self.short(path)) if self.checksums else None
         if wanted is not None and found.sha256 != wanted:
-            raise UserError(
-                f"is cut short or changed: sha256 {found.sha256[:12]}... where {CHECKSUMS} has {wanted[:12]}...", path
-            )
+            text = f"is cut short or changed: sha256 {found.sha256[:12]}... where {CHECKSUMS} has {wanted[:12]}..."
+            raise UserError(text, path)
 
 
 def open_folder(root: Path | None) -> DataFolder:
@@ -110,6 +115,17 @@ def _read_checksums(path: Path) -> dict[str, str]:
             raise UserError(f"line {number}: not '<sha256>  <file>', as sha256sum writes it", path)
         checksums[name.strip().removeprefix("*").removeprefix("./")] = digest.lower()
     return checksums
+
+
+@contextlib.contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """Raise :class:`UserError` where reading ``path``, plain or gzip, fails inside the block."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+        raise UserError(f"the gzip file is cut short or broken ({problem})", path) from None
+    except OSError as problem:
+        raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None
 
 
 def open_unpacked(path: Path) -> BinaryIO:

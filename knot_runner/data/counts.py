@@ -42,8 +42,8 @@ class Counts:
             labeled[name] = {split: counts[:-1].tolist() for split, counts in splits.items()}
             if rest := {split: int(counts[-1]) for split, counts in splits.items() if counts[-1]}:
                 unlabeled[name] = rest
-        record = {"classes": self.classes, "parties": labeled}
-        return record | ({"unlabeled": unlabeled} if unlabeled else {})
+        record: dict[str, Any] = {"classes": self.classes, "parties": labeled}
+        return record | {"unlabeled": unlabeled} if unlabeled else record
 
     def warnings(self, batch: int | None = None) -> list[str]:
         """A line on parties with training examples of one class, and one on those with fewer training examples than
@@ -56,7 +56,7 @@ class Counts:
         if one_class:
             name, counts = next(iter(one_class.items()))
             labeled, what = counts[:-1], "labeled training examples" if counts[-1] else "training examples"
-            of = f"{labeled.sum()} of class {self.classes[int(labeled.argmax())]}"
+            of = f"{labeled.sum()} of class {self.classes[labeled.argmax()]}"
             lines.append(self._warning(one_class, name, of, f"{what} of one class only"))
         if few:
             name = min(few, key=few.__getitem__)
@@ -93,7 +93,7 @@ class Counts:
 
     def _summary(self, split: str) -> str:
         rows = [splits[split] for splits in self.parties.values() if split in splits]
-        sizes, kinds = [int(row.sum()) for row in rows], [int(np.count_nonzero(row[:-1])) for row in rows]
+        sizes, kinds = [row.sum() for row in rows], [np.count_nonzero(row[:-1]) for row in rows]
         return (
             f"{len(rows)} {self.called}, {split}: {min(sizes)} to {max(sizes)} examples each "
             f"(median {statistics.median(sizes):g}) of {min(kinds)} to {max(kinds)} classes"
@@ -112,8 +112,8 @@ def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) 
     """Per client (or, not ``same_classes``, per data set) and split (train, test)."""
     classes, parties = len(task.classes), {}
     for name, train, test in zip(partition.names, partition.train, partition.test, strict=True):
-        train_counts, test_counts = _count(task.train.labels[train], classes), _count(task.test.labels[test], classes)
-        parties[name] = {TRAIN: train_counts, "test": test_counts}
+        of_test = _count(task.test.labels[test], classes)
+        parties[name] = {TRAIN: _count(task.train.labels[train], classes), "test": of_test}
     return Counts("clients" if same_classes else "data sets", task.classes, parties, same_classes)
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from knot_runner.config.settings import DatasetSettings, EmbeddedSource, GaussiansSettings, SplitFile, TaskSettings
+from knot_runner.config.settings import DatasetSettings, GaussiansSettings, SplitFile, TaskSettings
 from knot_runner.data import words
 from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.data.splits import largest_remainders, named_rng
@@ -40,38 +40,33 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
         raise UserError("is not set, so task.source=embedded cannot generate it", where)
     domains, count = VOCABULARIES[settings.kind]
     if source.domain not in domains:
-        raise UserError(
-            f"no {settings.kind} domain '{source.domain}'{nearest(source.domain, domains)}", f"{where}.domain"
-        )
-    for key, length in (("task.labels.names", len(settings.labels.names)), (f"{where}.shares", len(source.shares))):
-        if length != count:
-            raise UserError(f"{length} of them; generated {settings.kind} texts have {count} labels", key)
+        text = f"no {settings.kind} domain '{source.domain}'{nearest(source.domain, domains)}"
+        raise UserError(text, f"{where}.domain")
+    for key, values in (("task.labels.names", settings.labels.names), (f"{where}.shares", source.shares)):
+        if len(values) != count:
+            raise UserError(f"{len(values)} of them; generated {settings.kind} texts have {count} labels", key)
     splits = {}
     for split, size in split_sizes(source.rows, settings.split).items():
         if split == "test" and data.role == "transfer":
             continue
         if size < 1:
             raise UserError(f"{source.rows} rows leave none for {split}", f"{where}.rows")
-        splits[split] = _examples(settings, name, split, source, size)
+        counts = tuple(label_counts(size, source.shares))
+        key = f"{name}/{split}/{source.domain}/{source.seed}"
+        texts, second, labels = _written(settings.kind, key, source.domain, counts, settings.context)
+        splits[split] = Examples(list(texts), list(second) if second else None, np.array(labels, dtype=np.int64))
     return splits
 
 
 def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
     """Rows of train, valid and test: ``rows`` shared out by ``split``."""
-    held = {"valid": round(rows * split.valid), "test": round(rows * split.test)}
-    return {"train": rows - sum(held.values()), **held}
+    valid, test = round(rows * split.valid), round(rows * split.test)
+    return {"train": rows - valid - test, "valid": valid, "test": test}
 
 
 def label_counts(size: int, shares: list[float]) -> list[int]:
     """Rows of each label: ``size`` rows by ``shares`` (largest remainders)."""
     return largest_remainders(size * np.array(shares), size).tolist()
-
-
-def _examples(settings: TaskSettings, name: str, split: str, source: EmbeddedSource, size: int) -> Examples:
-    counts = tuple(label_counts(size, source.shares))
-    key = f"{name}/{split}/{source.domain}/{source.seed}"
-    texts, second, labels = _written(settings.kind, key, source.domain, counts, settings.context)
-    return Examples(list(texts), list(second) if second else None, np.array(labels, dtype=np.int64))
 
 
 @functools.lru_cache(maxsize=64)  # the data sets of a task or two: jobs of one process generate them once
@@ -103,8 +98,7 @@ def _review(rng: random.Random, domain: str, label: int) -> str:
     own = words.pooled_words(own, [levels for _, levels in words.SENTIMENT.values()])
     clauses = []
     for thing in rng.sample(things, rng.choice((2, 3))):
-        level = label if rng.random() < 0.7 else label + rng.choice((-1, 1))
-        level = min(max(level, 0), 4)
+        level = label if rng.random() < 0.7 else min(max(label + rng.choice((-1, 1)), 0), 4)
         denied = level != 2 and rng.random() < 0.15
         named = 4 - level if denied else level
         word = _telling_word(rng, own[named], words.COMMON_OPINIONS[named])
@@ -115,10 +109,13 @@ def _review(rng: random.Random, domain: str, label: int) -> str:
 
 def _sticky(rng: random.Random, labels: list[int]) -> list[int]:
     """``labels`` in another order, where half repeat the previous one, as emotions last over several utterances."""
-    left, ordered = list(labels), []
+    left, ordered, last = list(labels), [], -1
     while left:
-        again = ordered and ordered[-1] in left and rng.random() < 0.5
-        ordered.append(left.pop(left.index(ordered[-1]) if again else rng.randrange(len(left))))
+        if last in left and rng.random() < 0.5:
+            left.remove(last)
+        else:
+            last = left.pop(rng.randrange(len(left)))
+        ordered.append(last)
     return ordered
 
 

@@ -5,7 +5,6 @@ A file gets its name only when complete; until then it is ``NAME.part``, from wh
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import urllib.error
@@ -16,7 +15,7 @@ from typing import Literal
 
 from knot_runner.data.sources import DataFile
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import locked, refused, sync_folder
+from knot_runner.util.files import locked, refused, sha256, sync_folder
 from knot_runner.util.memory import size_text
 
 #: seconds without a byte after which a server is given up
@@ -44,20 +43,19 @@ def file_state(path: Path, file: DataFile, look_inside: bool = True) -> FileStat
         return "absent"
     if not path.is_file() or (file.size is None and file.sha256 is None):
         return "unknown"
-    if file.size is not None and path.stat().st_size != file.size:
+    if file.size not in (None, path.stat().st_size) or (look_inside and wrong_content(path, file)):
         return "other"
-    return "other" if look_inside and wrong_content(path, file) else "same"
+    return "same"
 
 
 def wrong_content(path: Path, file: DataFile) -> str:
     """Return how ``path`` differs from the published ``file``; "" if it does not."""
     size = path.stat().st_size
-    if file.size is not None and size != file.size:
+    if file.size not in (None, size):
         return f"has {size} bytes, published are {file.size}"
     if file.sha256 is None:
         return ""
-    with path.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
+    found = sha256(path)
     return "" if found == file.sha256 else f"sha256 {found[:12]}..., published is {file.sha256[:12]}..."
 
 
@@ -83,11 +81,8 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
         if state in THERE:
             return False
         if state == "other":
-            raise FetchError(
-                f"is another file than the published one ({wrong_content(target, file)}) and is left as it "
-                "is; moving it away makes room",
-                target,
-            )
+            text = f"is another file than the published one ({wrong_content(target, file)}) and is left as it is"
+            raise FetchError(f"{text}; moving it away makes room", target)
         part = target.with_name(target.name + PART)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -40,18 +40,14 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
 def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, list[TextTable]]:
     """Tables of data set ``name`` per split (train, valid, test, pool, heldout); ``notes`` grows. Raises
     :class:`UserError`."""
-    found = {}
+    label = f"{source.id}[{source.config}]" if source.config else source.id
+    found: dict[str, list[TextTable]] = {}
     for split, names in source.splits.items():
-        if names:
-            found[split] = [_table(name, source, theirs, notes) for theirs in names]
+        for theirs in names:
+            rows = load_split(f"task.datasets.{name}.hub", source, theirs, notes)
+            table = read_table(f"{label} {theirs}", _records(rows, source), source.columns, source.where)
+            found.setdefault(split, []).append(table)
     return found
-
-
-def _table(name: str, source: HubSource, split: str, notes: list[str]) -> TextTable:
-    label = f"{source.id}{f'[{source.config}]' if source.config else ''} {split}"
-    where = f"task.datasets.{name}.hub"
-    rows = load_split(where, source, split, notes)
-    return read_table(label, _records(rows, source), source.columns, source.where)
 
 
 def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
@@ -69,32 +65,29 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
     source = settings.hub
     if source is None:
         raise UserError(f"is not set, so task.source=hub has no {settings.name}", "task.hub")
-    if "train" not in source.splits or not set(source.splits) <= {"train", "test"}:
+    if set(source.splits) not in ({"train"}, {"train", "test"}):
         has = ", ".join(source.splits) or "nothing"
         raise UserError(f"has {has}; right are train, or train and test", "task.hub.splits")
     numbers: dict[str, int] = {}
     parts, notes = {}, list[str]()
     for part, split in source.splits.items():
         rows = load_split("task.hub", source, split, notes)
-        parts[part] = _images(source, split, rows, settings.shape, settings.classes, numbers)
+        parts[part] = _images(settings, source, f"{source.id} {split}", rows, numbers)
     return ImageParts(parts["train"], parts.get("test"), list(numbers) if source.user else None, notes=notes)
 
 
-def _images(
-    source: ImageHub, split: str, rows: Any, shape: list[int], classes: list[str], numbers: dict[str, int]
-) -> Images:
-    """One split of ``rows``; ``numbers`` (writer -> number) grows by the writers that are new."""
+def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any, numbers: dict[str, int]) -> Images:
+    """The ``rows`` of one split; ``numbers`` (writer -> number) grows by the writers that are new."""
     from knot_runner.data.images.checks import check_image_labels
     from knot_runner.data.images.decoding import decode  # with Pillow, which texts need not
 
-    where = f"{source.id} {split}"
     columns = [column for column in (source.image, source.label, source.user) if column is not None]
     for column in columns:
         if column not in rows.column_names:
             raise UserError(f"has no column {column!r}{nearest(column, rows.column_names)}", where)
     if not len(rows):
         raise UserError("there is no image", where)
-    pixels = np.empty((len(rows), *shape), np.uint8)
+    pixels = np.empty((len(rows), *settings.shape), np.uint8)
     labels = np.empty(len(rows), np.int64)
     users = np.full(len(rows), NOBODY, np.int64)
     rows = rows.select_columns(columns)
@@ -105,20 +98,19 @@ def _images(
         label = row[source.label]
         if not isinstance(label, int) or isinstance(label, bool):
             raise UserError(f"label {label!r:.40} is not a whole number; task.hub.label names the column", here)
-        pixels[at], labels[at] = decode(here, _file_bytes(here, row[source.image]), shape), label
+        pixels[at], labels[at] = decode(here, _file_bytes(here, row[source.image]), settings.shape), label
         if source.user is not None:
             writer = identity(row[source.user])
             if writer is not None:
                 users[at] = numbers.setdefault(writer, len(numbers))
-    check_image_labels(where, labels, len(classes))
+    check_image_labels(where, labels, len(settings.classes))
     return Images(pixels, labels, users if (users != NOBODY).any() else None)
 
 
 def _file_bytes(where: str, image: Any) -> bytes:
     """Return the file in an image column, which is a dict of its bytes or its path."""
-    content = image if isinstance(image, dict) else {}
-    if content.get("bytes"):
-        return content["bytes"]
-    if content.get("path"):
-        return Path(content["path"]).read_bytes()
+    if isinstance(image, dict) and image.get("bytes"):
+        return image["bytes"]
+    if isinstance(image, dict) and image.get("path"):
+        return Path(image["path"]).read_bytes()
     raise UserError(f"is a {type(image).__name__}, not an image; task.hub.image names the column", where)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from knot_runner.config.settings import DatasetSettings, File, HubSource, LocalSource, TaskSettings
+from knot_runner.config.settings import File, HubSource, LocalSource, TaskSettings
 from knot_runner.data import splits
 from knot_runner.data.checksums import DataFolder, open_folder
 from knot_runner.data.embedded import generate
@@ -31,18 +31,19 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
     Same settings and files, same task. Raises :class:`UserError` naming the key, or the file and line.
     """
     seen = _Seen()
-    if settings.source == "embedded":
+    embedded = settings.source == "embedded"
+    if embedded:
         seen.notes.append(f"{settings.name}: the texts are generated; these numbers say nothing of the real data sets")
     folder = open_folder(data_root) if settings.source == "local" else None
     datasets = {}
     for name, data in settings.datasets.items():
-        embedded = settings.source == "embedded"
         parts = generate(settings, name, data) if embedded else _read(settings, name, folder, seen)
-        if parts is not None:
-            datasets[name] = Dataset(name, data.role, _finish(settings, name, data, parts))
-            splits_read = datasets[name].splits
-            if "test" in splits_read:
-                seen.notes.extend(repeated_note(name, splits_read["train"], splits_read["test"]))
+        if parts is None:
+            continue
+        parts = {split: _finish(settings, name, part) for split, part in parts.items()}
+        datasets[name] = Dataset(name, data.role, parts)
+        if "test" in parts:
+            seen.notes.extend(repeated_note(name, parts["train"], parts["test"]))
     if not any(data.role == "local" for data in datasets.values()):
         raise UserError(f"no local data set of {settings.name} is left; its files are missing", "task.datasets")
     files = folder.files if folder else []
@@ -52,8 +53,8 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
 def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
     """Raise the :class:`UserError` of :func:`load_task` where a data set has no source, or files of it are not below
     ``folder`` (of ``source=local``) and it may not be left out. Nothing is read."""
-    for name, data in settings.datasets.items():
-        source = _checked_source(settings, name, data)
+    for name in settings.datasets:
+        source = _checked_source(settings, name)
         if isinstance(source, LocalSource):
             _files_there(settings, name, source, folder)
 
@@ -62,7 +63,7 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, seen: _S
     """Labeled train, valid and test of one data set; None when it is left out. ``seen`` grows."""
     data = settings.datasets[name]
     check_raw_labels(name, data, settings.labels)
-    source = _checked_source(settings, name, data)
+    source = _checked_source(settings, name)
     if isinstance(source, HubSource):
         tables = read_hub_texts(name, source, seen.notes)
     else:
@@ -75,15 +76,17 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, seen: _S
         tables = {split: [_table(source, folder, file) for file in own] for split, own in files.items()}
     parts = {}
     for split, own in tables.items():
-        seen.rows |= {folder.short(Path(table.source)) if folder else table.source: table.read for table in own}
+        for table in own:
+            seen.rows[folder.short(Path(table.source)) if folder else table.source] = table.read
         parts[split] = to_examples(own, name, data, settings.labels, settings.context)
-    seen.notes.extend(table_notes(name, [table for own in tables.values() for table in own]))
+    seen.notes.extend(table_notes(name, chain.from_iterable(tables.values())))
     return splits.complete_splits(name, parts, data.role, settings.split, seen.notes)
 
 
-def _checked_source(settings: TaskSettings, name: str, data: DatasetSettings) -> LocalSource | HubSource:
+def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSource:
     """The data set's source, after all checks that need no file."""
     where = f"task.datasets.{name}.{settings.source}"
+    data = settings.datasets[name]
     source = data.local if settings.source == "local" else data.hub
     if source is None:
         raise UserError(f"is not set, so task.source={settings.source} has no {name}", where)
@@ -91,12 +94,13 @@ def _checked_source(settings: TaskSettings, name: str, data: DatasetSettings) ->
     splits.check_layout(f"{where}.{key}", {split for split, named in entries.items() if named})
     if isinstance(source, LocalSource) and source.format not in TEXT_READERS:
         raise UserError(f"no reader '{source.format}'{nearest(source.format, TEXT_READERS)}", f"{where}.format")
-    if settings.context and source.columns.dialogue is None:
+    columns, has_pairs = source.columns, settings.kind == "inference"
+    if settings.context and columns.dialogue is None:
         raise UserError(f"is not set, but task.context={settings.context} needs it", f"{where}.columns.dialogue")
-    if source.columns.label is None and data.role != "transfer":
+    if columns.label is None and data.role != "transfer":
         raise UserError("is not set; only a transfer set may lack it", f"{where}.columns.label")
-    if (source.columns.pair is not None) != (settings.kind == "inference"):
-        wanted = "needs" if settings.kind == "inference" else "cannot use"
+    if (columns.pair is not None) != has_pairs:
+        wanted = "needs" if has_pairs else "cannot use"
         raise UserError(f"kind={settings.kind} {wanted} a second sentence", f"{where}.columns.pair")
     return source
 
@@ -111,14 +115,15 @@ def _files_there(
     split is left without a file.
     """
     given = {split: files for split, files in source.files.items() if files}
-    files = list(chain.from_iterable(given.values()))
     absent: dict[str, list[Path]] = {}
-    for file in files:
+    is_whole = True
+    for file in chain.from_iterable(given.values()):
         gone = [path for path in _paths(folder, source, file) if not path.is_file()]
         if gone:
             absent[file.path] = gone
+        else:
+            is_whole = False
     required = [path for path in absent if path not in settings.may_be_missing]
-    is_whole = all(file.path in absent for file in files)
     if required and not (is_whole and name in settings.may_be_missing):
         role, first = settings.datasets[name].role, required[0]
         if not is_whole:
@@ -130,16 +135,17 @@ def _files_there(
             remedy = f"task.missing=[{name}] goes on without {name}"
         else:
             remedy = f"the {role} data set cannot be left out"
-        raise UserError(f"is not there (for {name}); {remedy}", f"{absent[first][0]}")
+        raise UserError(f"is not there (for {name}); {remedy}", absent[first][0])
     for path in chain.from_iterable(absent.values()):
         folder.absent(path)
     if required:
         return {}, list(absent)
-    kept = {split: [file for file in own if file.path not in absent] for split, own in given.items()}
-    for split, own in kept.items():
-        if not own:
-            gone = given[split][0].path
-            raise UserError(f"none of its files is there, such as {gone}", f"task.datasets.{name}.local.files.{split}")
+    kept = {}
+    for split, files in given.items():
+        kept[split] = [file for file in files if file.path not in absent]
+        if not kept[split]:
+            text = f"none of its files is there, such as {files[0].path}"
+            raise UserError(text, f"task.datasets.{name}.local.files.{split}")
     return kept, list(absent)
 
 
@@ -157,15 +163,11 @@ def _paths(folder: DataFolder, source: LocalSource, file: File) -> list[Path]:
     return [path, emotion_file(path)] if source.format == "dailydialog" else [path]
 
 
-def _finish(
-    settings: TaskSettings, name: str, data: DatasetSettings, parts: dict[str, Examples]
-) -> dict[str, Examples]:
+def _finish(settings: TaskSettings, name: str, examples: Examples) -> Examples:
     """Chunk, limit, and a transfer set's labels taken off, in this order."""
-    finished = {}
-    for key, examples in parts.items():
-        if data.chunk is not None and settings.source != "embedded":  # generated parties do not share a corpus
-            examples = splits.chunk(name, examples, data.chunk)
-        if settings.max_examples is not None:
-            examples = splits.limit(examples, settings.max_examples, settings.split.seed)
-        finished[key] = examples.unlabeled() if data.role == "transfer" else examples
-    return finished
+    data = settings.datasets[name]
+    if data.chunk is not None and settings.source != "embedded":  # generated parties do not share a corpus
+        examples = splits.chunk(name, examples, data.chunk)
+    if settings.max_examples is not None:
+        examples = splits.limit(examples, settings.max_examples, settings.split.seed)
+    return examples.unlabeled() if data.role == "transfer" else examples

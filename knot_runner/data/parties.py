@@ -7,14 +7,14 @@ import dataclasses
 
 import numpy as np
 
-from knot_runner.config.settings import DistillSettings, Labels, PartyShares, teacher_names
+from knot_runner.config.settings import DistillSettings, PartyShares, teacher_names
 from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.config.strict import without
 from knot_runner.data.images.load import label_space
 from knot_runner.data.images.partition import make_partition, partition_rng
 from knot_runner.data.pools import pooled_split
 from knot_runner.data.splits import cut_splits
-from knot_runner.data.tasks import Dataset, Examples, Images, ImageTask, PartyTask
+from knot_runner.data.tasks import TEXT_SPLITS, Dataset, Examples, Images, ImageTask, PartyTask
 from knot_runner.util.errors import UserError
 
 #: Parties that are no clients.
@@ -29,16 +29,21 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     server's test set, too. Raises :class:`UserError` where a party would have too few images.
     """
     server, transfer, rest = _shared_out(task, shares, seed)
-    clients_partition = make_partition(partition, dataclasses.replace(task, train=rest), seed)
+    clients = make_partition(partition, dataclasses.replace(task, train=rest), seed)
+
+    def split(party: str, images: Images) -> dict[str, Examples | Images]:
+        return _held_out(f"partition.valid: {party}", images, shares.valid, seed, "valid", party)
+
     datasets = {}
-    for name, rows, test in zip(clients_partition.names, clients_partition.train, clients_partition.test, strict=True):
-        parts = _train_and_valid(name, rest.take(rows), shares.valid, seed)
-        datasets[name] = Dataset(name, "local", {**parts, "test": task.test.take(test)} if len(test) else parts)
-    own = _train_and_valid(SERVER, server, shares.valid, seed)
-    datasets[SERVER] = Dataset(SERVER, "global", {**own, "test": task.test})
-    public = _train_and_valid(TRANSFER, transfer, shares.valid, seed)
-    datasets[TRANSFER] = Dataset(TRANSFER, "transfer", {split: part.unlabeled() for split, part in public.items()})
-    notes = [*task.notes, *clients_partition.notes]
+    for name, rows, test in zip(clients.names, clients.train, clients.test, strict=True):
+        parts = split(name, rest.take(rows))
+        if len(test):
+            parts["test"] = task.test.take(test)
+        datasets[name] = Dataset(name, "local", parts)
+    datasets[SERVER] = Dataset(SERVER, "global", {**split(SERVER, server), "test": task.test})
+    public = {part: images.unlabeled() for part, images in split(TRANSFER, transfer).items()}
+    datasets[TRANSFER] = Dataset(TRANSFER, "transfer", public)
+    notes = [*task.notes, *clients.notes]
     if task.coordinates is None:
         notes.append(f"{task.name} has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)")
     labels = label_space(task.classes, task.coordinates)
@@ -66,11 +71,7 @@ def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images
     return server, rest.take(taken), rest.take(kept)
 
 
-def _train_and_valid(party: str, images: Images, share: float | None, seed: int) -> dict[str, Images]:
-    return _held_out(f"partition.valid: {party}", images, share, seed, "valid", party)
-
-
-def _held_out(key: str, images: Images, share: float | None, seed: int, *names: str) -> dict[str, Images]:
+def _held_out(key: str, images: Images, share: float | None, seed: int, *names: str) -> dict[str, Examples | Images]:
     """The train part of ``images``, and a valid part of ``share`` of them unless it is None. Others as :func:`_cut`."""
     if share is None:
         return {"train": images}
@@ -97,21 +98,20 @@ def teaching_parties(task: ImageTask | PartyTask, hp: DistillSettings, seed: int
     have none, -1). Both select epochs on the same valid part, of images a stratified share ``hp.valid`` of the training
     images, or none if that is None; the student alone is tested. Raises :class:`UserError`.
     """
-    splits, labels = _splits(task, hp, seed)
-    datasets = {name: Dataset(name, "local", without(splits, "test"))
-                for name in (teacher_names(len(hp.teachers)) if hp.teachers else [])}  # fmt: skip
+    rows: dict[str, int] = {}
+    splits: dict[str, Examples | Images] = {}
+    if isinstance(task, PartyTask):
+        splits.update({split: pooled_split(task, split) for split in TEXT_SPLITS})
+        labels, rows = task.labels, task.rows
+    else:
+        splits.update(_held_out("method.valid", task.train, hp.valid, seed, "teaching", "valid"), test=task.test)
+        labels = label_space(task.classes, task.coordinates)
+    datasets = {}
+    for name in teacher_names(len(hp.teachers)):
+        datasets[name] = Dataset(name, "local", without(splits, "test"))
     own = {**splits, "train": _partly_labeled(splits["train"], hp.labeled, seed)}
     datasets[STUDENT] = Dataset(STUDENT, "global", own)
-    rows = task.rows if isinstance(task, PartyTask) else {}
     return PartyTask(task.name, labels, datasets, task.source, list(task.notes), task.files, rows, task.digest)
-
-
-def _splits(task: ImageTask | PartyTask, hp: DistillSettings, seed: int) -> tuple[dict[str, Examples | Images], Labels]:
-    """The train, valid and test parts of the pool (without valid if nothing is held out), and the label space."""
-    if isinstance(task, PartyTask):
-        return {split: pooled_split(task, split) for split in ("train", "valid", "test")}, task.labels
-    splits = _held_out("method.valid", task.train, hp.valid, seed, "teaching", "valid")
-    return {**splits, "test": task.test}, label_space(task.classes, task.coordinates)
 
 
 def _partly_labeled(examples: Examples | Images, share: float, seed: int) -> Examples | Images:

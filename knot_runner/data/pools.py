@@ -17,29 +17,6 @@ CALLED = {"user": ("data set", "data sets")}
 
 
 @dataclass(frozen=True, eq=False)
-class PooledTexts:
-    """One split of several data sets, one after another; ``users`` int64 [N]: the client of each text (by default its
-    data set) by number, or NOBODY; None where the split names none."""
-
-    examples: Examples
-    users: np.ndarray | None
-    #: texts are in no files of clients
-    files: None = None
-
-    @property
-    def labels(self) -> np.ndarray:
-        """int64 [N]"""
-        return self.examples.labels
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def take(self, rows: np.ndarray) -> PooledTexts:
-        """The texts at ``rows`` (int [M]), in that order."""
-        return PooledTexts(self.examples.take(rows), None if self.users is None else self.users[rows])
-
-
-@dataclass(frozen=True, eq=False)
 class TextPool:
     """All labeled texts of a task; for partitions the counterpart of :class:`~knot_runner.data.tasks.ImageTask`.
 
@@ -49,8 +26,8 @@ class TextPool:
     name: str
     classes: list[str]
     coordinates: list[list[float]] | None
-    train: PooledTexts
-    test: PooledTexts
+    train: Examples
+    test: Examples
     source: str
     digest: str
     user_names: list[str] | None
@@ -69,9 +46,8 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
     ``by``: what a client is, by ``partition.by``: user (a data set), or one of ``Examples.clients``. A speaker is the
     same in all splits of a data set; a dialogue is of one file, so that test texts name none.
     """
-    names = labeled_sets(task)
-    train, test = (_pooled({name: task.datasets[name].splits[split] for name in names}) for split in ("train", "test"))
-    kinds = {kind for part in (train, test) for kind in part.examples.clients}
+    train, test = pooled_split(task, "train"), pooled_split(task, "test")
+    kinds = {*train.clients, *test.clients}
     pool = TextPool(
         name=task.name,
         classes=task.labels.names,
@@ -80,7 +56,7 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
         test=test,
         source=task.source,
         digest=task.digest,
-        user_names=names,
+        user_names=labeled_sets(task),
         whole=task,
         notes=task.notes,
         files=task.files,
@@ -95,28 +71,8 @@ def labeled_sets(task: PartyTask) -> list[str]:
 
 
 def pooled_split(task: PartyTask, split: str) -> Examples:
-    """One split of all labeled data sets of ``task``, one after another."""
-    names = labeled_sets(task)
-    return _pooled({name: task.datasets[name].splits[split] for name in names}).examples
-
-
-def _by_clients(pool: TextPool, by: str) -> TextPool:
-    """Returns ``pool`` with clients given by ``by``, which its digest then includes."""
-    parts = {"train": pool.train.examples.clients[by], "test": pool.test.examples.clients[by]}
-    if by == "dialogue":
-        parts["test"] = [None] * len(pool.test)
-    names = list(dict.fromkeys(name for part in parts.values() for name in part if name is not None))
-    numbers = {name: number for number, name in enumerate(names)}
-    users = {}
-    for split, own in parts.items():
-        found = np.array([numbers.get(name, NOBODY) for name in own], dtype=np.int64)
-        users[split] = found if (found != NOBODY).any() else None
-    digest = hashlib.sha256(f"{pool.digest} {by} {parts}".encode()).hexdigest()
-    train, test = (dataclasses.replace(getattr(pool, split), users=users[split]) for split in parts)
-    return dataclasses.replace(pool, train=train, test=test, user_names=names, digest=digest)
-
-
-def _pooled(sets: dict[str, Examples]) -> PooledTexts:
+    """One split of all labeled data sets of ``task``, one after another; each text's user is its data set."""
+    sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
     parts = list(sets.values())
     texts = [text for part in parts for text in part.texts]
     pairs = None
@@ -124,7 +80,25 @@ def _pooled(sets: dict[str, Examples]) -> PooledTexts:
         pairs = [pair for part in parts for pair in part.pairs or []]
     labels = np.concatenate([part.labels for part in parts])
     users = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    return PooledTexts(Examples(texts, pairs, labels, _clients(sets)), users)
+    return Examples(texts, pairs, labels, _clients(sets), users)
+
+
+def _by_clients(pool: TextPool, by: str) -> TextPool:
+    """Returns ``pool`` with clients given by ``by``, which its digest then includes."""
+    parts = {"train": pool.train.clients[by], "test": pool.test.clients[by]}
+    if by == "dialogue":
+        parts["test"] = [None] * len(pool.test)
+    names = list(dict.fromkeys(name for part in parts.values() for name in part if name is not None))
+    digest = hashlib.sha256(f"{pool.digest} {by} {parts}".encode()).hexdigest()
+    train, test = _owned(pool.train, parts["train"], names), _owned(pool.test, parts["test"], names)
+    return dataclasses.replace(pool, train=train, test=test, user_names=names, digest=digest)
+
+
+def _owned(part: Examples, clients: list[str | None], names: list[str]) -> Examples:
+    """Returns ``part`` with users: the place in ``names`` of each text's client."""
+    numbers = {name: number for number, name in enumerate(names)}
+    users = np.array([numbers.get(name, NOBODY) for name in clients], dtype=np.int64)
+    return dataclasses.replace(part, users=users if (users != NOBODY).any() else None)
 
 
 def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:

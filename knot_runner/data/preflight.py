@@ -23,10 +23,14 @@ def missing_data(settings: Settings) -> str | None:
     try:
         root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
         _check(settings.task, root)
-        if settings.transfer is not None:
-            _check_transfer(settings.transfer, root)
     except UserError as problem:
         return str(problem)
+    transfer = settings.transfer
+    try:
+        if transfer is not None:
+            _check(replace(transfer, local=transfer.local and replace(transfer.local, test=[])), root)
+    except UserError as problem:
+        return transfer_keys(str(problem))
     return None
 
 
@@ -42,24 +46,16 @@ def _check(task: object, root: Path | None) -> None:
         check_set_files(task, root)
 
 
-def _check_transfer(transfer: ImageTaskSettings, root: Path | None) -> None:
-    """Another data set as the transfer set, whose keys are below ``transfer``."""
-    try:
-        _check(replace(transfer, local=transfer.local and replace(transfer.local, test=[])), root)
-    except UserError as problem:
-        raise UserError(transfer_keys(str(problem))) from None
-
-
 def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
+    if task.source == "hub" and task.hub is None:
+        raise UserError(f"is not set, so task.source=hub has no {task.name}", "task.hub")
     if task.source == "hub":
-        if task.hub is None:
-            raise UserError(f"is not set, so task.source=hub has no {task.name}", "task.hub")
         return
     open_folder(root)
     if task.local is None or task.local.format not in (*IMAGE_FORMATS, UNLABELED_FORMAT):
         return  # loading reports the error, or a plug-in reads
     if gone := missing_entries(task.local, root):
-        raise UserError(f"is not there (for {task.name})", f"{root / gone[0]}")
+        raise UserError(f"is not there (for {task.name})", root / gone[0])
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:

@@ -65,40 +65,25 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
         _check_delimiter(path, header)
         if len(set(header)) < len(header):
             raise UserError(f"line 1: a column name is there twice: {', '.join(header)}", path)
-        for row in reader:
-            if row and len(row) != len(header):
-                raise UserError(
-                    f"line {reader.line_num}: {len(row)} fields where the header has {len(header)}; "
-                    "the file is cut short or broken",
-                    path,
-                )
-            if row:
-                _check_ended(path, reader.line_num, last)
-                yield reader.line_num, dict(zip(header, row, strict=True))
+        for row in filter(None, reader):
+            number = reader.line_num
+            if len(row) != len(header):
+                fields = f"{len(row)} fields where the header has {len(header)}"
+                raise UserError(f"line {number}: {fields}; the file is cut short or broken", path)
+            if not last.endswith("\n"):  # nothing else would show that it is truncated
+                problem = "the last row has no line end, so it may be cut short"
+                raise UserError(f"line {number}: {problem}; end the file with a line end if it is whole", path)
+            yield number, dict(zip(header, row, strict=True))
     except csv.Error as problem:
         raise UserError(f"line {reader.line_num}: not valid csv ({problem}); the file may be cut short", path) from None
 
 
 def _check_delimiter(path: Path, header: list[str]) -> None:
     """Refuse a header of one field that has another delimiter in it."""
-    others = [mark for mark in DELIMITERS if len(header) == 1 and mark in header[0]]
-    if others:
-        columns = header[0].split(others[0])
-        raise UserError(
-            f"line 1: is one column, {header[0][:60]!r}; delimiter: {json.dumps(others[0])} beside format: csv "
-            f"reads it as {len(columns)} columns",
-            path,
-        )
-
-
-def _check_ended(path: Path, number: int, line: str) -> None:
-    """Refuses a last row without line end, which may be truncated: nothing else would show it."""
-    if not line.endswith("\n"):
-        raise UserError(
-            f"line {number}: the last row has no line end, so it may be cut short; "
-            "end the file with a line end if it is whole",
-            path,
-        )
+    for mark in DELIMITERS:
+        if len(header) == 1 and mark in header[0]:
+            hint = f"delimiter: {json.dumps(mark)} beside format: csv reads it as {header[0].count(mark) + 1} columns"
+            raise UserError(f"line 1: is one column, {header[0][:60]!r}; {hint}", path)
 
 
 def read_jsonl(path: Path) -> Iterator[FileRecord]:
@@ -142,9 +127,8 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
             raise UserError(f"line {number}: the last utterance has no {END_OF_UTTERANCE}; it is cut short", path)
         marks = labels.split()
         if len(marks) != len(utterances):
-            raise UserError(
-                f"line {number}: {len(utterances)} utterances, but {len(marks)} emotions in {other.name}", path
-            )
+            text = f"line {number}: {len(utterances)} utterances, but {len(marks)} emotions in {other.name}"
+            raise UserError(text, path)
         for text, label in zip(utterances, marks, strict=True):
             yield number, {"text": text, "label": label, "dialogue": str(number)}
     if (extra := next(emotions, None)) is not None:

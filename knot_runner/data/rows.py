@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -61,11 +60,12 @@ def read_table(
 
     Raises :class:`UserError` for a column that no record has, when no row is left, and unless ``expected`` are read.
     """
-    needed = {name for name in (columns.text, columns.pair, columns.label, *where) if name}
-    needed.update(listed(columns.dialogue))
-    allowed = {column: _allowed(values) for column, values in where.items()}
+    needed = (columns.text, columns.pair, columns.label, *where, *listed(columns.dialogue))
+    unseen = {name for name in needed if name}
+    allowed: ColumnValues = {}
+    for column, values in where.items():
+        allowed[column] = set(map(identity, values if isinstance(values, list) else [values]))
     seen: ColumnValues = {column: set() for column in where}
-    unseen = set(needed)
     known: set[str] = set()
     rows, read, dropped = [], 0, 0
     for line, record in records:
@@ -87,8 +87,14 @@ def read_table(
     if unseen:
         column = min(unseen)
         raise UserError(f"has no column '{column}'{nearest(column, known)}", source)
+    if dropped and not rows:
+        raise UserError(f"none of its {read} rows has a text", source)
     if not rows:
-        _refuse_none(source, read, dropped, allowed, seen)
+        for column, values in allowed.items():
+            if values.isdisjoint(seen[column]):
+                value = min(map(str, values))
+                raise UserError(f"no row has {column}={value}{nearest(value, map(str, seen[column]))}", source)
+        raise UserError(f"none of its {read} rows fits 'where'", source)
     return TextTable(source, rows, dropped, read, _name_dialogues(rows))
 
 
@@ -119,24 +125,6 @@ def _name_dialogues(rows: list[TextRow]) -> int:
             restarts += name != before
         row.clients["dialogue"] = name
     return restarts
-
-
-def _refuse_none(
-    source: str,
-    read: int,
-    dropped: int,
-    allowed: ColumnValues,
-    seen: ColumnValues,
-) -> NoReturn:
-    for column, values in allowed.items():
-        if not dropped and not values & seen[column]:
-            value = min(map(str, values))
-            raise UserError(f"no row has {column}={value}{nearest(value, map(str, seen[column]))}", source)
-    raise UserError(f"{source}: none of its {read} rows " + ("has a text" if dropped else "fits 'where'"))
-
-
-def _allowed(values: Any) -> set[str | None]:
-    return {identity(value) for value in (values if isinstance(values, list) else [values])}
 
 
 def _matches(record: dict[str, Any], allowed: ColumnValues, seen: ColumnValues) -> bool:
@@ -176,13 +164,16 @@ def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
 def identity(value: Any) -> str | None:
     """Return what a dialogue, a speaker or a filter is compared by: the whole value, as :func:`raw_label` writes it.
     None for a missing one: null, NaN or a blank."""
-    missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return None if missing else raw_label(value) or None
+    return None if _is_missing(value) else raw_label(value) or None
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value  # NaN differs from itself
 
 
 def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | None:
     value = record.get(column)
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if _is_missing(value):
         return None
     if not isinstance(value, str):
         raise UserError(f"line {line}: column '{column}' holds {str(value)[:40]!r}, which is no text", source)
@@ -226,8 +217,7 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
     texts, pairs, numbers = [], [], []
     clients: dict[str, list[str | None]] = {}
     for place, table in enumerate(tables):
-        inputs = with_context(table.rows, context) if context else [row.text for row in table.rows]
-        for row, text in zip(table.rows, inputs, strict=True):
+        for row, text in zip(table.rows, with_context(table.rows, context), strict=True):
             if row.label in data.drop:
                 continue
             texts.append(text)
@@ -237,8 +227,7 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
                 clients.setdefault(called, []).append(client)
     if not texts:
         raise UserError(f"every row's label is in task.datasets.{name}.drop; no row is left", f"{tables[0].source}")
-    has_pairs = pairs[0] is not None
-    return Examples(texts, pairs if has_pairs else None, np.array(numbers, dtype=np.int64), clients)
+    return Examples(texts, None if pairs[0] is None else pairs, np.array(numbers, dtype=np.int64), clients)
 
 
 def _clients_of(row: TextRow, place: int) -> dict[str, str | None]:
@@ -252,10 +241,10 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
     if row.label is None:
         return UNLABELED
     if row.label not in data.labels:
-        keys = f"neither labels nor drop of task.datasets.{name}"
+        keys = f"labels nor drop of task.datasets.{name}"
         if set(data.labels) == set(labels.names):
-            keys = f"neither task.labels.names nor task.datasets.{name}.drop"
-        text = f"line {row.line}: label {row.label!r:.80} is in {keys}{nearest(row.label, data.labels)}"
+            keys = f"task.labels.names nor task.datasets.{name}.drop"
+        text = f"line {row.line}: label {row.label!r:.80} is in neither {keys}{nearest(row.label, data.labels)}"
         raise UserError(text, table.source)
     return labels.names.index(data.labels[row.label])
 

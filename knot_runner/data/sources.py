@@ -65,8 +65,12 @@ class DataSet:
     @property
     def size(self) -> int | None:
         """Bytes of all files; None where the size of one is not known."""
-        sizes = [file.size for file in self.files if file.size is not None]
-        return sum(sizes) if len(sizes) == len(self.files) else None
+        total = 0
+        for file in self.files:
+            if file.size is None:
+                return None
+            total += file.size
+        return total
 
     def addresses(self, file: DataFile) -> list[str]:
         """Where ``file`` can be downloaded, the first one preferred."""
@@ -107,13 +111,12 @@ def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSe
     """Those of ``names``, each the name of a data set or of a task; all without any. Raises :class:`UserError`."""
     if not names:
         return list(known.values())
-    tasks = {task for one in known.values() for task in one.tasks}
+    chosen = set()
     for name in names:
-        if name not in known and name not in tasks:
+        # a data set's own name means it alone, though a task may be called the same
+        meant = {name} if name in known else {one.name for one in known.values() if name in one.tasks}
+        if not meant:
+            tasks = {task for one in known.values() for task in one.tasks}
             raise UserError(f"there is no such task or data set{nearest(name, {*known, *tasks})}", name)
-    return [one for one in known.values() if any(_is_meant(one, name, known) for name in names)]
-
-
-def _is_meant(one: DataSet, name: str, known: dict[str, DataSet]) -> bool:
-    """A data set's own name means it alone, though a task may be called the same."""
-    return one.name == name or (name not in known and name in one.tasks)
+        chosen |= meant
+    return [one for one in known.values() if one.name in chosen]

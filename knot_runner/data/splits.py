@@ -30,15 +30,14 @@ def cut_splits(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray,
     Stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code; a label with a single row stays in
     the kept part. Plain random where :func:`can_stratify` says no. Raises :class:`UserError` for too few rows.
     """
-    rows = np.arange(len(labels))
+    count = len(labels)
     if can_stratify(labels, share):
-        single = _is_single(labels)
-        common = rows[~single]
-        kept, taken = stratified_cut(labels[common], share, seed)
-        return np.sort(np.concatenate([common[kept], rows[single]])), common[taken]
-    if not 0 < int(np.ceil(share * len(rows))) < len(rows):
-        raise UserError(f"{len(rows)} rows are too few to be cut in two")
-    return random_cut(len(rows), share, seed)
+        common = np.flatnonzero(~_is_single(labels))
+        taken = common[stratified_cut(labels[common], share, seed)[1]]
+        return np.setdiff1d(np.arange(count), taken), taken
+    if not 0 < np.ceil(share * count) < count:
+        raise UserError(f"{count} rows are too few to be cut in two")
+    return random_cut(count, share, seed)
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:
@@ -70,16 +69,15 @@ def stratified_cut(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndar
     Both parts need room for every label, and every label two rows.
     """
     rng = np.random.RandomState(seed)
-    _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    known, counts = np.unique(labels, return_counts=True)
     taken = int(np.ceil(share * len(labels)))
     kept_counts = _round_counts(counts, len(labels) - taken, rng)
     taken_counts = _round_counts(counts - kept_counts, taken, rng)
     kept_rows, taken_rows = [], []
-    for label, count in enumerate(counts):
-        rows = np.flatnonzero(inverse == label)[rng.permutation(count)]
-        first, last = kept_counts[label], kept_counts[label] + taken_counts[label]
-        kept_rows.append(rows[:first])
-        taken_rows.append(rows[first:last])
+    for label, kept_count, taken_count in zip(known, kept_counts, taken_counts, strict=True):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        kept_rows.append(rows[:kept_count])
+        taken_rows.append(rows[kept_count : kept_count + taken_count])
     return np.sort(np.concatenate(kept_rows)), np.sort(np.concatenate(taken_rows))
 
 
@@ -111,8 +109,7 @@ def limit(examples: Rows, most: int, seed: int) -> Rows:
         return examples
     _, inverse, counts = np.unique(examples.labels, return_inverse=True, return_counts=True)
     sizes = largest_remainders(counts * most / len(examples), most)
-    generator = np.random.default_rng(seed)
-    order = generator.permutation(len(examples))
+    order = np.random.default_rng(seed).permutation(len(examples))
     sampled = [order[inverse[order] == label][:size] for label, size in enumerate(sizes)]
     return examples.take(np.sort(np.concatenate(sampled)))
 
@@ -122,7 +119,7 @@ def check_layout(where: str, names: set[str]) -> None:
     known = set().union(*LAYOUTS)
     for name in sorted(names - known):
         raise UserError(f"there is no such split{nearest(name, known)}", f"{where}.{name}")
-    if not ("pool" in names or "train" in names) or not any(names <= layout for layout in LAYOUTS):
+    if names.isdisjoint({"pool", "train"}) or not any(names <= layout for layout in LAYOUTS):
         wrong = f"{', '.join(sorted(names))} do not go together" if names else "names no files"
         raise UserError(f"{wrong}; right are pool, train + heldout, or train with valid and test", where)
 
@@ -152,14 +149,16 @@ def complete_splits(
         splits = _complete(parts, split, wants_test, cut)
     except UserError as problem:
         raise UserError(f"{problem}", f"task.datasets.{name}") from None
-    return {key: splits[key] for key in TEXT_SPLITS if key in splits and (key != "test" or wants_test)}
+    if not wants_test:
+        splits.pop("test", None)
+    return {key: splits[key] for key in TEXT_SPLITS if key in splits}
 
 
 def _complete(parts: dict[str, Examples], split: SplitFile, wants_test: bool, cut: HalfSplits) -> dict[str, Examples]:
     splits = dict(parts)
     if "heldout" in splits:
         splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)
-    if "pool" in splits or (wants_test and "valid" not in splits and "test" not in splits):
+    if "pool" in splits or (wants_test and splits.keys() == {"train"}):
         pool = splits.pop("pool") if "pool" in splits else splits["train"]
         # one cut for both, then one between them: the public code's 30%, of which 66% are test
         splits["train"], held = cut(pool, split.valid + split.test)
@@ -201,7 +200,7 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
 def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
     """bool [N]: a random ``share`` of each user's rows; at least one and never all, so none of a single row."""
     _, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
-    wanted = np.clip(np.rint(counts * share).astype(int), 1, None)
+    wanted = np.maximum(np.rint(counts * share).astype(int), 1)
     wanted = np.minimum(wanted, counts - 1)
     chance = np.random.default_rng(seed).random(len(users))
     order = np.lexsort((chance, inverse))

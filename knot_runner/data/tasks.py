@@ -21,13 +21,17 @@ class Examples:
     """N texts, their second sentences if the task is about pairs, and N labels (int64; -1 = unlabeled).
 
     ``clients``: kind of client (dialogue, speaker, ...) -> the client of each text, None where it has none. Not part of
-    the digest: it decides who has a text, not what is learned from it.
+    the digest: it decides who has a text, not what is learned from it. ``users`` int64 [N]: the number of one kind's
+    client (-1: nobody), as of :class:`Images`, or None where no text has one.
     """
 
     texts: list[str]
     pairs: list[str] | None
     labels: np.ndarray
     clients: dict[str, list[str | None]] = field(default_factory=dict)
+    users: np.ndarray | None = None
+    #: texts are in no files of clients
+    files: None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -36,7 +40,7 @@ class Examples:
     def digest(self) -> str:
         """sha256 (hex) of all texts, pairs and labels, in order."""
         state = hashlib.sha256(b"pairs" if self.pairs is not None else b"single")
-        for text in (*self.texts, *(self.pairs or ())):
+        for text in [*self.texts, *(self.pairs or [])]:
             content = text.encode()
             state.update(len(content).to_bytes(8, "little") + content)
         state.update(np.ascontiguousarray(self.labels, dtype="<i8").tobytes())
@@ -46,11 +50,15 @@ class Examples:
         """The examples at ``rows`` (int [M]), in that order."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
         clients = {name: [own[i] for i in rows] for name, own in self.clients.items()}
-        return Examples([self.texts[i] for i in rows], pairs, self.labels[rows], clients)
+        return Examples([self.texts[i] for i in rows], pairs, self.labels[rows], clients, _rows_of(self.users, rows))
 
     def unlabeled(self) -> Examples:
         """The same texts with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""
         return Examples(self.texts, self.pairs, np.full(len(self), UNLABELED, dtype=np.int64))
+
+
+def _rows_of(array: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return None if array is None else array[rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +130,7 @@ class Images:
 
     def take(self, rows: np.ndarray) -> Images:
         """The images at ``rows`` (int [M]), in that order."""
-        users, files = (None if array is None else array[rows] for array in (self.users, self.files))
-        return Images(self.pixels[rows], self.labels[rows], users, files)
+        return Images(self.pixels[rows], self.labels[rows], _rows_of(self.users, rows), _rows_of(self.files, rows))
 
     def unlabeled(self) -> Images:
         """The same images with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""

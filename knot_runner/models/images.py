@@ -5,6 +5,7 @@ The last linear layer is ``head`` in all. Inner features for distillation are li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -22,6 +23,7 @@ from knot_runner.config.settings import (
 )
 from knot_runner.config.settings.networks import WRN_WIDTH
 from knot_runner.models.layers import initialize_convolutions, make_norm, max_pool
+from knot_runner.models.mobilenet import Mobilenet
 from knot_runner.util.errors import UserError
 
 #: (channels, height, width)
@@ -33,16 +35,13 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
 
     Raises :class:`UserError` when the images are too small for it.
     """
-    if isinstance(spec, MobilenetSettings):
-        from knot_runner.models.mobilenet import Mobilenet
-
-        return Mobilenet(spec, shape, classes)
     kinds: dict[type, Callable[..., nn.Module]] = {
         MlpSettings: Mlp,
         CnnSettings: Cnn,
         ResnetSettings: Resnet,
         WrnSettings: Wrn,
         VggSettings: Vgg,
+        MobilenetSettings: Mobilenet,
     }
     return kinds[type(spec)](spec, shape, classes)
 
@@ -69,7 +68,7 @@ class Mlp(_Dense):
 
     def __init__(self, spec: MlpSettings, shape: Shape, classes: int) -> None:
         super().__init__()
-        self._add_dense([shape[0] * shape[1] * shape[2], *spec.hidden], classes, spec.output)
+        self._add_dense([math.prod(shape), *spec.hidden], classes, spec.output)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._through_dense(x)
@@ -153,9 +152,7 @@ class _PreActivation(nn.Module):
         self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
         self.norm2 = make_norm(spec, after)
         self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
-        self.short = None
-        if before != after:
-            self.short = nn.Conv2d(before, after, 1, stride, bias=False)
+        self.short = nn.Conv2d(before, after, 1, stride, bias=False) if before != after else None
 
     def forward(self, x: Tensor) -> Tensor:
         active = F.relu(self.norm1(x))

@@ -58,11 +58,11 @@ class BatchNorm(nn.Module):
         self.frozen = False
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.frozen or x.numel() == x.shape[1]:
-            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, EPSILON)
-        if self.mask is None:
-            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, MOMENTUM, EPSILON)
-        return self._masked(x, self.mask)
+        trains = self.training and not self.frozen and x.numel() != x.shape[1]
+        if trains and self.mask is not None:
+            return self._masked(x, self.mask)
+        statistics = self.running_mean, self.running_var
+        return F.batch_norm(x, *statistics, self.weight, self.bias, trains, MOMENTUM, EPSILON)
 
     def _masked(self, x: Tensor, real: Tensor) -> Tensor:
         mask = real.to(x.dtype)[:, None, None, None]

@@ -106,10 +106,9 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     if not isinstance(model, nn.Module):
         raise UserError(f"{spec.target} returns {type(model).__name__}; a torch.nn.Module is right", "model.target")
     parts = {parameter.rpartition(".")[0] for parameter, _ in model.named_parameters()}
-    if not any(part == spec.head or part.startswith(f"{spec.head}.") for part in parts):
-        raise UserError(
-            f"{spec.target} has no part '{spec.head}' with parameters{nearest(spec.head, parts)}", "model.head"
-        )
+    if not any(f"{part}.".startswith(f"{spec.head}.") for part in parts):
+        text = f"{spec.target} has no part '{spec.head}' with parameters{nearest(spec.head, parts)}"
+        raise UserError(text, "model.head")
     model.register_forward_pre_hook(_images_first, with_kwargs=True)
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
@@ -143,7 +142,7 @@ def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, cla
         with torch.no_grad():
             found = model.eval()(torch.zeros(2, *shape))
     except Exception as problem:
-        text = str(problem).splitlines()[0] if str(problem) else ""
+        text = str(problem).partition("\n")[0]
         raise UserError(f"{spec.target} fails on images of {list(shape)} ({text})", "model.target") from None
     if not isinstance(found, Tensor) or found.shape != (2, classes):
         what = list(found.shape) if isinstance(found, Tensor) else type(found).__name__

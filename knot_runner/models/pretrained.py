@@ -79,8 +79,8 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
         found = getattr(config, key, None)
         if found != value:
             raise UserError(f"{source}: {key} is {found}; only {value} is supported", KEY)
-    if config.num_attention_heads != spec.heads:
-        heads = config.num_attention_heads
+    heads = config.num_attention_heads
+    if heads != spec.heads:
         raise UserError(f"{source}: has {heads} attention heads. Set model.heads={heads}", KEY)
     model, info = _load(
         BertModel,
@@ -93,11 +93,11 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
         dtype=torch.float32,
     )
     unused = sorted(name.removeprefix("bert.") for name in info["unexpected_keys"])
-    heads = [name for name in unused if name.startswith(HEAD_PREFIXES)]
+    foreign = [name for name in unused if not name.startswith(HEAD_PREFIXES)]
     _refuse(source, "lacks", "of the encoder", sorted(info["missing_keys"]))
     _refuse(source, "has", "of another shape", sorted(name for name, *_ in info["mismatched_keys"]))
-    _refuse(source, "has", "that the encoder has not", [name for name in unused if name not in heads])
-    return Encoder(source, dict(model.state_dict()), heads)
+    _refuse(source, "has", "that the encoder has not", foreign)
+    return Encoder(source, dict(model.state_dict()), unused)
 
 
 def _load(kind: Any, source: str, **options: Any) -> Any:

@@ -110,9 +110,9 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
             logits = model(**batch)
         for name in points:
             if not isinstance(found.get(name), Tensor):
-                what = (
-                    f"gives {type(found[name]).__name__}, no tensor" if name in found else "is not called as a module"
-                )
+                what = "is not called as a module"
+                if name in found:
+                    what = f"gives {type(found[name]).__name__}, no tensor"
                 raise UserError(f"'{name}' of {network.spec.name} {what}; another tap would fit", key)
         return logits, {name: found[name] for name in points}
 
@@ -135,15 +135,16 @@ def _hooked(module: nn.Module, point: _Point, name: str, found: dict[str, Any]) 
 
 
 def _points(model: nn.Module, network: Network, names: Sequence[str], key: str) -> dict[str, _Point]:
-    named, modules = _named_points(network), dict(model.named_modules())
+    named = _named_points(network)
+    modules = [path for path, _ in model.named_modules() if path]
     points = {}
     for name in names:
         if name in named:
             points[name] = named[name]
-        elif name and name in modules:
+        elif name in modules:
             points[name] = _Point(name, "output")
         else:
-            beside = [path for path in modules if path and path.count(".") == name.count(".")]
+            beside = [path for path in modules if path.count(".") == name.count(".")]
             raise UserError(f"{network.spec.name} has no tap '{name}'{nearest(name, [*named, *beside])}", key)
     return points
 

@@ -82,11 +82,12 @@ def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
     if revision is None and not path.exists():  # else its name would be looked up on the hub
         raise UserError(f"{place}: file or folder not found", "model.vocab")
     try:
-        if path.is_file():
+        if path.is_dir() and not (path / "tokenizer_config.json").is_file():
+            file = path / "tokenizer.json"
+            path = file if file.is_file() else path / "vocab.txt"
             tokenizer = _file_tokenizer(path)
-        elif path.is_dir() and not (path / "tokenizer_config.json").is_file():
-            names = [name for name in ("tokenizer.json", "vocab.txt") if (path / name).is_file()]
-            tokenizer = _file_tokenizer(path / (names or ["vocab.txt"])[0])
+        elif path.is_file():
+            tokenizer = _file_tokenizer(path)
         else:
             tokenizer = _own_tokenizer(place if revision else path, revision)
     except UserError:
@@ -147,7 +148,7 @@ def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
         words.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
     learner = Tokenizer(models.BPE())
     trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False)
-    learner.train_from_iterator((word for word in sorted(words) for _ in range(words[word])), trainer)
+    learner.train_from_iterator(Counter(dict(sorted(words.items()))).elements(), trainer)
     used: Counter[str] = Counter()
     letters = {f"{hashes}{letter}" for letter in ASCII for hashes in ("", "##")}
     for word, count in words.items():
@@ -196,16 +197,11 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
     lengths = np.array([len(e.ids) for e in encodings], dtype=np.int64)
     second = [e.type_ids.index(1) if pairs is not None and 1 in e.type_ids else len(e.ids) for e in encodings]
     ids = torch.tensor([token for e in encodings for token in e.ids], dtype=torch.int32)
-    unknown = unknown_share(ids, tokenizer)
+    unknown = float((ids == tokenizer.token_to_id("[UNK]")).float().mean())  # of no tokens, NaN
     if unknown > MAX_UNKNOWN:
         raise UserError(f"{unknown:.0%} of the tokens are [UNK]; a vocabulary of these texts is right", "model.vocab")
     offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]))
     return Encoded(ids, offsets, torch.tensor(second, dtype=torch.int64))
-
-
-def unknown_share(ids: Tensor, tokenizer: Tokenizer) -> float:
-    """Share of [UNK] among ``ids``."""
-    return float((ids == tokenizer.token_to_id("[UNK]")).float().mean()) if len(ids) else 0.0
 
 
 def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> list[Tensor]:

@@ -129,7 +129,7 @@ def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor,
     import ot
 
     cost = host_cost(points).numpy()
-    a, b = (unit_mass(rows).cpu().numpy() for rows in (p, q))
+    a, b = unit_mass(p).cpu().numpy(), unit_mass(q).cpu().numpy()
     values, potentials = np.empty(len(a)), np.empty(a.shape)
     for i in range(len(a)):
         values[i], log = ot.emd2(a[i], b[i], cost, log=True, return_matrix=False)
@@ -138,7 +138,7 @@ def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor,
         # POT's potential is undefined where p is 0; the c-transform fixes it and agrees with POT elsewhere
         held = b[i] > 0
         potentials[i] = (cost[:, held] - log["v"][held]).min(1)
-    return tuple(torch.from_numpy(x).to(p.device) for x in (values, potentials))
+    return torch.from_numpy(values).to(p.device), torch.from_numpy(potentials).to(p.device)
 
 
 def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:

@@ -53,19 +53,16 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
 
     Raises :class:`UserError` where two labels of one group are not alike far from a third.
     """
-    levels = [0.0]
+    levels, slack = [0.0], SAME_LEVEL * float(cost.max())
     for distance in cost.unique().tolist():
-        if distance > levels[-1] + SAME_LEVEL * float(cost.max()):
+        if distance > levels[-1] + slack:
             levels.append(distance)
     weights, below = [], []
-    for near, far in zip(levels, levels[1:], strict=False):
-        together = (cost <= near + SAME_LEVEL * float(cost.max())).double()
+    for near, far in itertools.pairwise(levels):
+        together = (cost <= near + slack).double()
         if bool(((together @ together > 0) != (together > 0)).any()):
-            raise UserError(
-                "tree needs labels that are leaves of a tree, such as superclasses or one-hot "
-                "labels; newton takes any points",
-                "method.loss.solver",
-            )
+            text = "tree needs labels that are leaves of a tree, such as superclasses or one-hot labels"
+            raise UserError(f"{text}; newton takes any points", "method.loss.solver")
         groups = together.unique(dim=0)
         below.append(groups)
         weights.append(torch.full((len(groups),), (far - near) / 2, dtype=cost.dtype, device=cost.device))
@@ -85,9 +82,8 @@ def tight_trees(distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     n = len(distances)
     edges = np.array(list(itertools.combinations(range(n), 2)))
-    incidence = np.zeros((len(edges), n))
-    incidence[np.arange(len(edges)), edges[:, 0]] = 1
-    incidence[np.arange(len(edges)), edges[:, 1]] = -1
+    units = np.eye(n)
+    incidence = units[edges[:, 0]] - units[edges[:, 1]]
     chosen = np.array(list(itertools.combinations(range(len(edges)), n - 1)))
     systems = incidence[chosen][:, :, 1:]  # f_0 = 0
     spanning = np.abs(np.linalg.det(systems)) > 0.5  # determinants are 0 or +-1; not 0 where the edges span a tree
@@ -180,9 +176,8 @@ def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
         return None
     potentials, edges = tight_trees(distances)
     below = np.zeros((*edges.shape[:2], n))
-    for tree in range(len(edges)):
-        for k in range(n - 1):
-            below[tree, k, _part(edges[tree], k)] = 1
+    for number, k in np.ndindex(edges.shape[:2]):
+        below[number, k, _part(edges[number], k)] = 1
     return _joined(potentials, edges, distances[edges[..., 0], edges[..., 1]], below, np.eye(n))
 
 

@@ -51,7 +51,7 @@ def works_of(job, run):
         return [(name, f"party/{name}" if f"party/{name}" in models else "student", tests[name])
                 for name in tests if name in kept]  # fmt: skip
     setup = make_setup(context)
-    test = setup.task.test if context.settings.on_images else setup.task.test.examples
+    test = setup.task.test
     seen = setup.federation.numbers
     if not any(name.startswith("client/") for name in models):
         rows = [setup.federation.clients[client].test.numpy() for client in seen]

@@ -11,10 +11,10 @@ from knot_runner.data.images.digits import read_digits
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.context import RunContext
-from knot_runner.transport.otdd.pair import exact_otdd
 from knot_runner.transport.otdd.statistics import LabeledSamples
 from tests.golden.messages import refuses
 from tests.oracles.distances import CLIENTS
+from tests.oracles.transport.otdd.pair import exact_otdd
 from tests.runs import run
 
 #: Four sets of 30 digits, S=5, K=3.

@@ -54,12 +54,12 @@ def with_transfer(pool: TextPool, texts: list[str]) -> TextPool:
 def test_word_features_match_scikit_learns_tfidf_svd(tmp_path, fitted_on, name):
     run = context(tmp_path, f"method.otdd.features.fitted_on={fitted_on}", "method.otdd.features.words=40", "seed=3")
     pool = read(run)
-    texts = pool.whole.datasets[name].splits["train"].texts if name else pool.train.examples.texts
+    texts = pool.whole.datasets[name].splits["train"].texts if name else pool.train.texts
     counter = TfidfVectorizer(max_features=40)
     fitted = counter.fit_transform(texts)
     svd = TruncatedSVD(8, random_state=keyed(3, "features") % 2**32).fit(fitted)
     raw = svd.transform(fitted)
-    expected = svd.transform(counter.transform(pool.test.examples.texts)) - raw.mean(0)
+    expected = svd.transform(counter.transform(pool.test.texts)) - raw.mean(0)
     expected /= np.sqrt(raw.var(0).mean())
     found = space_of(run, pool)
     np.testing.assert_allclose(found.points(pool.test), expected, rtol=1e-9, atol=1e-12)
@@ -90,7 +90,7 @@ def test_cls_features_match_the_initial_encoder(tmp_path):
         return torch.cat([encoder(input_ids=one).last_hidden_state[:, 0] for one in ids]).double().numpy()
 
     raw = cls_of(pool.whole.datasets["Grocery"].splits["train"].texts)
-    expected, scale = cls_of(pool.test.examples.texts) - raw.mean(0), np.sqrt(raw.var(0).mean())
+    expected, scale = cls_of(pool.test.texts) - raw.mean(0), np.sqrt(raw.var(0).mean())
     # the scale is small beside the vectors themselves, so that float32's rounding shows
     rounding = 4 * np.finfo(np.float32).eps * np.abs(raw).max() / scale
     np.testing.assert_allclose(space_of(run, pool).points(pool.test), expected / scale, atol=rounding)

@@ -28,11 +28,9 @@ def by_part(read: PartReader) -> ImageReader:
     """The reader of train and test, for formats whose two parts are read alike."""
 
     def read_parts(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-        train, test = (
-            read(folder, entries, part, settings.shape, settings.classes) if entries else None
-            for part, entries in (("train", settings.local.train), ("test", settings.local.test))
-        )
-        return ImageParts(train, test)
+        local, shape, classes = settings.local, settings.shape, settings.classes
+        train = read(folder, local.train, "train", shape, classes)
+        return ImageParts(train, read(folder, local.test, "test", shape, classes) if local.test else None)
 
     return read_parts
 
@@ -59,13 +57,13 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
         return f"{type(images).__name__} instead of Images"
     pixels, labels, classes = images.pixels, images.labels, len(settings.classes)
     if not isinstance(pixels, np.ndarray) or pixels.dtype not in (np.uint8, np.float32):
-        return f"pixels of {getattr(pixels, 'dtype', type(pixels).__name__)} instead of uint8 or float32"
+        return f"pixels of {_kind(pixels)} instead of uint8 or float32"
     if pixels.shape[1:] != tuple(settings.shape):
         return f"images {_sides(pixels.shape[1:])}, but task.shape is {_sides(settings.shape)}"
     if pixels.dtype == np.float32 and not (pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
         return f"float32 pixels from {pixels.min():.4g} to {pixels.max():.4g} instead of 0 to 1"
     if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.ndim != 1:
-        return f"labels of {getattr(labels, 'dtype', type(labels).__name__)} instead of int64 [N]"
+        return f"labels of {_kind(labels)} instead of int64 [N]"
     for name, values in (("labels", labels), ("writers", images.users), ("files", images.files)):
         if values is not None and len(values) != len(pixels):
             return f"{len(values)} {name} for {len(pixels)} images"
@@ -79,6 +77,10 @@ def concatenate_images(where: object, files: list[Images]) -> Images:
     if not sum(map(len, files)):
         raise UserError("there is no image", where)
     return Images(np.concatenate([file.pixels for file in files]), np.concatenate([file.labels for file in files]))
+
+
+def _kind(values: object) -> object:
+    return getattr(values, "dtype", type(values).__name__)
 
 
 def _sides(shape: tuple[int, ...] | list[int]) -> str:
@@ -133,24 +135,22 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
             capped = _Capped(path, file, MAX_UNFOLDED)
             with tarfile.open(fileobj=capped, mode="r|", tarinfo=_Info) as tar:
                 for count, info in enumerate(tar):
+                    name = info.name
                     if count >= _MAX_MEMBERS:
                         raise UserError(f"has more than {_MAX_MEMBERS} members", path)
-                    check_member(path, info.name, (info.isreg() and not info.issparse()) or info.isdir())
-                    if info.name in wanted and not info.isdir():
-                        _check_new(path, info, contents, most)
-                        contents[info.name] = tar.extractfile(info).read()
+                    check_member(path, name, (info.isreg() and not info.issparse()) or info.isdir())
+                    if name not in wanted or info.isdir():
+                        continue
+                    if name in contents:
+                        raise UserError(f"has two members {name}", path)
+                    if info.size > most:
+                        raise UserError(f"member {name} has {info.size} bytes, more than {most}", path)
+                    contents[name] = tar.extractfile(info).read()
     except UserError:
         raise
     except Exception as problem:  # tarfile raises its own, struct's, zlib's and OS errors
         raise UserError(f"is no tar archive, or cut short or broken ({problem})", path) from None
     return contents
-
-
-def _check_new(path: Path, info: tarfile.TarInfo, contents: dict[str, bytes], most: int) -> None:
-    if info.name in contents:
-        raise UserError(f"has two members {info.name}", path)
-    if info.size > most:
-        raise UserError(f"member {info.name} has {info.size} bytes, more than {most}", path)
 
 
 def check_member(archive: Path, name: str, is_plain: bool) -> None:

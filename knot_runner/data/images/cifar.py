@@ -7,7 +7,7 @@ Python: a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -54,12 +54,11 @@ def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     has no other sign of it. Raises :class:`UserError` naming the file.
     """
     parts = by_part(_read_part)(folder, settings)
-    notes = [
-        f"{settings.name}: {len(images)} {part} images, where the official release has {CIFAR_SIZES[part]}"
-        for part, images in (("train", parts.train), ("test", parts.test))
-        if images is not None and len(images) != CIFAR_SIZES[part]
-    ]
-    return replace(parts, notes=notes)
+    for part, images in (("train", parts.train), ("test", parts.test)):
+        if images is not None and len(images) != CIFAR_SIZES[part]:
+            size = CIFAR_SIZES[part]
+            parts.notes.append(f"{settings.name}: {len(images)} {part} images, where the official release has {size}")
+    return parts
 
 
 def _read_part(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
@@ -79,8 +78,9 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
         layout = _layout(path, part, {file.name for file in path.iterdir()})
         for name in layout.files[part]:
             file = folder.file(path / name)
-            if file.stat().st_size > MAX_BYTES:
-                raise UserError(f"has {file.stat().st_size} bytes, more than {MAX_BYTES}", file)
+            size = file.stat().st_size
+            if size > MAX_BYTES:
+                raise UserError(f"has {size} bytes, more than {MAX_BYTES}", file)
             yield str(file), file.read_bytes(), layout
         return
     wanted = {f"{layout.folder}/{name}" for layout in CIFAR_LAYOUTS for name in layout.files[part]}
@@ -96,7 +96,7 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
 def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
     """The first release that has a file among ``names``."""
     for layout in CIFAR_LAYOUTS:
-        if names & set(layout.files[part]):
+        if not names.isdisjoint(layout.files[part]):
             return layout
     looked = ", ".join(layout.files[part][0] for layout in CIFAR_LAYOUTS)
     raise UserError(f"holds no {part} batches of CIFAR; looked for {looked}", path)
@@ -120,10 +120,9 @@ def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
         raise UserError(f"holds a {type(batch).__name__}, not the dict of a CIFAR batch", name)
     batch = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
     key = "labels" if layout.label_bytes == 1 else "fine_labels"
-    data = batch.get("data")
-    if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS:
+    data, labels = batch.get("data"), batch.get(key)
+    if not isinstance(data, np.ndarray) or data.shape[1:] != (PIXELS,):
         raise UserError(f"its data are no [N, {PIXELS}] array of unsigned bytes", name)
-    labels = batch.get(key)
     whole = isinstance(labels, list) and all(type(label) is int and abs(label) < 2**31 for label in labels)
     if not whole or len(labels) != len(data):
         raise UserError(f"its {key} are no list of {len(data)} whole numbers", name)

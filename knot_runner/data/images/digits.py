@@ -39,9 +39,9 @@ def _digits_table() -> np.ndarray:
 
 
 def scale(images: np.ndarray, height: int, width: int) -> np.ndarray:
-    """``images`` [N, h, w] -> [N, height, width], bilinear between pixel centers, edge values repeated (as image
+    """``images`` [..., h, w] -> [..., height, width], bilinear between pixel centers, edge values repeated (as image
     libraries enlarge; when shrinking, nothing is averaged)."""
-    down, across = _scale_weights(images.shape[1], height), _scale_weights(images.shape[2], width)
+    down, across = _scale_weights(images.shape[-2], height), _scale_weights(images.shape[-1], width)
     return down @ images @ across.T
 
 

@@ -38,22 +38,23 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
         path = folder.path(entry)
         if not path.is_dir():
             raise UserError("is not there, or no folder of class folders", path)
-        files = _tree(folder, path)
+        found = folder.contents(path, "*/*", check_image_file)
+        files = ((file.parent.name, str(file), data) for file, data in found)
     else:
         folder.check(archive)
         files = _zipped(archive, inside)
-    of_class: dict[str, list[tuple[str, np.ndarray]]] = {}
+    rows: list[tuple[int, str, np.ndarray]] = []
     for label, name, data in files:
         if label not in classes:
             raise UserError(f"folder {label!r} is not one of task.classes{nearest(label, classes)}", name)
-        of_class.setdefault(label, []).append((name, decode(name, data, shape)))
-    absent = [label for label in classes if label not in of_class]
-    if absent:
-        raise UserError(
-            f"has no images of {len(absent)} of task.classes, such as {absent[0]!r}", f"{folder.path(entry)}"
-        )
-    rows = [pixels for label in classes for _, pixels in sorted(of_class[label], key=lambda row: row[0])]
-    return Images(np.stack(rows), np.repeat(np.arange(len(classes)), [len(of_class[label]) for label in classes]))
+        rows.append((classes.index(label), name, decode(name, data, shape)))
+    rows.sort(key=lambda row: row[:2])
+    labels = np.array([label for label, _, _ in rows], dtype=np.int64)
+    absent = np.setdiff1d(np.arange(len(classes)), labels)
+    if len(absent):
+        text = f"has no images of {len(absent)} of task.classes, such as {classes[absent[0]]!r}"
+        raise UserError(text, folder.path(entry))
+    return Images(np.stack([pixels for _, _, pixels in rows]), labels)
 
 
 def _split(root: Path, entry: str) -> tuple[Path | None, str]:
@@ -64,12 +65,6 @@ def _split(root: Path, entry: str) -> tuple[Path | None, str]:
         if name.lower().endswith(".zip") and path.is_file():
             return path, "/".join(parts[stop:])
     return None, ""
-
-
-def _tree(folder: DataFolder, path: Path) -> Iterator[tuple[str, str, bytes]]:
-    """Class, name and bytes of each file in the class folders of ``path``, except hidden ones."""
-    for file, data in folder.contents(path, "*/*", check_image_file):
-        yield file.parent.name, str(file), data
 
 
 def check_image_file(file: Path) -> None:

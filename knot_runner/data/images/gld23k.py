@@ -41,13 +41,13 @@ def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     seen: set[Path] = set()
     train = [row for entry in local.train for row in _rows(folder, entry, classes, True, seen)]
     test = [row for entry in local.test for row in _rows(folder, entry, classes, False, seen)]
-    pixels = _decode(folder, [row.image for row in [*train, *test]], settings.shape)
-    labels = np.array([row.label for row in [*train, *test]], dtype=np.int64)
-    names = list(dict.fromkeys(row.user for row in train))
-    number = {name: place for place, name in enumerate(names)}
-    users = np.array([number[row.user] for row in train], dtype=np.int64)
+    rows = [*train, *test]
+    pixels = _decode(folder, [row.image for row in rows], settings.shape)
+    labels = np.array([row.label for row in rows], dtype=np.int64)
+    numbers: dict[str, int] = {}
+    users = np.array([numbers.setdefault(row.user, len(numbers)) for row in train], dtype=np.int64)
     held = Images(pixels[len(train) :], labels[len(train) :]) if local.test else None
-    return ImageParts(Images(pixels[: len(train)], labels[: len(train)], users), held, names)
+    return ImageParts(Images(pixels[: len(train)], labels[: len(train)], users), held, list(numbers))
 
 
 def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: set[Path]) -> list[_Row]:

@@ -32,8 +32,12 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
         raise UserError(f"{share:g} of {clients} clients leaves none to train; null is right", "partition.unseen")
-    order = partition_rng(seed, "unseen").permutation(clients)
-    return tuple(sorted(int(client) for client in order[:wanted]))
+    return tuple(_draw_clients(clients, wanted, seed, "unseen"))
+
+
+def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
+    """``count`` of the clients, ascending, by the draw ``name``."""
+    return sorted(partition_rng(seed, name).permutation(clients)[:count].tolist())
 
 
 #: ``partition.alter`` -> the share of clients whose examples are altered, and what is done to them, for negative
@@ -51,8 +55,7 @@ def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
     """The clients whose examples are altered, ascending: a share of them, at least one and never all, drawn from
     (seed, kind)."""
     wanted = min(max(round(ALTERED_SHARES[kind] * clients), 1), clients - 1)
-    order = partition_rng(seed, f"alter {kind}").permutation(clients)
-    return sorted(int(client) for client in order[:wanted])
+    return _draw_clients(clients, wanted, seed, f"alter {kind}")
 
 
 def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -> tuple[ImageTask, Partition]:
@@ -64,13 +67,13 @@ def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -
     held = partition.valid or [rows[:0] for rows in partition.train]
     own = [np.concatenate(pair) for pair in zip(partition.train, held, strict=True)]
     _check_shared(own, "training")
-    train = _altered(task.train, [own[client] for client in chosen], kind, np.unique(task.train.labels), seed)
+    classes = np.unique(task.train.labels)
+    train = _altered(task.train, [own[client] for client in chosen], kind, classes, seed)
     test = task.test
     if kind != "noise":
         _check_shared(partition.test, "test")
-        rows = [partition.test[client] for client in chosen]
-        test = _altered(test, rows, kind, np.unique(task.train.labels), seed)
-    groups = np.isin(np.arange(len(partition.names)), chosen).astype(int).tolist()
+        test = _altered(test, [partition.test[client] for client in chosen], kind, classes, seed)
+    groups = [int(client in chosen) for client in range(len(partition.names))]
     note = f"partition.alter: {len(chosen)} of {len(groups)} clients {ALTERED_NOTES[kind]}"
     regrouped = dataclasses.replace(partition, groups=groups, notes=[*partition.notes, note])
     return dataclasses.replace(task, train=train, test=test), regrouped

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
-from knot_runner.data.checksums import DataFolder
+from knot_runner.data.checksums import DataFolder, file_errors
+from knot_runner.data.images.load import unit_pixels
 from knot_runner.data.readers import parse_object
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
@@ -26,19 +29,18 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     (LEAF names test shards otherwise). uint8 where all pixels are k/255, else float32. Raises :class:`UserError` naming
     file and writer for anything that does not fit.
     """
-    side, classes = int(np.prod(settings.shape)), len(settings.classes)
     train: dict[str, Writer] = {}
     home: dict[str, int] = {}
     paths = _files(folder, settings.local.train)
     names = [folder.short(path) for path in paths]
     for number, path in enumerate(paths):
-        for writer, rows in _writers(path, side, classes).items():
+        for writer, rows in _writers(path, settings):
             if writer in home:
-                raise UserError(f"writer {writer!r} is in {names[home[writer]]} too", f"{names[number]}")
+                raise UserError(f"writer {writer!r} is in {names[home[writer]]} too", names[number])
             home[writer], train[writer] = number, rows
     test: dict[str, Writer] = {}
     for path in _files(folder, settings.local.test):
-        for writer, rows in _writers(path, side, classes).items():
+        for writer, rows in _writers(path, settings):
             if writer not in home:
                 raise UserError(
                     f"writer {writer!r} is in no train file; task.local.train and test do not go together", path
@@ -65,19 +67,20 @@ def _files(folder: DataFolder, entries: list[str]) -> list[Path]:
 def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int], exact: bool) -> Images:
     """The images of ``writers``, one writer after another. ``home``: number of every writer's train file, in the order
     of the writers' own numbers; ``exact``: whether all files' pixels are bytes."""
-    dtype = np.uint8 if exact else np.float32
     numbers = {name: number for number, name in enumerate(home)}
-    users = np.repeat([numbers[name] for name in writers], [len(labels) for _, labels in writers.values()])
-    users = users.astype(np.int64)
-    files = np.array(list(home.values()), dtype=np.int64)[users]
-    flat = [np.zeros((0, int(np.prod(shape))), dtype)]
-    flat += [pixels if pixels.dtype == dtype else pixels.astype(np.float32) / 255 for pixels, _ in writers.values()]
-    labels = np.concatenate([np.zeros(0, np.int64), *(labels for _, labels in writers.values())])
-    return Images(np.concatenate(flat).reshape(-1, *shape), labels, users, files)
+    flat = [np.zeros((0, math.prod(shape)), np.uint8 if exact else np.float32)]
+    labels, users = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for name, (pixels, own) in writers.items():
+        flat.append(pixels if exact else unit_pixels(pixels, np.float32))
+        labels.append(own)
+        users.append(np.full(len(own), numbers[name]))
+    of = np.concatenate(users)
+    files = np.array(list(home.values()), dtype=np.int64)[of]
+    return Images(np.concatenate(flat).reshape(-1, *shape), np.concatenate(labels), of, files)
 
 
-def _writers(path: Path, side: int, classes: int) -> dict[str, Writer]:
-    """Return the writers of one file, in the order of its ``users``; an image has ``side`` pixels."""
+def _writers(path: Path, settings: ImageTaskSettings) -> Iterator[tuple[str, Writer]]:
+    """Yield the writers of one file, in the order of its ``users``."""
     content = _parse(path)
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
@@ -89,10 +92,8 @@ def _writers(path: Path, side: int, classes: int) -> dict[str, Writer]:
         raise UserError(f"users has {len(users)} names that are not those of its {len(data)} user_data", path)
     if len(counts) != len(users):
         raise UserError(f"has {len(users)} users, but {len(counts)} num_samples", path)
-    return {
-        name: _writer(f"{path}: writer {name!r}", data.pop(name), count, side, classes)
-        for name, count in zip(users, counts, strict=True)
-    }
+    for name, count in zip(users, counts, strict=True):
+        yield name, _writer(f"{path}: writer {name!r}", data.pop(name), count, settings)
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -105,15 +106,14 @@ def _parse(path: Path) -> dict[str, Any]:
             raise UserError(f"a key is there twice in one object: {', '.join(k for k, _ in pairs)[:100]}", path)
         return content
 
-    try:
+    with file_errors(path):
         text = path.read_bytes()
-    except OSError as problem:
-        raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None
     return parse_object(str(path), text, parse_constant=refuse, object_pairs_hook=once)
 
 
-def _writer(where: str, rows: Any, count: Any, side: int, classes: int) -> Writer:
-    x, y = (rows.get("x"), rows.get("y")) if isinstance(rows, dict) else (None, None)
+def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> Writer:
+    rows = rows if isinstance(rows, dict) else {}
+    x, y, classes = rows.get("x"), rows.get("y"), len(settings.classes)
     if not (isinstance(x, list) and isinstance(y, list)):
         raise UserError("needs the lists x and y", where)
     if not len(x) == len(y) == count:
@@ -121,7 +121,7 @@ def _writer(where: str, rows: Any, count: Any, side: int, classes: int) -> Write
     wrong = [label for label in y if type(label) is not int or not 0 <= label < classes]
     if wrong:
         raise UserError(f"label {wrong[0]!r:.40} is not one of task.classes, 0 to {classes - 1}", where)
-    return _pixels(where, x, side), np.array(y, dtype=np.int64)
+    return _pixels(where, x, math.prod(settings.shape)), np.array(y, dtype=np.int64)
 
 
 def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:

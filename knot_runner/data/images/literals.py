@@ -54,8 +54,9 @@ def read_literals(content: bytes) -> Any:
         value = machine.stack.pop()
     except (IndexError, KeyError, ValueError, OverflowError, TypeError, AttributeError) as problem:
         raise Refused(f"is cut short or broken ({type(problem).__name__})") from None
-    is_dict = isinstance(value, dict)
-    return {key: item.values if isinstance(item, _Array) else item for key, item in value.items()} if is_dict else value
+    if not isinstance(value, dict):
+        return value
+    return {key: item.values if isinstance(item, _Array) else item for key, item in value.items()}
 
 
 class _Machine:

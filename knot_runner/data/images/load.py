@@ -19,6 +19,7 @@ from knot_runner.data.images.checks import ImageReader, by_part, images_problem
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits
 from knot_runner.data.splits import hold_out, limited
 from knot_runner.data.tasks import ImageParts, Images, ImageTask, repeated_note
+from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError, nearest
 
 #: Of superclasses: distance between two classes of one of them, and of two.
@@ -59,9 +60,11 @@ def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> 
         return unlike(parts, ImageParts, "ImageParts")
     if parts.train is None:
         return "no training images"
-    named = (("train", parts.train), ("test", parts.test))
-    problems = [(name, images_problem(images, settings)) for name, images in named if images is not None]
-    return next((f"{problem} ({name})" for name, problem in problems if problem), "")
+    for name, images in (("train", parts.train), ("test", parts.test)):
+        problem = "" if images is None else images_problem(images, settings)
+        if problem:
+            return f"{problem} ({name})"
+    return ""
 
 
 #: ``task.local.format`` -> its reader, imported on first use. Plug-ins may add theirs.
@@ -81,52 +84,45 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
     Same settings and files, same task, bit for bit.
     Raises :class:`UserError` naming the key or file.
     """
-    classes, folder = settings.classes, None
+    parts, files = read_parts(settings, data_root)
+    classes, coordinates = settings.classes, class_points(settings)
     if settings.source == "embedded":
-        parts, classes = _embedded(settings), EMBEDDED_DIGITS
-    elif settings.source == "local":
-        folder = open_source(settings, data_root)
-        parts = IMAGE_READERS[settings.local.format](folder, settings)
-    else:
-        from knot_runner.data.hub import read_hub_images
-
-        parts = read_hub_images(settings)
-    coordinates = class_points(settings)
-    if settings.source == "embedded":
-        coordinates = _first_points(coordinates)
+        classes = EMBEDDED_DIGITS
+        # those of the first ten classes, if there are so many
+        coordinates = coordinates[:10] if coordinates and len(coordinates) >= 10 else None
     train, test, notes = _split(settings, parts)
     present = len(np.unique(train.labels))
     if present < len(classes):
         notes.append(f"{settings.name}: the training images are of {present} of the {len(classes)} classes")
     train, test = same_dtype(train, test)
     notes += repeated_note(settings.name, train, test)
-    files = folder.files if folder else []
     return ImageTask(
         settings.name, classes, coordinates, train, test, settings.mean, settings.std, settings.source,
         parts.user_names, parts.file_names, notes, files,
     )  # fmt: skip
 
 
-def _embedded(settings: ImageTaskSettings) -> ImageParts:
+def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
+    """The images of ``settings.source`` as its reader found them, and the files that they are from."""
+    if settings.source == "local":
+        folder = open_source(settings, data_root)
+        return IMAGE_READERS[settings.local.format](folder, settings), folder.files
+    if settings.source == "hub":
+        from knot_runner.data.hub import read_hub_images
+
+        return read_hub_images(settings), []
     note = (
         f"{settings.name}: scikit-learn's handwritten digits stand in (task.source=embedded); "
         f"these numbers say nothing of {settings.name}"
     )
-    return ImageParts(read_digits(settings.shape), None, notes=[note])
-
-
-def _first_points(coordinates: list[list[float]] | None) -> list[list[float]] | None:
-    """The points of the first ten classes, for the ten digits; None where there are fewer."""
-    digits = len(EMBEDDED_DIGITS)
-    return coordinates[:digits] if coordinates and len(coordinates) >= digits else None
+    return ImageParts(read_digits(settings.shape), None, notes=[note]), []
 
 
 def open_source(
-    settings: ImageTaskSettings, data_root: Path | None, formats: Container[str] | None = None
+    settings: ImageTaskSettings, data_root: Path | None, formats: Container[str] = IMAGE_READERS
 ) -> DataFolder:
-    """The data folder, after the checks of ``task.local`` that need no file; ``formats``: those that can be read, by
-    default :data:`IMAGE_READERS`. Raises :class:`UserError`."""
-    formats = IMAGE_READERS if formats is None else formats
+    """The data folder, after the checks of ``task.local`` that need no file; ``formats``: those that can be read.
+    Raises :class:`UserError`."""
     source = settings.local
     if source is None:
         raise UserError(f"is not set, so task.source=local has no {settings.name}", "task.local")
@@ -161,7 +157,10 @@ def same_dtype(*parts: Images) -> list[Images]:
     """All as uint8, or all as float32 where one is."""
     if len({part.pixels.dtype for part in parts}) == 1:
         return list(parts)
-    return [
-        replace(part, pixels=part.pixels.astype(np.float32) / 255) if part.pixels.dtype == np.uint8 else part
-        for part in parts
-    ]
+    return [replace(part, pixels=unit_pixels(part.pixels, np.float32)) for part in parts]
+
+
+def unit_pixels(pixels: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
+    """``pixels``, uint8 or of floats, in units of 0..1 as ``dtype``."""
+    floats = pixels.astype(dtype)
+    return floats / dtype(255) if pixels.dtype == np.uint8 else floats

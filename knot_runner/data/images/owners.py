@@ -4,7 +4,7 @@ numbers of classes and images (``manual``)."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from dataclasses import replace
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
     """Each client's rows, ascending int64."""
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(clients + 1))
-    return [order[first:last] for first, last in pairwise(bounds)]
+    return np.split(order, bounds)[1:-1]
 
 
 def natural(
@@ -98,7 +98,7 @@ def natural(
         f"partition: {task.name} ({task.source}) knows no {many}, so {settings.embedded_clients} clients are dealt by "
         f"Dirichlet({settings.alpha:g}) shares"
     )
-    return _select(settings, Partition(other.names, other.train, other.test, [note, *other.notes]), "clients", rng)
+    return _select(settings, replace(other, notes=[note, *other.notes]), "clients", rng)
 
 
 def _numbers(settings: Natural, images: Images) -> np.ndarray | None:
@@ -123,34 +123,30 @@ def _by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.
     else:
         place = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
         test_owner = np.where(clients[place] == test, place, NOBODY)
-        if (alone := int((test_owner == NOBODY).sum()) - nameless[1]) > 0:
+        alone = int((test_owner == NOBODY).sum()) - nameless[1]
+        if alone:
             notes.append(f"partition: {alone} test examples are of {many} without training examples and are left out")
     given = task.file_names if settings.by == "file" else task.user_names
-    names = [given[k] if given is not None else f"{one} {k}" for k in clients]
+    names = [f"{one} {k}" if given is None else given[k] for k in clients]
     return Partition(names, client_rows(owner, len(clients)), client_rows(test_owner, len(clients)), notes)
 
 
 def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
     """The clients with at least ``settings.least`` images, and of these a random ``settings.num_clients``."""
     sizes = np.array([len(rows) for rows in whole.train])
-    kept = np.flatnonzero(sizes >= settings.least)
+    least, wanted, total = settings.least, settings.num_clients, len(sizes)
+    kept = np.flatnonzero(sizes >= least)
     notes = list(whole.notes)
-    if len(kept) == 0:
-        raise UserError(
-            f"none of {len(sizes)} {many} has {settings.least} training examples; the largest has {sizes.max()}",
-            "partition.least",
-        )
-    if len(kept) < len(sizes):
-        notes.append(
-            f"partition.least={settings.least}: {len(sizes) - len(kept)} of {len(sizes)} {many} "
-            "have fewer training examples and are left out"
-        )
-    if settings.num_clients is not None:
-        if settings.num_clients > len(kept):
-            raise UserError(
-                f"{settings.num_clients} is more than the {len(kept)} {many} there are", "partition.num_clients"
-            )
-        kept = np.sort(rng.choice(kept, settings.num_clients, replace=False))
+    if not len(kept):
+        text = f"none of {total} {many} has {least} training examples; the largest has {sizes.max()}"
+        raise UserError(text, "partition.least")
+    if len(kept) < total:
+        left_out = f"{total - len(kept)} of {total} {many} have fewer training examples and are left out"
+        notes.append(f"partition.least={least}: {left_out}")
+    if wanted is not None:
+        if wanted > len(kept):
+            raise UserError(f"{wanted} is more than the {len(kept)} {many} there are", "partition.num_clients")
+        kept = np.sort(rng.choice(kept, wanted, replace=False))
     names = [whole.names[client] for client in kept]
     return Partition(names, [whole.train[client] for client in kept], [whole.test[client] for client in kept], notes)
 
@@ -176,10 +172,8 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     present, clients, size = np.unique(task.train.labels), settings.num_clients, len(task.train)
     classes = settings.classes_per_client or min(CLASSES_PER_CLIENT, len(present))
     if classes > len(present):
-        raise UserError(
-            f"{classes} is more than the {len(present)} classes with training examples in {task.name}",
-            "partition.classes_per_client",
-        )
+        text = f"{classes} is more than the {len(present)} classes with training examples in {task.name}"
+        raise UserError(text, "partition.classes_per_client")
     sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset
     sizes *= size / sizes.sum()
     shares = rng.lognormal(1, 1, (clients, classes))
@@ -188,11 +182,12 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     train = _take_in_turn(task.train, labels, wanted.astype(np.int64) + 1, rng)
     test = _take_in_turn(task.test, labels, (wanted * TEST_SHARE).astype(np.int64) + 1, rng)
     uses = np.bincount(np.concatenate(train), minlength=size)
-    several, none = int((uses > 1).sum()), int((uses == 0).sum())
-    notes = [f"partition: of {size} training examples {several} are at two clients or more and {none} at none"]
-    filled = settings.classes_per_client is None and classes < CLASSES_PER_CLIENT
-    few = [f"partition.classes_per_client={classes}: all that there are"] if filled else []
-    return Partition(client_names(clients), train, test, (notes if several + none else []) + few)
+    several, none, notes = int((uses > 1).sum()), int((uses == 0).sum()), []
+    if several or none:
+        notes.append(f"partition: of {size} training examples {several} are at two clients or more and {none} at none")
+    if settings.classes_per_client is None and classes < CLASSES_PER_CLIENT:
+        notes.append(f"partition.classes_per_client={classes}: all that there are")
+    return Partition(client_names(clients), train, test, notes)
 
 
 def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -45,18 +46,13 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     # checked before tables of clients are made; natural takes existing clients, and manual repeats images
     clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "num_clients", None) or 1
     if clients > images:
-        raise UserError(
-            f"{clients} clients are more than the {images} training examples. Use fewer clients",
-            "partition.num_clients",
-        )
+        text = f"{clients} clients are more than the {images} training examples. Use fewer clients"
+        raise UserError(text, "partition.num_clients")
     partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
-        remedy = REMEDIES.get(kind, "fewer clients would help")
-        raise UserError(
-            f"client {sizes.index(0)} of {len(sizes)} would have no training examples (there are {images}); {remedy}",
-            "partition.num_clients",
-        )
+        text = f"client {sizes.index(0)} of {len(sizes)} would have no training examples (there are {images})"
+        raise UserError(f"{text}; {REMEDIES.get(kind, 'fewer clients would help')}", "partition.num_clients")
     return partition
 
 
@@ -74,10 +70,10 @@ def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np
 
 def _untrained(task: ImageTask) -> list[str]:
     """A line on classes with test images only."""
-    missing = np.setdiff1d(task.test.labels, task.train.labels)
-    if not len(missing):
+    missing = [task.classes[k] for k in np.setdiff1d(task.test.labels, task.train.labels)]
+    if not missing:
         return []
-    named = ", ".join(task.classes[k] for k in missing[:5]) + (", ..." if len(missing) > 5 else "")
+    named = ", ".join(missing if len(missing) <= 5 else [*missing[:5], "..."])
     return [f"partition: no training example shows {named}; their test examples are dealt by the clients' sizes"]
 
 
@@ -96,48 +92,42 @@ def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
 
 def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -> Partition:
     """FLex&Chill's public code (chill.md 2.2 b): the floor first, the rest of each class by Dir(alpha) proportions."""
-    sizes, floor = _sizes(task), settings.floor
+    sizes, floor, clients = _sizes(task), settings.floor, settings.num_clients
+    smallest = np.where(sizes > 0, sizes, len(task.train) + 1).argmin()
+    size = sizes[smallest]
     if floor is None:
-        floor = min(FLOOR, int(sizes[sizes > 0].min()) // (2 * settings.num_clients))
-    _check_floor(floor, settings.num_clients, sizes, task.classes)
+        floor = min(FLOOR, int(size) // (2 * clients))
+    if floor * clients > size:
+        raise UserError(
+            f"{floor} examples for each of {clients} clients are {floor * clients}, but class "
+            f"{task.classes[smallest]} has {size}; partition.floor={size // clients} would fit",
+            "partition.floor",
+        )
     shares = rng.dirichlet(np.full(settings.num_clients, settings.alpha), len(sizes)).T
     exact = np.where(sizes > 0, floor + shares * (sizes - floor * settings.num_clients), 0)
     owner = assign_images(task.train.labels, apportion(exact), rng)
-    partition = partition_by_owner(task, owner, settings.num_clients, rng)
+    partition = partition_by_owner(task, owner, clients, rng)
     if settings.floor is None and floor < FLOOR:
         partition.notes.append(f"partition.floor={floor}: more would take over half of the smallest class")
     return partition
 
 
-def _check_floor(floor: int, clients: int, sizes: np.ndarray, classes: list[str]) -> None:
-    """Refuse a floor that takes more images than the smallest class has."""
-    present = np.flatnonzero(sizes)
-    smallest = int(present[sizes[present].argmin()])
-    size, taken = int(sizes[smallest]), floor * clients
-    if taken > size:
-        raise UserError(
-            f"{floor} examples for each of {clients} clients are {taken}, but class "
-            f"{classes[smallest]} has {size}; partition.floor={size // clients} would fit",
-            "partition.floor",
-        )
-
-
 def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.random.Generator) -> Partition:
     """Client-wise Dirichlet (Hsu et al. 2019). The prior is alpha * C times the classes' frequencies: Dir(alpha, ...,
     alpha) where classes are equally frequent, and IID as alpha grows also where they are not."""
-    left = _sizes(task)
-    needs = np.bincount(np.arange(len(task.train)) % settings.num_clients, minlength=settings.num_clients)
+    left, clients = _sizes(task), settings.num_clients
+    needs = np.bincount(np.arange(len(task.train)) % clients, minlength=clients)
     present = np.flatnonzero(left)
-    mixtures = np.zeros((settings.num_clients, len(left)))
+    mixtures = np.zeros((clients, len(left)))
     prior = settings.alpha * len(present) * left[present] / left.sum()
-    mixtures[:, present] = rng.dirichlet(prior, settings.num_clients)
+    mixtures[:, present] = rng.dirichlet(prior, clients)
     counts = np.zeros_like(mixtures, dtype=np.int64)
     while needs.any():  # each pass meets all needs or uses up a class
         sampled = _sample(mixtures, left, needs, rng)
         granted = apportion(sampled * np.minimum(1, left / np.maximum(sampled.sum(0), 1)))
         counts += granted
         left, needs = left - granted.sum(0), needs - granted.sum(1)
-    return partition_by_owner(task, assign_images(task.train.labels, counts, rng), settings.num_clients, rng)
+    return partition_by_owner(task, assign_images(task.train.labels, counts, rng), clients, rng)
 
 
 def _sample(mixtures: np.ndarray, left: np.ndarray, needs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -150,19 +140,17 @@ def _sample(mixtures: np.ndarray, left: np.ndarray, needs: np.ndarray, rng: np.r
 
 def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Partition:
     """McMahan et al. 2017, with shards that differ by at most one image, so that none is left over."""
-    count, labels = settings.num_clients * settings.shards_per_client, task.train.labels
+    clients, each, labels = settings.num_clients, settings.shards_per_client, task.train.labels
+    count = clients * each
     if count > len(labels):
-        raise UserError(
-            f"{settings.num_clients} clients x {settings.shards_per_client} are {count} "
-            f"shards, more than the {len(labels)} training examples; fewer clients or shards would fit",
-            "partition.shards_per_client",
-        )
+        text = f"{clients} clients x {each} are {count} shards, more than the {len(labels)} training examples"
+        raise UserError(f"{text}; fewer clients or shards would fit", "partition.shards_per_client")
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     shard_owner = rng.permutation(np.arange(count) % settings.num_clients)
     owner = np.empty(len(labels), np.int64)
     owner[by_class] = np.repeat(shard_owner, [len(shard) for shard in np.array_split(by_class, count)])
-    return partition_by_owner(task, owner, settings.num_clients, rng)
+    return partition_by_owner(task, owner, clients, rng)
 
 
 def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
@@ -178,15 +166,15 @@ def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
 def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partition:
     """At least two clients per group, the others' groups uniform at random; a class is split equally over its group's
     clients (fedwad.md 3). Clients are in order of their groups."""
-    classes = len(task.classes)
-    chosen = settings.groups or _neighbors(_sizes(task), settings.num_clients)
-    outside = [label for group in chosen for label in group if not 0 <= label < classes]
-    if outside:
-        raise UserError(f"there is no class {outside[0]}; {task.name} has 0 to {classes - 1}", "partition.groups")
+    classes, clients = len(task.classes), settings.num_clients
+    chosen = settings.groups or _neighbors(_sizes(task), clients)
+    for label in chain.from_iterable(chosen):
+        if not 0 <= label < classes:
+            raise UserError(f"there is no class {label}; {task.name} has 0 to {classes - 1}", "partition.groups")
     count = len(chosen)
     extra = rng.integers(count, size=settings.num_clients - 2 * count)
     groups = np.sort(np.concatenate([np.repeat(np.arange(count), 2), extra]))
-    member = np.zeros((settings.num_clients, classes))
+    member = np.zeros((clients, classes))
     for number, group in enumerate(chosen):
         member[np.ix_(groups == number, group)] = 1
     shares = member / np.maximum(member.sum(0), 1)
@@ -194,10 +182,12 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     for images in (task.train, task.test):
         sizes = np.bincount(images.labels, minlength=classes)
         owners.append(assign_images(images.labels, apportion(shares * sizes), rng))
-    left = [int((owner == NOBODY).sum()) for owner in owners]
-    notes = [f"partition.groups: {left[0]} training and {left[1]} test examples of classes in no group are left out"]
-    train, test = (client_rows(owner, settings.num_clients) for owner in owners)
-    return Partition(client_names(settings.num_clients), train, test, notes if any(left) else [], groups.tolist())
+    left, notes = [int((owner == NOBODY).sum()) for owner in owners], []
+    if any(left):
+        text = f"{left[0]} training and {left[1]} test examples of classes in no group are left out"
+        notes.append(f"partition.groups: {text}")
+    train, test = (client_rows(owner, clients) for owner in owners)
+    return Partition(client_names(clients), train, test, notes, groups.tolist())
 
 
 def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Partition:

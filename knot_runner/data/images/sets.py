@@ -11,7 +11,7 @@ import numpy as np
 from knot_runner.config.settings import ImageSetsSettings
 from knot_runner.config.settings.tasks.images import ImageFiles
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits, scale
-from knot_runner.data.images.load import load_images, same_dtype
+from knot_runner.data.images.load import load_images, same_dtype, unit_pixels
 from knot_runner.data.tasks import Images, ImageTask, Partition
 from knot_runner.provenance.fingerprints import Opened, absent
 from knot_runner.util.errors import UserError
@@ -43,25 +43,20 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     sets = list(_stand_ins(settings, notes) if embedded else _read(settings, data_root, notes, files))
     if len(sets) < 2:
         raise UserError(f"{len(sets)} of the {len(settings.sets)} data sets are left; two are the least", "task.sets")
-    images, classes, rows = _concatenate(sets)
+    classes: list[str] = []
+    labels, rows, first = [], [], 0
+    for name, part, own in sets:
+        labels.append(part.labels + len(classes))
+        classes += [f"{name}: {label}" for label in own]
+        rows.append(np.arange(first, first + len(part)))
+        first += len(part)
+    pixels = [part.pixels for part in same_dtype(*(part for _, part, _ in sets))]
+    images = Images(np.concatenate(pixels), np.concatenate(labels))
     nothing = np.empty(0, np.int64)
     statistics, test = (settings.mean, settings.std), images.take(nothing)
     read = list(files.values())
     task = ImageTask(settings.name, classes, None, images, test, *statistics, settings.source, files=read)
     return task, Partition([name for name, _, _ in sets], rows, [nothing] * len(sets), notes)
-
-
-def _concatenate(sets: list[NamedSet]) -> tuple[Images, list[str], list[np.ndarray]]:
-    """All sets' images, their classes' names, and each set's rows."""
-    names: list[str] = []
-    labels, rows, first = [], [], 0
-    for name, images, classes in sets:
-        labels.append(images.labels + len(names))
-        names += [f"{name}: {label}" for label in classes]
-        rows.append(np.arange(first, first + len(images)))
-        first += len(images)
-    pixels = [images.pixels for images in same_dtype(*(images for _, images, _ in sets))]
-    return Images(np.concatenate(pixels), np.concatenate(labels)), names, rows
 
 
 def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[NamedSet]:
@@ -80,7 +75,8 @@ def _read(
     for name, one in settings.sets.items():
         if gone := _missing(settings, name, root):
             files.update((path, absent(path)) for entry in gone for path in (entry, *_archives(entry)))
-            notes.append(f"{name}: left out, {gone[0]} not there" + (f", nor {len(gone) - 1} more" if gone[1:] else ""))
+            more = f", nor {len(gone) - 1} more" if gone[1:] else ""
+            notes.append(f"{name}: left out, {gone[0]} not there{more}")
             continue
         task = load_images(replace(one, source=settings.source), root)
         notes.extend(task.notes)
@@ -103,10 +99,10 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
     gone = missing_entries(one.local, root)
     if gone and len(gone) < len({*one.local.train, *one.local.test}):
         raise UserError(
-            f"is not there (for {name}), though other files of {name} are. A set is left out whole", f"{gone[0]}"
+            f"is not there (for {name}), though other files of {name} are. A set is left out whole", gone[0]
         )
     if gone and name not in settings.may_be_missing:
-        raise UserError(f"is not there (for {name}); task.missing=[{name}] goes on without {name}", f"{gone[0]}")
+        raise UserError(f"is not there (for {name}); task.missing=[{name}] goes on without {name}", gone[0])
     return gone
 
 
@@ -126,6 +122,5 @@ def _scaled(images: Images, shape: list[int]) -> Images:
     """``images`` at the height and width of ``shape``: unchanged where they fit, else bilinear, float32 0..1."""
     if images.pixels.shape[2:] == tuple(shape[1:]):
         return images
-    pixels = images.pixels.astype(np.float64) / (255 if images.pixels.dtype == np.uint8 else 1)
-    flat = scale(pixels.reshape(-1, *pixels.shape[2:]), *shape[1:])
-    return Images(flat.reshape(len(images), *shape).astype(np.float32), images.labels)
+    pixels = scale(unit_pixels(images.pixels, np.float64), *shape[1:])
+    return Images(pixels.astype(np.float32), images.labels)

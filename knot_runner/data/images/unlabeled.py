@@ -11,11 +11,10 @@ import numpy as np
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.config.settings.tasks.images import UNLABELED, UNLABELED_FORMAT, transfer_keys
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.hub import read_hub_images
 from knot_runner.data.images.decoding import decode
 from knot_runner.data.images.digits import read_digits, scale
 from knot_runner.data.images.folders import check_image_file
-from knot_runner.data.images.load import IMAGE_READERS, open_source
+from knot_runner.data.images.load import open_source, read_parts, unit_pixels
 from knot_runner.data.images.views import GRAY_WEIGHTS
 from knot_runner.data.tasks import Images, ImageTask
 from knot_runner.provenance.fingerprints import Opened, is_hidden
@@ -45,15 +44,14 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
         pixels, files, notes = _pixels(settings, data_root)
     except UserError as problem:  # readers know the keys of a task
         raise UserError(transfer_keys(str(problem))) from None
-    count = len(pixels)
-    if settings.max_examples is not None and settings.max_examples > count:
+    count, most = len(pixels), settings.max_examples
+    if most is not None and most > count:
         raise UserError(
-            f"{settings.max_examples} images are asked for, but {settings.name} has {count}; at most {count}, "
-            "or null for all, is right",
+            f"{most} images are asked for, but {settings.name} has {count}; at most {count}, or null for all, is right",
             "transfer.max_examples",
         )
-    if settings.max_examples is not None:
-        chosen = np.random.default_rng(settings.cut_seed).permutation(count)[: settings.max_examples]
+    if most is not None:
+        chosen = np.random.default_rng(settings.cut_seed).permutation(count)[:most]
         pixels = pixels[np.sort(chosen)]
     labels = np.full(len(pixels), UNLABELED, dtype=np.int64)
     return UnlabeledImages(settings.name, Images(pixels, labels), files, notes)
@@ -75,16 +73,16 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
 def fit_images(images: Images, like: np.ndarray) -> Images:
     """``images`` in the shape and type of the pixels ``like`` [N, C, H, W] uint8 or float32: gray in all channels, or
     gray of colors; bilinear, as in a task of several sets; uint8 rounded. Raises :class:`UserError`."""
-    channels, wanted = images.pixels.shape[1], like.shape[1]
+    pixels, shape = images.pixels, like.shape[1:]
+    channels, wanted = pixels.shape[1], shape[0]
     if channels != wanted and {channels, wanted} != {1, 3}:
         raise UserError(
             f"images of {channels} channels, where task.shape has {wanted}; equal, or 1 and 3, is right",
             "transfer.shape",
         )
-    if images.pixels.shape[1:] == like.shape[1:] and images.pixels.dtype == like.dtype:
+    if pixels.shape[1:] == shape and pixels.dtype == like.dtype:
         return images
-    blocks = [images.pixels[at : at + _BLOCK] for at in range(0, len(images), _BLOCK)]
-    fitted = [_fit(block, like.shape[1:]) for block in blocks]
+    fitted = [_fit(pixels[at : at + _BLOCK], shape) for at in range(0, len(images), _BLOCK)]
     if like.dtype == np.uint8:
         fitted = [np.rint(block * 255) for block in fitted]
     return replace(images, pixels=np.concatenate([block.astype(like.dtype) for block in fitted]))
@@ -92,11 +90,11 @@ def fit_images(images: Images, like: np.ndarray) -> Images:
 
 def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """float64 [n, *shape] in 0..1 of ``pixels`` [n, C, H, W]."""
-    found = pixels.astype(np.float64) / (255 if pixels.dtype == np.uint8 else 1)
+    found = unit_pixels(pixels, np.float64)
     if found.shape[1] == 3 and shape[0] == 1:
         found = np.tensordot(np.array(GRAY_WEIGHTS), found, axes=(0, 1))[:, None]
-    if found.shape[2:] != tuple(shape[1:]):
-        found = scale(found.reshape(-1, *found.shape[2:]), *shape[1:]).reshape(*found.shape[:2], *shape[1:])
+    if found.shape[2:] != shape[1:]:
+        found = scale(found, *shape[1:])
     return np.broadcast_to(found, (len(found), *shape))
 
 
@@ -108,21 +106,19 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
             f"(transfer.source=embedded); these numbers say nothing of {settings.name}"
         )
         return np.ascontiguousarray(np.rot90(read_digits(settings.shape).pixels, axes=(2, 3))), [], [note]
-    if settings.source == "hub":
-        hub = settings.hub
-        own = hub and replace(hub, splits={key: name for key, name in hub.splits.items() if key == "train"})
-        parts = read_hub_images(replace(settings, hub=own))
-        return parts.train.pixels, [], parts.notes
-    if settings.local is not None:
-        settings = replace(settings, local=replace(settings.local, test=[]))
-    if settings.local is not None and settings.local.format == UNLABELED_FORMAT:
+    hub, local = settings.hub, settings.local
+    if hub is not None:
+        splits = {key: name for key, name in hub.splits.items() if key == "train"}
+        settings = replace(settings, hub=replace(hub, splits=splits))
+    if local is not None:
+        settings = replace(settings, local=replace(local, test=[]))
+    if settings.source == "local" and local is not None and local.format == UNLABELED_FORMAT:
         folder = open_source(settings, data_root, formats=(UNLABELED_FORMAT,))
-        files = (one for entry in settings.local.train for one in _image_files(folder, entry))
+        files = (one for entry in local.train for one in _image_files(folder, entry))
         found = [decode(str(path), data, settings.shape) for path, data in files]
         return np.stack(found), folder.files, []
-    folder = open_source(settings, data_root)
-    parts = IMAGE_READERS[settings.local.format](folder, settings)
-    return parts.train.pixels, folder.files, parts.notes
+    parts, opened = read_parts(settings, data_root)
+    return parts.train.pixels, opened, parts.notes
 
 
 def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.config.settings.methods.distill import View
+from knot_runner.data.images.load import unit_pixels
 from knot_runner.data.tasks import Images
 
 #: What red, green and blue add to gray (ITU-R BT.601, as Pillow's).
@@ -19,10 +20,7 @@ def viewed_images(images: Images, view: View) -> Images:
     """Returns ``images`` transformed by ``view``, float32 in 0..1, with the same labels, in the same order."""
     if view == "none":
         return images
-    pixels = images.pixels.astype(np.float32)
-    if images.pixels.dtype == np.uint8:
-        pixels /= 255
-    shown = {"gray": gray, "edges": edges, "half": half_size}[view](pixels)
+    shown = {"gray": gray, "edges": edges, "half": half_size}[view](unit_pixels(images.pixels, np.float32))
     return dataclasses.replace(images, pixels=np.ascontiguousarray(shown, dtype=np.float32))
 
 

@@ -127,7 +127,7 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
     notes = [*pool.notes, *weights_notes(model, task, root), *feature_notes(compared_by, pool)]
     files = [*pool.files, *model_files(model, root)]
     pool = dataclasses.replace(pool, notes=notes, files=files)
-    data = [encoded_pool(part.examples, tokenizer, length, context.store) for part in (pool.train, pool.test)]
+    data = [encoded_pool(part, tokenizer, length, context.store) for part in (pool.train, pool.test)]
     notes += _cut_note(data[0], length)
     return pool, Network(party_model(model, ""), vocabulary_size(tokenizer), len(pool.classes)), data[0], data[1]
 

@@ -10,7 +10,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings import ModelSettings, TaskSettings, TextFeatures
-from knot_runner.data.pools import PooledTexts, TextPool
+from knot_runner.data.pools import TextPool
 from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.seeds import keyed
@@ -47,9 +47,9 @@ class TextSpace:
         """(d,)."""
         return self.center.shape
 
-    def points(self, texts: PooledTexts) -> np.ndarray:
+    def points(self, texts: Examples) -> np.ndarray:
         """``texts`` as points [N, d] float64; an encoder computes in float32."""
-        return np.asarray((self.features(texts.examples) - self.center) / self.scale)
+        return np.asarray((self.features(texts) - self.center) / self.scale)
 
 
 def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
@@ -93,7 +93,7 @@ def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
 def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
     """Returns the texts that features are fitted on, and their name in notes."""
     if spec.fitted_on == "clients":
-        return pool.train.examples, "all clients"
+        return pool.train, "all clients"
     data = next(data for data in pool.whole.datasets.values() if data.role == spec.fitted_on)
     return as_kind(data.splits["train"], Examples), data.name
 

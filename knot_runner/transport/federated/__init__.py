@@ -7,7 +7,7 @@
 from knot_runner.transport.federated.fedwad import Client, FederatedDistance, distance_between, federated_distance
 from knot_runner.transport.federated.measure import Measure, interpolate, transport, wasserstein
 from knot_runner.transport.federated.plan import optimal_plan, squared_distances
-from knot_runner.transport.federated.server import Draws, Message, SampleHolder
+from knot_runner.transport.federated.server import Draws, Message
 
 __all__ = [
     "Client",
@@ -15,7 +15,6 @@ __all__ = [
     "FederatedDistance",
     "Measure",
     "Message",
-    "SampleHolder",
     "distance_between",
     "federated_distance",
     "interpolate",

@@ -21,7 +21,7 @@ from knot_runner.config.settings.methods.transport import FedwadSettings
 from knot_runner.transport.federated import server
 from knot_runner.transport.federated.measure import Measure, interpolate, wasserstein
 from knot_runner.transport.federated.privacy import clip_to_ball, compose_privacy, noisy_distance, noisy_points
-from knot_runner.transport.federated.server import Draws, Message, SampleHolder, place
+from knot_runner.transport.federated.server import Draws, Message, place
 from knot_runner.util.errors import UserError
 
 
@@ -87,7 +87,7 @@ class FederatedDistance:
 
 
 def federated_distance(
-    mu: SampleHolder, nu: SampleHolder, options: FedwadSettings, dimension: int, draws: Draws, trace: bool = False
+    mu: Client, nu: Client, options: FedwadSettings, dimension: int, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
     """W_2 between the samples of two clients, of ``dimension`` features, as the server computes it.
 
@@ -95,7 +95,8 @@ def federated_distance(
     work), which reveals more to the server than the algorithm needs. ``draws``: for the start and the server's random
     t.
     """
-    xi = server.first_measure(options.support, dimension, options.start_scale, draws("start"))
+    # xi^0: points of N(0, start_scale^2 I), of equal masses
+    xi = Measure(options.start_scale * draws("start").standard_normal((options.support, dimension)))
     supports, between, totals, sums, measures = [], [], [], [], [xi]
     for k in range(1, options.iterations + 1):
         first, second = mu.interpolated(xi, k, trace), nu.interpolated(xi, k, trace)

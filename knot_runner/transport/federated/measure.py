@@ -33,12 +33,20 @@ class Measure:
         points = np.asarray(self.points, dtype=np.float64)
         if points.ndim != 2 or 0 in points.shape:
             raise UserError(f"shape {points.shape}; [n, d] with at least one point and one feature is right", "samples")
-        bad = int((~np.isfinite(points).all(1)).sum())
+        bad = (~np.isfinite(points).all(1)).sum()
         if bad:
             raise UserError(f"{bad} of {len(points)} points have values that are not finite", "samples")
         object.__setattr__(self, "points", points)
-        if self.weights is not None:
-            object.__setattr__(self, "weights", _checked(np.asarray(self.weights), len(points)))
+        if self.weights is None:
+            return
+        weights = np.asarray(self.weights)
+        weights = weights.astype(np.int64 if np.issubdtype(weights.dtype, np.integer) else np.float64)
+        if weights.shape != (self.size,):
+            text = f"shape {weights.shape} for {self.size} points; one number for each point is right"
+            raise UserError(text, "weights")
+        if not (np.isfinite(weights).all() and (weights > 0).all()):
+            raise UserError("not all are finite and above 0", "weights")
+        object.__setattr__(self, "weights", weights)
 
     @property
     def size(self) -> int:
@@ -63,16 +71,6 @@ class Measure:
         return self.weights / self.weights.sum()
 
 
-def _checked(weights: np.ndarray, size: int) -> np.ndarray:
-    """int64 or float64 [size]."""
-    weights = weights.astype(np.int64 if np.issubdtype(weights.dtype, np.integer) else np.float64)
-    if weights.shape != (size,):
-        raise UserError(f"shape {weights.shape} for {size} points; one number for each point is right", "weights")
-    if not (np.isfinite(weights).all() and (weights > 0).all()):
-        raise UserError("not all are finite and above 0", "weights")
-    return weights
-
-
 def common_masses(first: Measure, second: Measure) -> tuple[np.ndarray, np.ndarray, float]:
     """Masses of both in one unit, float64 [n] and [m], and their sum.
 
@@ -85,12 +83,12 @@ def common_masses(first: Measure, second: Measure) -> tuple[np.ndarray, np.ndarr
     a, b = first.counts, second.counts
     if a is None or b is None:
         return first.masses(), second.masses(), 1.0
-    totals = int(a.sum()), int(b.sum())
-    unit = math.lcm(*totals)
+    of_a, of_b = int(a.sum()), int(b.sum())
+    unit = math.lcm(of_a, of_b)
     if unit > MAX_UNITS:
-        raise UserError(f"masses of {totals[0]} and {totals[1]} parts have no common unit within 2^53 parts", "samples")
+        raise UserError(f"masses of {of_a} and {of_b} parts have no common unit within 2^53 parts", "samples")
     # multiplied in whole numbers: every product is at most ``unit``
-    return (a * (unit // totals[0])).astype(float), (b * (unit // totals[1])).astype(float), float(unit)
+    return (a * (unit // of_a)).astype(float), (b * (unit // of_b)).astype(float), float(unit)
 
 
 #: plan entries below this are rounding, where masses are not counts and sum to 1
@@ -132,12 +130,9 @@ def interpolate(
         return Measure((1 - t) * first.points + t * means, first.weights), distance
     counted = first.counts is not None and second.counts is not None
     rows, columns = np.nonzero(plan > (0.0 if counted else _ROUNDING))
-    points = (1 - t) * first.points[rows] + t * second.points[columns]
-    return Measure(points, _lowest(plan[rows, columns]) if counted else plan[rows, columns]), distance
-
-
-def _lowest(flows: np.ndarray) -> np.ndarray | None:
-    """Whole numbers as counts in lowest terms; None where all are equal."""
-    counts = flows.astype(np.int64)
-    counts //= np.gcd.reduce(counts)
-    return None if (counts == 1).all() else counts
+    points, weights = (1 - t) * first.points[rows] + t * second.points[columns], plan[rows, columns]
+    if counted:  # in lowest terms
+        counts = weights.astype(np.int64)
+        counts //= np.gcd.reduce(counts)
+        weights = None if (counts == 1).all() else counts
+    return Measure(points, weights), distance

@@ -68,8 +68,8 @@ def _solved(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     with warnings.catch_warnings(action="ignore"):  # POT's warning on the cap: repeated below with numbers
         plan, log = ot.emd(a, b, cost, numItermax=cap, log=True, center_dual=False, check_marginals=False)
     if log["result_code"] == STOPPED:
-        sizes = f"{cost.shape[0]} x {cost.shape[1]} points"
-        text = f"network simplex stopped after {cap} pivots on {sizes}: its plan is not optimal"
+        n, m = cost.shape
+        text = f"network simplex stopped after {cap} pivots on {n} x {m} points: its plan is not optimal"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     elif log["result_code"] != OPTIMAL:
         raise FloatingPointError(f"network simplex: {log['warning']}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -32,27 +32,9 @@ class Message:
     remainder: float | None = None
 
 
-class SampleHolder(Protocol):
-    """The interface of clients to the server: a :class:`~knot_runner.transport.federated.fedwad.Client`, local or
-    remote."""
-
-    def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
-        """A measure between xi and the samples; traced: also the two distances."""
-        ...
-
-    def distance(self, xi: Measure) -> Message:
-        """W_2 between the samples and xi."""
-        ...
-
-
 def place(t: float | Literal["random"], rng: Callable[[], np.random.Generator]) -> float:
     """Place on the geodesic of one interpolation: ``t``, or a draw from U(0, 1) by ``rng()``."""
     return float(rng().random()) if t == "random" else float(t)
-
-
-def first_measure(support: int, dimension: int, scale: float, rng: np.random.Generator) -> Measure:
-    """xi^0: ``support`` points of N(0, scale^2 I), of equal masses."""
-    return Measure(scale * rng.standard_normal((support, dimension)))
 
 
 def next_measure(

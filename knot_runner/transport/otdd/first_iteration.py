@@ -96,13 +96,14 @@ class FirstIteration:
     heights: np.ndarray
 
 
-def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray | float = 0.0) -> np.ndarray:
+def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray) -> np.ndarray:
     """Rows [n, d + k]: features less ``center`` [d], then 1 at the sample's class, so that label parts pass through the
     same products. The difference is taken in float64, before the cast to ``dtype``."""
     labels, of = np.unique(samples.labels, return_inverse=True)
-    rows = np.zeros((samples.size, samples.points.shape[1] + len(labels)), dtype)
-    rows[:, : samples.points.shape[1]] = samples.points.astype(np.float64) - center
-    rows[np.arange(samples.size), samples.points.shape[1] + of] = 1
+    features = samples.points.shape[1]
+    rows = np.zeros((samples.size, features + len(labels)), dtype)
+    rows[:, :features] = samples.points.astype(np.float64) - center
+    rows[np.arange(samples.size), features + of] = 1
     return rows
 
 

@@ -10,7 +10,6 @@ What limits it, with S=10 and 784 features: see ``scripts/bench.py fedwad``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings.methods.transport import OtddSettings
+from knot_runner.transport.federated.plan import optimal_plan, squared_distances
 from knot_runner.transport.otdd.first_iteration import (
     FirstIteration,
     Tile,
@@ -32,7 +32,6 @@ from knot_runner.transport.otdd.first_iteration import (
     mean_products,
     mean_terms,
 )
-from knot_runner.transport.otdd.pair import least_cost
 from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, class_table
 from knot_runner.transport.otdd.tile_distances import tile_distances
 from knot_runner.util.errors import UserError
@@ -115,7 +114,8 @@ def distance_matrix(
     if len(features) > 1:
         raise UserError(f"sets of {sorted(features)} features; the same number in all is right", "samples")
     known = dict(done or {})
-    tiles = cut_tiles(len(sets), options.fedwad.support, *np.max([samples.points.shape[::-1] for samples in sets], 0))
+    largest = max(samples.size for samples in sets)
+    tiles = cut_tiles(len(sets), options.fedwad.support, features.pop(), largest)
     left = [pairs for pairs in tiles if any(pair not in known for pair in _listed(pairs))]
     for pairs, values in _computed(sets, options, seed, workers, left):
         fresh = {pair: value for pair, value in zip(pairs, values, strict=True) if pair not in known}
@@ -135,11 +135,12 @@ def _computed(
     if not tiles:
         return
     rows, means = _rows(sets, options)
-    with OtddPool(rows, min(workers, len(tiles)) if _plan_entries(rows, tiles, options) > PARALLEL_FROM else 1) as pool:
+    entries = _plan_entries(max(map(len, rows)), sum(map(len, tiles)), options)
+    with OtddPool(rows, min(workers, len(tiles)) if entries > PARALLEL_FROM else 1) as pool:
         prepared = dict(pool.run(partial(_prepared, options=options, seed=seed), enumerate(s.labels for s in sets)))
         tables, openings = zip(*(prepared[place] for place in range(len(sets))), strict=True)
         if options.solver == "exact":
-            work, tasks = _exact, (_ExactTile(pairs, {one: tables[one] for one in np.unique(pairs)}) for pairs in tiles)
+            work, tasks = _exact, ((pairs, {one: tables[one] for one in np.unique(pairs)}) for pairs in tiles)
         else:
             work, tasks = tile_distances, _tasks(tables, openings, means, tiles, options, seed)
         for index, values in pool.run(work, tasks):
@@ -153,17 +154,16 @@ def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[np.nd
     Federated: in ``options.precision``, about each set's own mean. The exact solver has no other precision than
     float64, and centers every pair itself.
     """
+    exact = options.solver == "exact"
+    dtype = np.dtype("float64" if exact else options.precision)
     with np.errstate(over="ignore", invalid="ignore"):  # _prepared raises for values that are not finite
         means = np.stack([samples.points.mean(0, dtype=np.float64) for samples in sets])
-        if options.solver == "exact":
-            return [augmented_rows(samples, np.dtype(np.float64)) for samples in sets], means
-        dtype = np.dtype(options.precision)
-        return [augmented_rows(samples, dtype, mean) for samples, mean in zip(sets, means, strict=True)], means
+        centers = np.zeros_like(means) if exact else means
+        return [augmented_rows(samples, dtype, mean) for samples, mean in zip(sets, centers, strict=True)], means
 
 
-def _plan_entries(rows: list[np.ndarray], tiles: list[np.ndarray], options: OtddSettings) -> int:
-    """Returns the approximate number of entries of all transport plans."""
-    pairs, samples = sum(map(len, tiles)), max(map(len, rows))
+def _plan_entries(samples: int, pairs: int, options: OtddSettings) -> int:
+    """Returns the approximate number of entries of the transport plans of all pairs."""
     steps = samples if options.solver == "exact" else 2 * options.fedwad.iterations * options.fedwad.support
     return pairs * samples * steps
 
@@ -175,7 +175,7 @@ def _prepared(
     place, labels = task
     with np.errstate(over="ignore"):
         _check_finite(np.vdot(rows[place], rows[place]))
-    features = rows[place][:, : rows[place].shape[1] - len(np.unique(labels))]
+    features = rows[place][:, : -len(np.unique(labels))]
     table = class_table(LabeledSamples(features, labels), options.covariance, options.part)
     return table, None if options.solver == "exact" else first_iteration(rows[place], about_mean(table), options, seed)
 
@@ -191,34 +191,37 @@ def _tasks(
     """Yields one task per tile, made on demand. ``means`` [N, d]: of the features of every set."""
     features = means.shape[1]
     start = first_points(features, options, seed)
+    of_features, of_labels = np.split(centered(start), [features], axis=1)
     with np.errstate(over="ignore", invalid="ignore"):
         between = mean_products(start, means, tables)
-        labels = label_products([about_mean(table) for table in tables], centered(start)[:, features:])
+        labels = label_products([about_mean(table) for table in tables], of_labels)
     _check_finite(labels.gram)
     _check_finite(between)
     for pairs in tiles:
         here = np.unique(pairs)
         times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in _listed(pairs)])
         known = {one: openings[one] for one in here}
-        yield Tile(
-            pairs, times, centered(start)[:, :features], known, labels.of_sets(here), mean_terms(pairs, times, between)
-        )
+        yield Tile(pairs, times, of_features, known, labels.of_sets(here), mean_terms(pairs, times, between))
 
 
-@dataclass(frozen=True, eq=False)
-class _ExactTile:
-    """Pairs [m, 2] and the class tables of the sets that they name."""
-
-    pairs: np.ndarray
-    tables: dict[int, ClassTable]
-
-
-def _exact(tile: _ExactTile, rows: list[np.ndarray]) -> np.ndarray:
-    """Exact squared distances [m]."""
-    points = {one: rows[one][:, : rows[one].shape[1] - len(table.labels)] for one, table in tile.tables.items()}
+def _exact(tile: tuple[np.ndarray, dict[int, ClassTable]], rows: list[np.ndarray]) -> np.ndarray:
+    """Exact squared distances [m] of pairs [m, 2], given the class tables of the sets that they name."""
+    pairs, tables = tile
+    points = {one: rows[one][:, : -len(table.labels)] for one, table in tables.items()}
     with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite raise below
-        costs = [least_cost(points[i], points[j], tile.tables[i], tile.tables[j]) for i, j in tile.pairs]
-    return np.array(costs)
+        return np.array([least_cost(points[i], points[j], tables[i], tables[j]) for i, j in pairs])
+
+
+def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTable) -> float:
+    """Exact OTDD of points [n, d] and [m, d] with their class tables: the least mean cost over all plans, squared.
+
+    The cost of moving (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')`` (FedWaD eq. 13, where
+    d(x, x') must be read as squared), without the factor 1/2 that microsoft/otdd has in both. ``spread`` is the squared
+    Frobenius distance of the representations of the covariances.
+    """
+    between = squared_distances(first.vectors, second.vectors)
+    cost = squared_distances(x, y) + between[first.of[:, None], second.of]
+    return optimal_plan(cost)[1]
 
 
 def _check_finite(values: np.ndarray) -> None:

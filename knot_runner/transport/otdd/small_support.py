@@ -19,7 +19,7 @@ import math
 import numpy as np
 import ot
 
-from knot_runner.transport.federated.plan import PIVOTS, PIVOTS_PER_POINT
+from knot_runner.transport.federated.plan import OPTIMAL, PIVOTS, PIVOTS_PER_POINT
 
 #: at first so many sinks are left open: ``OPEN`` for each source, and twice those that balance the masses
 OPEN = 8
@@ -45,7 +45,8 @@ def best_plan(scores: np.ndarray, heights: np.ndarray | None, plan: np.ndarray) 
         return _simplex(scores, np.full(sources, sinks / math.gcd(sources, sinks)), plan)
     shares = _balanced(scores, heights)
     own, sure = shares.argmax(0), shares.max(0)
-    left = _first_left(own, sources)
+    moving = np.abs(np.bincount(own, minlength=sources) - sinks / sources).sum() / 2
+    left = int(2 * moving) + OPEN * sources
     while left < sinks:
         unsettled = sure <= np.partition(sure, left)[left]
         if _room(own[~unsettled], sources, sinks).min() > 0:
@@ -90,12 +91,6 @@ def _newton_step(shares: np.ndarray, given: np.ndarray, missing: np.ndarray) -> 
     return step * min(1.0, STRIDE / max(np.abs(step).max(), 1e-300))
 
 
-def _first_left(own: np.ndarray, sources: int) -> int:
-    """How many sinks to leave open at first."""
-    moving = np.abs(np.bincount(own, minlength=sources) - len(own) / sources).sum() / 2
-    return int(2 * moving) + OPEN * sources
-
-
 def _room(settled: np.ndarray, sources: int, sinks: int) -> np.ndarray:
     """What each source has left [S], in units of which a sink takes S / gcd(S, n)."""
     common = math.gcd(sources, sinks)
@@ -129,7 +124,7 @@ def _simplex(scores: np.ndarray, room: np.ndarray, plan: np.ndarray) -> np.ndarr
     found, log = ot.emd(
         np.full(sinks, unit), room, cost, numItermax=cap, log=True, center_dual=False, check_marginals=False
     )
-    if log["result_code"] != 1:
+    if log["result_code"] != OPTIMAL:
         raise FloatingPointError(f"network simplex on {sinks} x {sources} points: {log['warning']}")
     plan[...] = found.T / unit
     return log["v"]

@@ -33,7 +33,7 @@ class LabeledSamples:
     labels: np.ndarray
 
     def __post_init__(self) -> None:
-        bad = int((~np.isfinite(self.points).all(1)).sum())
+        bad = (~np.isfinite(self.points).all(1)).sum()
         if bad:
             raise UserError(f"{bad} of {self.size} samples have features that are not finite", "samples")
 
@@ -66,11 +66,6 @@ def class_table(samples: LabeledSamples, covariance: Covariance, part: Covarianc
     labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
     vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]
     return ClassTable(labels, np.stack(vectors), counts / len(of), of)
-
-
-def augmented_points(samples: LabeledSamples, table: ClassTable) -> np.ndarray:
-    """Points [n, d + L] in float64: features, then mean and covariance of the class."""
-    return np.concatenate([samples.points.astype(np.float64), table.vectors[table.of]], 1)
 
 
 def augmented_dimension(features: int, part: CovarianceForm) -> int:

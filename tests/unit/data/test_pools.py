@@ -34,7 +34,7 @@ def task(pairs=False):
 def test_pool_texts_joins_labeled_data_sets():
     pool = pool_texts(task())
     assert pool.user_names == ["a", "g"] and pool.classes == ["no", "yes"] and pool.coordinates == [[0.0], [1.0]]
-    examples = pool.train.examples
+    examples = pool.train
     assert examples.texts == ["a-train 0", "a-train 1", "a-train 2", "g-train 0"] and examples.pairs is None
     assert pool.train.labels.tolist() == [0, 1, 1, 1] and pool.train.users.tolist() == [0, 0, 0, 1]
     assert pool.test.labels.tolist() == [1, 0, 0] and pool.test.users.tolist() == [0, 1, 1] and len(pool.test) == 3
@@ -42,7 +42,7 @@ def test_pool_texts_joins_labeled_data_sets():
 
 
 def test_pool_texts_keeps_pairs():
-    examples = pool_texts(task(pairs=True)).train.examples
+    examples = pool_texts(task(pairs=True)).train
     assert examples.pairs == [f"{text}?" for text in examples.texts] and len(examples) == 4
 
 

@@ -76,7 +76,7 @@ def test_messages_alone_give_the_value(mode: str, trace: bool) -> None:
 @pytest.mark.parametrize("mode", ["exact", "approximate"])
 def test_messages_hold_no_sample(mode: str) -> None:
     mu, _ = toy(20, 15, 0)
-    xi = server.first_measure(6, 2, 1.0, draws()("start"))
+    xi = Measure(draws()("start").standard_normal((6, 2)))
     sent = Client(mu, fedwad(mode=mode), "mu", draws()).interpolated(xi, 1, True).measure
     assert not np.shares_memory(sent.points, mu.points)
     assert not (sent.points[:, None] == mu.points).all(-1).any()

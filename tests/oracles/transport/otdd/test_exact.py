@@ -6,7 +6,8 @@ import numpy as np
 import ot
 import pytest
 
-from knot_runner.transport.otdd import LabeledSamples, augmented_points, class_table, exact_otdd
+from knot_runner.transport.otdd import LabeledSamples, class_table
+from tests.oracles.transport.otdd.pair import augmented_points, exact_otdd
 
 
 def by_the_book(a, b, between):

@@ -11,9 +11,7 @@ from knot_runner.transport.otdd import (
     LabeledSamples,
     distance_matrix,
     draw_times,
-    exact_otdd,
     first_points,
-    pair_distance,
 )
 from knot_runner.transport.otdd import matrix as matrix_module
 from knot_runner.transport.otdd.first_iteration import cut_tiles
@@ -21,6 +19,7 @@ from knot_runner.transport.otdd.matrix import OtddPool
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.oracles.transport.otdd.forms import FORMS
+from tests.oracles.transport.otdd.pair import exact_otdd, pair_distance
 
 SEED = 3
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
-from knot_runner.transport.otdd import LabeledSamples, augmented_points, class_table
+from knot_runner.transport.otdd import LabeledSamples, class_table
 from knot_runner.util.errors import UserError
 from tests.oracles.transport.otdd.forms import FORMS
+from tests.oracles.transport.otdd.pair import augmented_points
 
 
 def samples(sizes, features, seed=0):

@@ -1,10 +1,4 @@
-"""The distance of two sets of labeled samples, step by step: federated, the reference for the fast matrix, and exact.
-
-:func:`exact_otdd` is OTDD solved at once over all samples of both sides: centralized, the baseline. The cost of moving
-(x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')`` (FedWaD eq. 13, where d(x, x') must be read as
-squared), without the factor 1/2 that microsoft/otdd has in both. ``spread`` is the squared Frobenius distance of the
-representations of the covariances.
-"""
+"""The distance of two sets of labeled samples, step by step: the reference for the fast matrix."""
 
 from __future__ import annotations
 
@@ -12,8 +6,8 @@ import numpy as np
 
 from knot_runner.config.settings.methods.transport import OtddSettings
 from knot_runner.transport.federated.measure import Measure, interpolate, wasserstein
-from knot_runner.transport.federated.plan import optimal_plan, squared_distances
-from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, augmented_points, class_table
+from knot_runner.transport.otdd.matrix import least_cost
+from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, class_table
 
 
 def pair_distance(
@@ -42,8 +36,6 @@ def exact_otdd(a: LabeledSamples, b: LabeledSamples, options: OtddSettings) -> f
     return least_cost(a.points, b.points, *tables)
 
 
-def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTable) -> float:
-    """:func:`exact_otdd` of points [n, d] and [m, d] with their class tables."""
-    between = squared_distances(first.vectors, second.vectors)
-    cost = squared_distances(x, y) + between[first.of[:, None], second.of]
-    return optimal_plan(cost)[1]
+def augmented_points(samples: LabeledSamples, table: ClassTable) -> np.ndarray:
+    """Points [n, d + L] in float64: features, then mean and covariance of the class."""
+    return np.concatenate([samples.points.astype(np.float64), table.vectors[table.of]], 1)
