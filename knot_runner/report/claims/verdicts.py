@@ -75,7 +75,7 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
     check_settings(claims, jobs)
     for claim in claims:
         measure_of(claim)
-    found = gather(claims, load_runs(jobs), spec, command)
+    found = gather(claims, load_runs(jobs, command), spec)
     ps = [_p(claim, one) for claim, one in zip(claims, found, strict=True)]
     # with those that have no p yet: the family stays the same
     with_runs = [i for i, one in enumerate(found) if one.runs]

@@ -11,8 +11,8 @@ from knot_runner.report.compare.measures import measure_title
 from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts, varying
 from knot_runner.report.frame import RunSet, name_few
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import lookup, measured_line, variant
+from knot_runner.report.run_folders import Run, lookup
+from knot_runner.report.run_rows import measured_line, variant
 from knot_runner.report.tables.footnotes import training_sizes
 from knot_runner.results.base import SEVERAL_MACHINES
 
@@ -143,6 +143,6 @@ def left_out(runs: RunSet) -> list[str]:
 
 def _short(record: Run, out: Path) -> str:
     """The run's folder, relative to ``out``, and the error in its result."""
-    folder = record.job.folder
+    folder = record.folder
     reason = record.problem.removeprefix(f"{folder}/").removeprefix("result.json: ")
     return f"{folder.relative_to(out)} ({reason})"

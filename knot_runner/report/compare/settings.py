@@ -42,7 +42,7 @@ _COMPARED: dict[str, Callable[[float, float], bool]] = {
 
 def flatten_settings(values: Mapping[Any, Any]) -> dict[str, str]:
     """Dotted key -> :func:`written` value, of all leaves of nested ``values``; an empty mapping is a leaf."""
-    return {".".join(path): written(value) for path, value in leaves(values)}
+    return {key: written(value) for key, value in leaves(values).items()}
 
 
 def written(value: Any) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report import paper_tables, run_folders
+from knot_runner.config.strict import by_key
+from knot_runner.report import paper_tables
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import StagesRun
+from knot_runner.report.run_folders import PROBE, StagesRun, kept_file
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Numbers
 from knot_runner.results.base import ClassNames
@@ -34,12 +35,10 @@ def bias_figure(runs: list[StagesRun], command: str) -> style.Drawing:
     """
     runs = with_bias(runs)
     first, labels = runs[0], runs[0].result.labels
-    shares: dict[str, list[list[float]]] = defaultdict(list)
-    for run in {run.job.seed: run for run in runs}.values():  # methods of one seed share their teachers
-        for name, row in (run.result.bias or {}).items():
-            shares[name].append(row)
+    by_seed = {run.seed: run for run in runs}  # methods of one seed share their teachers
+    shares = by_key(pair for run in by_seed.values() for pair in (run.result.bias or {}).items())
     real = first.result.source != "embedded"
-    known = paper_tables.read_printed("knot/bias").shares.get(first.job.task, {}) if real else {}
+    known = paper_tables.read_printed("knot/bias").shares.get(first.task, {}) if real else {}
     made, grid = style.panels(len(shares), 3.4 if len(shares) > 1 else 5.0, 2.6, sharey=True)
     lines = []
     for axes, (name, rows) in zip(grid, shares.items(), strict=True):
@@ -73,13 +72,13 @@ def _bars(axes: style.Axes, rows: np.ndarray, labels: ClassNames, published: lis
     axes.set_yticks(places, [style.label_text(text) for text in labels.names])
 
 
-@style.figure_of(reads=(run_folders.PROBE,))
+@style.figure_of(reads=(PROBE,))
 def probe_figure(runs: list[StagesRun], command: str) -> style.Drawing:
     """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
 
     The numbers go into a CSV beside the PNG and come back as lines.
     """
-    moves = probe_moves(runs, command)
+    moves = probe_moves(runs)
     models = list(moves["model"].unique())
     heights = {model: len(models) - j for j, model in enumerate(models)}  # the first model on top
     probes = list(moves.groupby("probe", sort=False))
@@ -104,7 +103,7 @@ def probe_figure(runs: list[StagesRun], command: str) -> style.Drawing:
     return style.Drawing(made, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
 
 
-def probe_moves(runs: Sequence[StagesRun], command: str = "") -> pd.DataFrame:
+def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     """How far each ``model``'s predictions move in each ``probe``, over all its ``pairs`` of sentences: students by
     method, then the model before distillation, then teachers.
 
@@ -118,9 +117,9 @@ def probe_moves(runs: Sequence[StagesRun], command: str = "") -> pd.DataFrame:
     counted: dict[tuple[str, int], StagesRun] = {}
     for name, run in ((name, run) for name, members in style.by_name(runs).items() for run in members):
         points = np.asarray(run.result.labels.coordinates, dtype=float)
-        for entry in run_folders.probes(run, command):
+        for entry in json.loads(kept_file(run, PROBE)):
             model = entry["model"]
-            if model != "student" and counted.setdefault((model, run.job.seed), run) is not run:
+            if model != "student" and counted.setdefault((model, run.seed), run) is not run:
                 continue
             shown = {"student": f"student, {name}", "before": "before distillation"}.get(model, f"teacher {model}")
             of = ({"student": 0, "before": 1}.get(model, 2), shown, entry["probe"])

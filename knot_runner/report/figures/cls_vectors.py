@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report import run_folders
 from knot_runner.report.figures import style
-from knot_runner.report.render.text import number, plain, spread_text
-from knot_runner.report.run_folders import StagesRun
+from knot_runner.report.render.text import estimate_text, number, plain
+from knot_runner.report.run_folders import VECTORS, StagesRun, arrays
 from knot_runner.report.statistics.intervals import mean_interval
 
 NEIGHBORS = 10
@@ -33,7 +32,7 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     return float((labels[near] == labels[:, None]).mean()), float(chance)
 
 
-@style.figure_of(reads=(run_folders.VECTORS,), needs="labels.coordinates")
+@style.figure_of(reads=(VECTORS,), needs="labels.coordinates")
 def vector_figure(runs: list[StagesRun], command: str) -> style.Drawing:
     """A t-SNE panel per method and setting, colored by label.
 
@@ -46,12 +45,10 @@ def vector_figure(runs: list[StagesRun], command: str) -> style.Drawing:
     made, grid = style.panels(len(groups), *((3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)))
     lines = []
     for axes, (name, members) in zip(grid, groups.items(), strict=True):
-        vectors = [run_folders.cls_vectors(run, command) for run in sorted(members, key=lambda run: run.job.seed)]
-        _scatter_labels(axes, *vectors[0], colors)
-        shares, chances = zip(*(purity(*one) for one in vectors), strict=True)
-        mean, half = mean_interval(shares)
-        spread = spread_text(mean, half, 2, 1.0) if half is not None else ""
-        text = f"purity {number(mean, 2)}{spread} (chance {number(chances[0], 2)})"
+        stored = [arrays(run, VECTORS) for run in sorted(members, key=lambda run: run.seed)]
+        _scatter_labels(axes, stored[0]["vectors"], stored[0]["labels"], colors)
+        shares, chances = zip(*(purity(one["vectors"], one["labels"]) for one in stored), strict=True)
+        text = f"purity {estimate_text(*mean_interval(shares), 2, 1.0)} (chance {number(chances[0], 2)})"
         axes.set(title=plain(name), xlabel=text)
         lines.append(f"{name} (seeds {style.seed_list(members)}): {NEIGHBORS}-neighbor {text}")
     for color, text in zip(colors, labels.names, strict=True):

@@ -8,11 +8,10 @@ from collections import defaultdict
 import numpy as np
 
 from knot_runner.metrics import ACCURACY
-from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain, short_line
-from knot_runner.report.run_folders import DoneRun
-from knot_runner.report.run_rows import lookup, others
+from knot_runner.report.run_folders import DoneRun, arrays, lookup
+from knot_runner.report.run_rows import others
 from knot_runner.report.series import Numbers, band, band_numbers
 from knot_runner.results.federated import FederatedResult
 from knot_runner.results.training import CoresetResult, KnnResult
@@ -49,16 +48,16 @@ def coreset_images(runs: list[CoresetRun], command: str) -> style.Drawing:
     made, grid = style.panels(2 * len(found), PANEL_WIDTH, height, across=2, width_ratios=[3, 2])
     lines, rows = [], []
     for images, course, (case, members) in zip(grid[::2], grid[1::2], found.items(), strict=True):
-        _draw_images(images, {name: _strip(run, command) for name, run in members.items()})
+        _draw_images(images, {name: _strip(run) for name, run in members.items()})
         images.set_title(plain(case), fontsize="small")
         for i, (name, run) in enumerate(members.items()):
-            losses, classes = run.result.losses, len(run.result.labels.names)
+            result = run.result
             color = style.GRAY if name.startswith("exact") else style.nth_color(i)
-            course.plot(losses, color=color, lw=1.2, label=plain(name))
-            rows += [(case, name, epoch, loss) for epoch, loss in enumerate(losses)]
-            left, covered = run.result.metrics["distance"]["ALL"], run.result.classes_covered
-            facts = f"distance to all clients' samples {left:.4g}, {covered} of {classes} classes"
-            lines.append(f"{case}, {name}: {facts}")
+            course.plot(result.losses, color=color, lw=1.2, label=plain(name))
+            rows += [(case, name, epoch, loss) for epoch, loss in enumerate(result.losses)]
+            covered = f"{result.classes_covered} of {len(result.labels.names)} classes"
+            left = result.metrics["distance"]["ALL"]
+            lines.append(f"{case}, {name}: distance to all clients' samples {left:.4g}, {covered}")
         course.set(xlabel="epoch", ylabel="distance")
         course.margins(x=0.01)
         course.legend(fontsize="small")
@@ -69,22 +68,22 @@ def coreset_images(runs: list[CoresetRun], command: str) -> style.Drawing:
 def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
     """Panel (task and settings that differ) -> row (distance, points, seed) -> run."""
     made: dict[str, dict[str, CoresetRun]] = defaultdict(dict)
-    for run, other in zip(runs, others([run.job for run in runs], _NAMED), strict=True):
+    for run, other in zip(runs, others(runs, _NAMED), strict=True):
         if run.result.kind != "coreset":
-            raise UserError(f"{run.job.task} {run.job.method}: is not a coreset, so it has no images to show")
+            raise UserError(f"{run.task} {run.method}: is not a coreset, so it has no images to show")
         if len(run.result.shape) != 3:
-            raise UserError(f"{run.job.task} {run.job.method}: its points are features of texts, which have no picture")
-        support = lookup(run.job.config, "method.fedwad.support")
+            raise UserError(f"{run.task} {run.method}: its points are features of texts, which have no picture")
+        support = run.setting("method.fedwad.support")
         row = "exact" if run.result.distance == "exact" else f"FedWaD, S={support}"
         if "," in style.seed_list(runs):
-            row = f"{row}, seed {run.job.seed}"
-        made[", ".join(filter(None, (run.job.task, short_line(other))))].setdefault(row, run)
+            row = f"{row}, seed {run.seed}"
+        made[", ".join(filter(None, (run.task, short_line(other))))].setdefault(row, run)
     return made
 
 
-def _strip(run: CoresetRun, command: str) -> np.ndarray:
+def _strip(run: CoresetRun) -> np.ndarray:
     """One run's coreset as a row of images [H, K * (W + gap), C], sorted by label."""
-    kept = run_folders.arrays(run, OWN_CORESET, command)
+    kept = arrays(run, OWN_CORESET)
     (channels, height, width), count = run.result.shape, run.result.points
     points, labels = kept["points"], kept["labels"]
     images = points[np.argsort(labels, kind="stable")].reshape(count, channels, height, width)
@@ -96,8 +95,10 @@ def _draw_images(axes: style.Axes, strips: dict[str, np.ndarray]) -> None:
     longest = max(strip.shape[1] for strip in strips.values())
     rows = [np.pad(s, ((0, 0), (0, longest - s.shape[1]), (0, 0)), constant_values=1.0) for s in strips.values()]
     whole = np.concatenate(rows)
-    axes.imshow(whole[..., 0] if whole.shape[2] == 1 else whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    axes.set_yticks([len(rows[0]) * (i + 0.5) for i in range(len(rows))], [plain(name) for name in strips])
+    if whole.shape[2] == 1:
+        whole = whole[..., 0]
+    axes.imshow(whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.set_yticks(len(rows[0]) * (np.arange(len(rows)) + 0.5), [plain(name) for name in strips])
     axes.set_xticks([])
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
@@ -108,14 +109,12 @@ def coreset_accuracy(runs: list[DoneRun[KnnResult | FederatedResult]], command: 
     """Accuracy on the test examples against the number of clients, a line per size of coreset and per other method
     (Fig. 5, 12). Bands are 95% t intervals over seeds; the numbers are in a CSV beside the PNG."""
     series: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for run, other in zip(
-        runs, others([run.job for run in runs], ("partition.num_clients", "method.algorithm")), strict=True
-    ):
+    for run, other in zip(runs, others(runs, ("partition.num_clients", "method.algorithm")), strict=True):
         accuracy = run.metric(ACCURACY, "ALL")
         if accuracy is None or lookup(run.result, "clients") is None:
-            raise UserError(f"{run.job.task} {run.job.method}: has no accuracy of clients to show")
-        name = " ".join(filter(None, (run.job.method, short_line(other))))
-        series[name][run.job.seed][run.result.clients] = 100 * accuracy
+            raise UserError(f"{run.task} {run.method}: has no accuracy of clients to show")
+        name = " ".join(filter(None, (run.method, short_line(other))))
+        series[name][run.seed][run.result.clients] = 100 * accuracy
     bands = {(name,): band(list(of_seeds.values()), top=100.0) for name, of_seeds in series.items()}
     made, (axes,) = style.panels(1, 8.6, 4.4)
     for i, ((name,), one) in enumerate(bands.items()):
@@ -125,5 +124,5 @@ def coreset_accuracy(runs: list[DoneRun[KnnResult | FederatedResult]], command: 
     style.side_legend(made, [axes], loc="outside right center")
     numbers = band_numbers(("method", "clients"), bands)
     lines = [f"{name}, {clients} clients: accuracy {mean:.2f}%" for name, clients, mean, *_ in numbers.rows]
-    title = f"{runs[0].job.task}: classification by the clients' coresets"
+    title = f"{runs[0].task}: classification by the clients' coresets"
     return style.Drawing(made, title, [NEIGHBOR_NOTE, style.seeds_note(runs)], lines, numbers)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from knot_runner.metrics import METRICS
 from knot_runner.report.render.table_model import ColumnGroup, Parts
-from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import lookup
+from knot_runner.report.run_folders import Run, lookup
 from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.report.tables.methods import methods_by_data
 
@@ -53,7 +52,7 @@ def _gains(own: pd.DataFrame, references: list[pd.DataFrame], metric: str) -> li
 
 
 def _by_seed(rows: pd.DataFrame, metric: str) -> dict[int, float]:
-    values = {run.job.seed: run.metric(metric, "ALL") for run in rows["run"]}
+    values = {run.seed: run.metric(metric, "ALL") for run in rows["run"]}
     return {seed: value for seed, value in values.items() if value is not None}
 
 

@@ -14,8 +14,8 @@ from knot_runner.metrics import METRICS, top_of
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
-from knot_runner.report.run_folders import MeasuredRun, Run, finished, finished_as
-from knot_runner.report.run_rows import lookup, measured_line, one_per_seed, ranks, run_rows, variant, variants
+from knot_runner.report.run_folders import MeasuredRun, Run, finished, finished_as, lookup
+from knot_runner.report.run_rows import measured_line, one_per_seed, ranks, run_rows, variant, variants
 from knot_runner.report.tables.footnotes import absences, cited, comparable, missing_columns, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.results.training import StagesResult
@@ -89,7 +89,7 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
         keys, heads = (method, label), (display(method), shown[label])
         rows.append(TableRow(keys, heads, cells) if labeled else TableRow(keys[:1], heads[:1], cells))
         members.append(own)
-    first = ARM if ARM in runs[0].job.config else "method"
+    first = ARM if ARM in runs[0].config else "method"
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
     lines = [*absences(found, named), *sources(runs), *missing_columns(columns, measured, table)]
     lines += measured_line(there) + cited(table)
@@ -97,7 +97,7 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
 
 
 def _one_task(runs: Sequence[Run], table: paper_tables.PrintedTable | None) -> None:
-    tasks = sorted({run.job.task for run in runs})
+    tasks = sorted({run.task for run in runs})
     if len(tasks) > 1:
         raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
     if table and table.task != tasks[0]:
@@ -187,6 +187,6 @@ def _cell(
     for run in finished(members["run"]):
         value = lookup(run.result, f"{where}.{name}.{key}")
         if value is not None:
-            by_seed.setdefault(run.job.seed, []).append(value)
+            by_seed.setdefault(run.seed, []).append(value)
     means = [statistics.fmean(values) for values in by_seed.values()]
     return aggregate(means, members, paper, comparable(members["run"]), top)
