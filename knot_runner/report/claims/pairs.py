@@ -127,16 +127,11 @@ def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
     free |= set(TRAINING_SHARES) - swept
     groups = tuple(key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind")))
     if ARM in claim.touched:
-        of_arms = _keys_of_arms(runs[0])
+        arms = runs[0].setting("sweep.arms") or {}
+        of_arms = {key.lstrip("+~").rpartition("@")[2] for own in arms.values() for key in own}
         free |= of_arms
         groups += tuple(f"{key}." for key in of_arms)
     return lambda run: settings_of(run, lambda key: key in free or (key.startswith(groups) and key not in swept))
-
-
-def _keys_of_arms(run: Run) -> frozenset[str]:
-    """The settings and groups that the arms of the preset set."""
-    arms = run.setting("sweep.arms") or {}
-    return frozenset(key.lstrip("+~").rpartition("@")[2] for own in arms.values() for key in own)
 
 
 def settings_of(run: Run, varied: Callable[[str], bool]) -> Rest:

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from knot_runner.records import BOUND_FILE
-from knot_runner.report.figures import style
+from knot_runner.report.figures.style import (
+    GRAY,
+    Drawing,
+    figure_of,
+    log_scale,
+    nth_color,
+    panels,
+    seed_list,
+    side_legend,
+)
 from knot_runner.report.render.bound_view import FORM_NAMES
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run, kept_file, lookup
@@ -34,29 +43,29 @@ GAP_NOTE = (
 )
 
 
-@style.figure_of
-def bound_figure(runs: list[Run], command: str) -> style.Drawing:
+@figure_of
+def bound_figure(runs: list[Run], command: str) -> Drawing:
     """The student's gap between held-out and training loss against the number N of training texts, with intervals over
     seeds, beside what each bound allows; the slope of log gap on log N, which the theorem has at -1/2."""
     found = gap_series(runs)
     bands = {(name,): band(list(one.values())) for name, one in found.items()}
-    made, (axes,) = style.panels(1, 8.6, 5.0)
+    made, (axes,) = panels(1, 8.6, 5.0)
     for i, ((name,), one) in enumerate(bands.items()):
         look: dict[str, Any] = {"marker": ".", "lw": 1.2, "ls": "--"}
         if name in GAPS:
             look = {"marker": "o", "lw": 2.2, "yerr": one.high - one.mean}
-        axes.errorbar(one.places, one.mean, color=style.nth_color(i), capsize=3, label=plain(name), **look)
+        axes.errorbar(one.places, one.mean, color=nth_color(i), capsize=3, label=plain(name), **look)
     diameter = float(_record(runs[0])["diameter"])  # above C_M a bound says nothing
-    axes.axhline(diameter, color=style.GRAY, lw=0.8, ls=":", label="C_M: no loss is larger")
+    axes.axhline(diameter, color=GRAY, lw=0.8, ls=":", label="C_M: no loss is larger")
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
-    style.log_scale(axes, "xy", powers_from=100.0)
+    log_scale(axes, "xy", powers_from=100.0)
     sizes = bands["gap",].places
     axes.set_xticks(sizes, list(map(str, sizes)))
-    style.side_legend(made, [axes], loc="outside right center")
+    side_legend(made, [axes], loc="outside right center")
     lines = [slope_line(name, found[name]) for name in GAPS]
     title = f"{runs[0].task}: gap and generalization bounds by the number of texts"
-    notes = [GAP_NOTE, f"Seeds {style.seed_list(runs)}."]
-    return style.Drawing(made, title, notes, lines, band_numbers(("series", "texts"), bands))
+    notes = [GAP_NOTE, f"Seeds {seed_list(runs)}."]
+    return Drawing(made, title, notes, lines, band_numbers(("series", "texts"), bands))
 
 
 def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from knot_runner.records import CLIENTS_FILE
-from knot_runner.report.figures import style
+from knot_runner.report.figures.style import (
+    PALETTE,
+    Drawing,
+    by_name,
+    figure_of,
+    nth_color,
+    panels,
+    seed_list,
+    side_legend,
+)
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import runs_with
@@ -25,14 +34,14 @@ ID_OOD_NOTE = (
 )
 
 
-@style.figure_of
-def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
+@figure_of
+def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
     """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
     back as lines of text; every point of every seed goes into a CSV."""
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
-    made, (axes,) = style.panels(1, 8.2, 5.0)
+    made, (axes,) = panels(1, 8.2, 5.0)
     lines, numbers, starts = [], [], []
-    for number, (name, members) in enumerate(style.by_name(having).items()):
+    for number, (name, members) in enumerate(by_name(having).items()):
         curves = []
         for run in members:
             facts = _personalization(run)
@@ -41,18 +50,18 @@ def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.D
             curves.append([_pair(facts.start), *map(_pair, points)])
             numbers += [(name, run.seed, point.step, point.alpha, *_pair(point)) for point in facts.points]
         curve = 100 * np.mean(curves, axis=0)  # [points + 1, 2] (OOD, ID), from the last round on
-        axes.plot(*curve.T, marker="o", ms=3.5, lw=1.5, color=style.nth_color(number), label=name)
+        axes.plot(*curve.T, marker="o", ms=3.5, lw=1.5, color=nth_color(number), label=name)
         (_, first), (ood, last) = curve[0], curve[-1]
         lines.append(f"{name}: ends at ID {last:.2f}%, OOD {ood:.2f}%, from ID {first:.2f}%")
     start = 100 * np.mean(starts, axis=0)
     axes.plot(*start, marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
-    style.side_legend(made, [axes], loc="outside right center")
+    side_legend(made, [axes], loc="outside right center")
     heads = ("method", "seed", "step", "alpha", "ood_accuracy", "id_accuracy")
     title = f"{runs[0].task}: clients' own models in and out of distribution"
-    notes = [ID_OOD_NOTE, f"Seeds {style.seed_list(having)}."]
-    return style.Drawing(made, title, notes, lines, Numbers(heads, numbers))
+    notes = [ID_OOD_NOTE, f"Seeds {seed_list(having)}."]
+    return Drawing(made, title, notes, lines, Numbers(heads, numbers))
 
 
 def _personalization(run: DoneRun[FederatedResult]) -> PersonalizationFacts:
@@ -73,14 +82,14 @@ LANDSCAPE_NOTE = (
 )
 
 
-@style.figure_of(reads=(CLIENTS_FILE,))
-def landscape_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
+@figure_of(reads=(CLIENTS_FILE,))
+def landscape_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
     on the others', all clients alike. The first run that has landscapes is drawn."""
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)
     facts = _personalization(run).landscape or []
-    made, grid = style.panels(2 * len(facts), 5.4, 4.3, across=2)
+    made, grid = panels(2 * len(facts), 5.4, 4.3, across=2)
     lines = []
     for row, one in enumerate(facts):
         own = {name: stored[f"landscape/{one.client}/{name}"] for name in ("x", "y", "loss", "path", "segment")}
@@ -95,7 +104,7 @@ def landscape_figure(runs: list[DoneRun[FederatedResult]], command: str) -> styl
             f"{one.barrier_others:+.3f}"
         )
     title = f"{run.task}: landscapes of two clients' fine-tuning, seed {run.seed}"
-    return style.Drawing(made, title, [LANDSCAPE_NOTE], lines)
+    return Drawing(made, title, [LANDSCAPE_NOTE], lines)
 
 
 def _draw_surface(axes: Axes, own: Mapping[str, np.ndarray], loss: np.ndarray) -> Any:
@@ -106,23 +115,23 @@ def _draw_surface(axes: Axes, own: Mapping[str, np.ndarray], loss: np.ndarray) -
     axes.plot(*own["path"].T, marker="o", ms=3, lw=1.2, color="black")
     axes.plot(0, 0, marker="*", ms=13, color="white", mec="black", ls="")
     i, j = np.unravel_index(loss.argmin(), loss.shape)
-    axes.plot(own["x"][j], own["y"][i], marker="v", ms=9, color=style.PALETTE[2], mec="white", clip_on=False)
+    axes.plot(own["x"][j], own["y"][i], marker="v", ms=9, color=PALETTE[2], mec="white", clip_on=False)
     return shown
 
 
 TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose update it has. Blue below 0, red above."
 
 
-@style.figure_of(reads=(CLIENTS_FILE,))
-def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
+@figure_of(reads=(CLIENTS_FILE,))
+def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
     """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
 
     Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix."""
     having = runs_with(
         runs, "personalization.transfer", "a transfer matrix; personalization.kind=transfer_matrix learns one"
     )
-    found = style.by_name(having)
-    made, grid = style.panels(len(found), 3.9, 3.7)
+    found = by_name(having)
+    made, grid = panels(len(found), 3.9, 3.7)
     lines, rows = [], []
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
         first = min(seeds, key=lambda run: run.seed)
@@ -136,7 +145,7 @@ def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style
         lines.append(f"{title}: {_transfer_means(seeds)}")
         rows += [(title, first.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
     numbers = Numbers(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
-    return style.Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
+    return Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
 
 
 def _transfer_means(runs: list[DoneRun[FederatedResult]]) -> str:

@@ -7,13 +7,24 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from knot_runner.config.strict import by_key, without
-from knot_runner.report.figures import style
 from knot_runner.report.figures.client_models import draw_map, mark_clients
+from knot_runner.report.figures.style import (
+    GRAY,
+    GRID_GRAY,
+    Drawing,
+    draw_band,
+    figure_of,
+    log_scale,
+    nth_color,
+    panels,
+    seed_list,
+    side_legend,
+)
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun
@@ -22,6 +33,9 @@ from knot_runner.report.series import Band, Numbers, band, band_numbers
 from knot_runner.report.statistics.association import Agreement, agreement_of
 from knot_runner.results.training import MatrixResult
 from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Data sets whose names and distances are written into the map; of more, only planted groups are named.
 _MAX_NAMED = 8
@@ -46,8 +60,8 @@ MatrixRun = DoneRun[MatrixResult]
 SeriesBySeed = dict[int, dict[float, float]]
 
 
-@style.figure_of(one_task=False)
-def matrix_figure(runs: list[MatrixRun], command: str) -> style.Drawing:
+@figure_of(one_task=False)
+def matrix_figure(runs: list[MatrixRun], command: str) -> Drawing:
     """A heat map per setting: of data sets, the mean over seeds; of clients, sorted by planted group, the first seed.
 
     Returns, for each setting, the range of its distances, and where exact distances of the same samples are there: the
@@ -58,7 +72,7 @@ def matrix_figure(runs: list[MatrixRun], command: str) -> style.Drawing:
     found = by_setting(runs)
     # data sets are the same for every seed, clients are not
     fixed = runs[0].setting("task.kind") != "images" and runs[0].setting("partition") is None
-    made, grid = style.panels(len(found), 3.9, 3.7)
+    made, grid = panels(len(found), 3.9, 3.7)
     lines, rows = [], []
     for axes, (title, members) in zip(grid, found.items(), strict=True):
         _draw_map(axes, members if fixed else members[:1])
@@ -67,9 +81,9 @@ def matrix_figure(runs: list[MatrixRun], command: str) -> style.Drawing:
         lines += _lines(title, members, runs)
         for run in members:
             rows += [(title, run.seed, *pair) for pair in pairs_of(run)]
-    which = f"means over seeds {style.seed_list(runs)}" if fixed else f"of seed {min(run.seed for run in runs)}"
+    which = f"means over seeds {seed_list(runs)}" if fixed else f"of seed {min(run.seed for run in runs)}"
     numbers = Numbers(("setting", "seed", "first", "second", "distance"), rows, digits=8)
-    return style.Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
+    return Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
 
 
 def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list[str]:
@@ -93,7 +107,7 @@ def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list
     return lines
 
 
-def _draw_map(axes: style.Axes, runs: list[MatrixRun]) -> None:
+def _draw_map(axes: Axes, runs: list[MatrixRun]) -> None:
     """The mean over ``runs``."""
     matrix, result = np.mean([run.result.matrix for run in runs], axis=0), runs[0].result
     image = draw_map(axes, np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), result.groups, cmap="cividis")
@@ -103,7 +117,7 @@ def _draw_map(axes: style.Axes, runs: list[MatrixRun]) -> None:
         mark_clients(axes, result.groups)
 
 
-def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
+def _write_numbers(axes: Axes, image: Any, names: list[str]) -> None:
     texts = [plain(name) for name in names]
     axes.set_xticks(range(len(names)), texts, rotation=30, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), texts)
@@ -114,8 +128,8 @@ def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
             axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize="small", color=color)
 
 
-@style.figure_of
-def distance_course(runs: list[MatrixRun], command: str) -> style.Drawing:
+@figure_of
+def distance_course(runs: list[MatrixRun], command: str) -> Drawing:
     """Squared distances (left) and seconds per pair (right) along the first setting that varies:
     samples, iterations or support.
 
@@ -129,27 +143,27 @@ def distance_course(runs: list[MatrixRun], command: str) -> style.Drawing:
     sign, label = ALONG[varied[0]]
     courses = _courses(runs, varied)
     pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
-    colors = {pair: style.nth_color(i) for i, pair in enumerate(pairs)}
+    colors = {pair: nth_color(i) for i, pair in enumerate(pairs)}
     looks: dict[str, dict[str, Any]] = {}
     for _, way in courses:
         looks.setdefault(way, {"ls": "--"} if way == EXACT else {"marker": "osD^vP"[len(looks) % 6], "ms": 5})
-    made, (left, right) = style.panels(2, 5.0, 3.9, across=2)
+    made, (left, right) = panels(2, 5.0, 3.9, across=2)
     for (pair, way), one in courses.items():
-        axes, color = (right, style.GRAY) if pair == SECONDS else (left, colors[pair])
-        style.draw_band(axes, one, color, filled=False, **looks[way])
-    style.log_scale(right, "y")
+        axes, color = (right, GRAY) if pair == SECONDS else (left, colors[pair])
+        draw_band(axes, one, color, filled=False, **looks[way])
+    log_scale(right, "y")
     places = sorted({place for one in courses.values() for place in one.places})
     for axes, quantity in ((left, "squared distance"), (right, "seconds a pair")):
-        style.log_scale(axes, "x")
+        log_scale(axes, "x")
         axes.set_xticks(places, [f"{place:g}" for place in places])
-        axes.grid(color=style.GRID_GRAY)
+        axes.grid(color=GRID_GRAY)
         axes.set_axisbelow(True)
         axes.set(xlabel=label, ylabel=quantity)
     shown = {plain(pair): {"color": color, "lw": 3} for pair, color in colors.items()}  # every pair has every look
-    style.side_legend(made, shown | {plain(way): {"color": style.GRAY, **look} for way, look in looks.items()})
+    side_legend(made, shown | {plain(way): {"color": GRAY, **look} for way, look in looks.items()})
     lines = [f"{', '.join(names)}: {one.mean[-1]:,.4g} at {sign}={one.places[-1]:g}" for names, one in courses.items()]
     numbers = band_numbers(("of", "by", sign), courses)
-    return style.Drawing(made, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
+    return Drawing(made, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
 
 
 def _courses(runs: list[MatrixRun], varied: list[str]) -> dict[tuple[str, str], Band]:

@@ -5,17 +5,30 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report.figures import style
+from knot_runner.report.figures.style import (
+    GRAY,
+    Drawing,
+    draw_bands,
+    figure_of,
+    log_scale,
+    nth_color,
+    panels,
+    seeds_note,
+    side_legend,
+)
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import others
 from knot_runner.report.series import Band, band, band_numbers
 from knot_runner.results.training import DistanceResult
 from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: The paper's names: exact interpolating measures; all samples in one place.
 EXACT_MODE, CENTRAL = "FedWaD-e", "WD"
@@ -66,12 +79,12 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     looks: dict[str, dict[str, Any]] = {}
     for name in names:
         dashes = {"ls": "--", "zorder": 4} if name.startswith(EXACT_MODE) else {"ls": "-", "zorder": 3}
-        looks.setdefault(name, {"color": style.nth_color(len(looks)), **dashes})
+        looks.setdefault(name, {"color": nth_color(len(looks)), **dashes})
     return looks
 
 
-@style.figure_of(reads=(MEASURE_NAMES,), needs="dimension")
-def moving_measure(runs: list[DistanceRun], command: str) -> style.Drawing:
+@figure_of(reads=(MEASURE_NAMES,), needs="dimension")
+def moving_measure(runs: list[DistanceRun], command: str) -> Drawing:
     """A panel per method: the measure's points, colored by iteration, in their first two dimensions. Then a panel
     per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
     and of the sum A of distances (Fig. 3).
@@ -82,7 +95,7 @@ def moving_measure(runs: list[DistanceRun], command: str) -> style.Drawing:
 
     methods = methods_of(runs)
     looks = _looks(methods)
-    made, grid = style.panels(len(methods) + len(COURSES), 3.4, 3.2, across=4)
+    made, grid = panels(len(methods) + len(COURSES), 3.4, 3.2, across=4)
     for axes, (name, members) in zip(grid, methods.items(), strict=False):
         image = _scatter(axes, members[0])
         axes.set_title(name)
@@ -96,15 +109,15 @@ def moving_measure(runs: list[DistanceRun], command: str) -> style.Drawing:
     curves = {(name, key): band([excess(run, key) for run in methods[name]]) for name, key in courses}
     for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
         shown = {name: curves[name, key] for name in methods if len(curves[name, key].places)}
-        style.draw_bands(axes, shown, looks)
+        draw_bands(axes, shown, looks)
         axes.set(xlabel="iteration", ylabel="relative excess", title=title)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        style.log_scale(axes, "y", NARROW, numticks=7)
-    style.side_legend(made, looks)
+        log_scale(axes, "y", NARROW, numticks=7)
+    side_legend(made, looks)
     title = "The federated distance of two samples: its measure on the way, and its error"
-    note = f"{MOVING_NOTE} Points: seed {min(run.seed for run in runs)}. {style.seeds_note(runs)}"
+    note = f"{MOVING_NOTE} Points: seed {min(run.seed for run in runs)}. {seeds_note(runs)}"
     numbers = band_numbers(("method", "quantity", "iteration"), curves)
-    return style.Drawing(made, title, [note], [_last_excess(name, curves) for name in methods], numbers)
+    return Drawing(made, title, [note], [_last_excess(name, curves) for name in methods], numbers)
 
 
 def excess(run: DistanceRun, key: str) -> dict[int, float]:
@@ -124,7 +137,7 @@ def _last_excess(name: str, curves: Curves) -> str:
     return f"{name}, relative excess after the last iteration: {', '.join(results)}"
 
 
-def _scatter(axes: style.Axes, run: DistanceRun) -> Any:
+def _scatter(axes: Axes, run: DistanceRun) -> Any:
     """Draw both samples and the measure after each kept iteration; returns the artist with the color scale."""
     kept = {}
     for key, points in arrays(run, MEASURE_NAMES).items():
@@ -133,7 +146,7 @@ def _scatter(axes: style.Axes, run: DistanceRun) -> Any:
     steps = sorted(int(key.removeprefix("xi/")) for key in kept if key.startswith("xi/"))
     for key, edge, side in (("mu", np.min, -1), ("nu", np.max, 1)):
         x, y = kept[key].T
-        axes.scatter(x, y, s=9, marker="x", color=style.GRAY, linewidths=0.5, zorder=2)
+        axes.scatter(x, y, s=9, marker="x", color=GRAY, linewidths=0.5, zorder=2)
         axes.annotate(
             key, (x.mean(), edge(y)), (0, 7 * side), textcoords="offset points", ha="center", va="center",
             fontweight="bold", zorder=3,
@@ -147,8 +160,8 @@ def _scatter(axes: style.Axes, run: DistanceRun) -> Any:
     )
 
 
-@style.figure_of(needs="dimension")
-def distance_runtime(runs: list[DistanceRun], command: str) -> style.Drawing:
+@figure_of(needs="dimension")
+def distance_runtime(runs: list[DistanceRun], command: str) -> Drawing:
     """Seconds, and error relative to the closed form, by the first sample's size: two panels per dimension and ratio
     of the samples (Fig. 2, 8, 9).
 
@@ -168,21 +181,21 @@ def distance_runtime(runs: list[DistanceRun], command: str) -> style.Drawing:
         for name, own in methods.items():
             curves |= _by_size((case, name), own, "federated", "value")
     looks = _looks(name for _, name, _ in curves)
-    made, grid = style.panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
+    made, grid = panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
     for axes, panel in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
         shown = {name: one for (case, name, what), one in curves.items() if (case, what) == panel and len(one.places)}
-        style.draw_bands(axes, shown, looks, marker="o")
+        draw_bands(axes, shown, looks, marker="o")
         axes.set(xlabel="n", ylabel=QUANTITIES[panel[1]], title=panel[0])
-        style.log_scale(axes, "xy", NARROW, numticks=7)
-    style.side_legend(made, looks)
+        log_scale(axes, "xy", NARROW, numticks=7)
+    side_legend(made, looks)
     lines = []
     for (case, name, what), one in curves.items():
         if what == "seconds" and len(one.places):
             size, seconds, error = one.places[-1], one.mean[-1], curves[case, name, "error"].mean[-1]
             lines.append(f"{case}, {name}: n={size:,} in {seconds:.3g} s, relative error {error:.2g}")
     numbers = band_numbers(("case", "method", "quantity", "n"), curves)
-    title, note = "The federated distance: running time and error", f"{RUNTIME_NOTE} {style.seeds_note(runs)}"
-    return style.Drawing(made, title, [note], lines, numbers)
+    title, note = "The federated distance: running time and error", f"{RUNTIME_NOTE} {seeds_note(runs)}"
+    return Drawing(made, title, [note], lines, numbers)
 
 
 def _by_size(names: tuple[str, str], runs: Iterable[DistanceRun], seconds: str, value: str) -> Curves:

@@ -3,21 +3,35 @@ probability simplex, B being the teacher's bias (Fig. 5)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report.figures import style
 from knot_runner.report.figures.bias import with_bias
+from knot_runner.report.figures.style import (
+    GRAY,
+    PALETTE,
+    Drawing,
+    by_name,
+    draw_boxes,
+    figure_of,
+    label_text,
+    nth_color,
+    panels,
+    side_legend,
+)
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import PREDICTIONS, StagesRun, predictions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Of a box plot: median, mean and whiskers.
 BOX_LOOK = {
     "medianprops": {"color": "#D00000", "lw": 2},
     "meanprops": {"marker": "D", "markerfacecolor": "black", "markeredgecolor": "white", "markersize": 6},
-    "whiskerprops": {"color": style.GRAY},
-    "capprops": {"color": style.GRAY},
+    "whiskerprops": {"color": GRAY},
+    "capprops": {"color": GRAY},
 }
 #: Corners of the triangle as drawn; on the simplex they are sqrt(2) apart.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
@@ -26,8 +40,8 @@ FACE_NOTE = "Each triangle: the two labels heaviest in B and the lightest; cross
 GREEN, STEP = "#007A3D", 0.1
 
 
-@style.figure_of(reads=(PREDICTIONS,), needs="labels.coordinates")
-def expected_label(runs: list[StagesRun], command: str) -> style.Drawing:
+@figure_of(reads=(PREDICTIONS,), needs="labels.coordinates")
+def expected_label(runs: list[StagesRun], command: str) -> Drawing:
     """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2).
 
     Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
@@ -36,22 +50,22 @@ def expected_label(runs: list[StagesRun], command: str) -> style.Drawing:
     labels = runs[0].result.labels
     points = np.asarray(labels.coordinates, dtype=float)
     on_line = points.shape[1] == 1
-    groups = {name: _by_label(members, points) for name, members in style.by_name(runs).items()}
-    made, (axes,) = style.panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
+    groups = {name: _by_label(members, points) for name, members in by_name(runs).items()}
+    made, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
     what, width = "expected label" if on_line else "distance", 0.8 / len(groups)
     shown, lines = {}, []
     for i, (name, values) in enumerate(groups.items()):
         places = np.array(list(values)) - 0.4 + width * (i + 0.5)  # each beside its label's
         look = {"positions": places, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
-        boxes = style.draw_boxes(axes, list(values.values()), style.nth_color(i), 0.75, **look)
+        boxes = draw_boxes(axes, list(values.values()), nth_color(i), 0.75, **look)
         shown[name] = boxes["boxes"][0]
         for label, own in values.items():
             low, middle, high = np.percentile(own, (25, 50, 75))
             spread = f"median {middle:.3f} ({low:.3f} to {high:.3f}), mean {own.mean():.3f}"
             lines.append(f"{name}, {labels.names[label]}: {what} {spread}")
     for label, place in enumerate(points[:, 0] if on_line else np.zeros(len(points))):
-        (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=style.GRAY, lw=1.3, zorder=0)
-    texts = [style.label_text(name, "\n") for name in labels.names]
+        (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=GRAY, lw=1.3, zorder=0)
+    texts = [label_text(name, "\n") for name in labels.names]
     axes.set_xticks(range(len(points)), texts)
     axes.set(xlabel="true label", ylabel="expected label" if on_line else "distance of expected label from truth")
     if on_line:
@@ -59,11 +73,11 @@ def expected_label(runs: list[StagesRun], command: str) -> style.Drawing:
         axes.set_ylim(points.min() - 0.15, points.max() + 0.15)
     else:
         axes.set_ylim(bottom=-0.03)
-    style.side_legend(made, shown | {"median": boxes["medians"][0], "mean": boxes["means"][0], "truth": dashes})
+    side_legend(made, shown | {"median": boxes["medians"][0], "mean": boxes["means"][0], "truth": dashes})
     sets = sorted({name for run in runs for name in run.result.metrics.get("sd", {})} - {"ALL"})
     note = f"Test sets pooled: {', '.join(sets)}. Boxes: quartiles; whiskers: up to 1.5 box heights."
     kind = "Expected label" if on_line else "Distance of the expected label from the truth"
-    return style.Drawing(made, f"{kind} by true label", [note], lines)
+    return Drawing(made, f"{kind} by true label", [note], lines)
 
 
 def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray]:
@@ -92,8 +106,8 @@ def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
     return np.asarray(share[chosen] + (1 - share[chosen].sum()) / 3)
 
 
-@style.figure_of
-def confidence(runs: list[StagesRun], command: str) -> style.Drawing:
+@figure_of
+def confidence(runs: list[StagesRun], command: str) -> Drawing:
     """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
 
     With more than three labels each triangle is the face of the simplex over three of them, with exact distances to
@@ -103,21 +117,21 @@ def confidence(runs: list[StagesRun], command: str) -> style.Drawing:
     names, shares = run.result.labels.names, {k: np.array(v) for k, v in (run.result.bias or {}).items()}
     corners = {name: np.linalg.norm(np.eye(len(share)) - share, axis=1) for name, share in shares.items()}
     top = max(map(np.max, corners.values()))
-    made, grid = style.panels(len(shares), 3.6, 3.5)
+    made, grid = panels(len(shares), 3.6, 3.5)
     lines = []
     for axes, (name, share) in zip(grid, shares.items(), strict=True):
         chosen, at_corners = face(share), corners[name]  # confidence [C] of predictions that are sure of a label
         each = ", ".join(f"{text} {b:.3f} / {w:.3f}" for text, b, w in zip(names, share, at_corners, strict=True))
         greatest = names[at_corners.argmax()]
         lines.append(f"{name}: bias / confidence at the corner: {each}; greatest at {greatest}")
-        image = _triangle(axes, share, chosen, [style.label_text(names[c]) for c in chosen], top)
+        image = _triangle(axes, share, chosen, [label_text(names[c]) for c in chosen], top)
         axes.set_title(plain(name), pad=8)
     made.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
     note = CONFIDENCE_NOTE if len(names) == 3 else f"{CONFIDENCE_NOTE} {FACE_NOTE}"
-    return style.Drawing(made, f"Confidence of a prediction, per teacher (seed {run.seed})", [note], lines)
+    return Drawing(made, f"Confidence of a prediction, per teacher (seed {run.seed})", [note], lines)
 
 
-def _triangle(axes: style.Axes, share: np.ndarray, chosen: list[int], names: list[str], top: float) -> Any:
+def _triangle(axes: Axes, share: np.ndarray, chosen: list[int], names: list[str], top: float) -> Any:
     from matplotlib import colormaps
     from matplotlib.tri import Triangulation, UniformTriRefiner
 
@@ -130,11 +144,11 @@ def _triangle(axes: style.Axes, share: np.ndarray, chosen: list[int], names: lis
     grays = colormaps["Greys"](np.linspace(0.05, 0.55, len(levels) - 1))
     image = axes.tricontourf(mesh, weight, levels=levels, colors=grays)
     axes.tricontour(mesh, weight, levels=levels[2::2], colors="white", linewidths=1.6)
-    axes.fill(*CORNERS.T, fill=False, ec=style.GRAY, lw=1.3)
+    axes.fill(*CORNERS.T, fill=False, ec=GRAY, lw=1.3)
     start, best = foot(share, chosen) @ CORNERS, int(np.argmin(share[chosen]))
     end = start + 0.9 * (CORNERS[best] - start)
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)
-    axes.plot(*start, marker="X", ms=11, color=style.PALETTE[2], mec="white", zorder=5)
+    axes.plot(*start, marker="X", ms=11, color=PALETTE[2], mec="white", zorder=5)
     below = [text.replace(" ", "\n") for text in names[:2]]  # in one line the two would meet
     for corner, text, side in zip(CORNERS, below, ("left", "right"), strict=False):
         axes.text(corner[0], corner[1] - 0.06, text, ha=side, va="top")

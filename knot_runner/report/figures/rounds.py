@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,13 +13,29 @@ from knot_runner.config.strict import by_key
 from knot_runner.metrics import ACCURACY, SCORE
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.report import paper_tables
-from knot_runner.report.figures import style
+from knot_runner.report.figures.style import (
+    GRAY,
+    Drawing,
+    draw_bands,
+    figure_of,
+    limit_to_shares,
+    log_scale,
+    nth_color,
+    panels,
+    seeds_note,
+    side_legend,
+    temperature_colors,
+)
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job, Run, rounds
 from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, measured_line
 from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.files import LogRow
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: A value per round of one run, where there is one; by how many rounds were trained.
 Series = dict[int, float]
@@ -34,8 +50,8 @@ CURVE_AXES = {"accuracy": "accuracy (%)", "macro F1": "macro F1", "loss at T": "
 CHANGE_NOTE = "Participants: new model less the one just trained; others: less the previous model of the server."
 
 
-@style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
-def curves(runs: list[Run], command: str) -> style.Drawing:
+@figure_of(one_task=False, reads=(ROUNDS_FILE,))
+def curves(runs: list[Run], command: str) -> Drawing:
     """Accuracy on the test examples, and loss at T, after each round (Fig. 4, 5); macro F1 in the place of accuracy
     where all tasks are scored by it.
 
@@ -50,14 +66,14 @@ def curves(runs: list[Run], command: str) -> style.Drawing:
     read["loss at T"] = _of_row("tempered_loss", 1)
     found = _bands(runs, read, {score: top})
     names = list(dict.fromkeys(name for name, _, _ in found))
-    made, grid = style.panels(2 * len(names), 4.2 if len(names) < 3 else 3.6, 3.1, across=max(2, len(names)))
+    made, grid = panels(2 * len(names), 4.2 if len(names) < 3 else 3.6, 3.1, across=max(2, len(names)))
     for axes, (what, name) in zip(grid, itertools.product(read, names), strict=True):
         values = _draw_rows(axes, found, name, what)
         axes.set(title=plain(name), ylabel=CURVE_AXES[what])
         if what == score:
-            style.limit_to_shares(axes, top)
+            limit_to_shares(axes, top)
         elif len(values) and values.min() > 0 and values.max() / values.min() > LINEAR_SPAN:
-            style.log_scale(axes, "y")
+            log_scale(axes, "y")
     _legend(made, found)
     lines = []
     for (name, key, what), one in found.items():
@@ -65,11 +81,11 @@ def curves(runs: list[Run], command: str) -> style.Drawing:
             last = f"{score} {one.mean[-1]:.{digits}f}{unit}, loss at T {found[name, key, 'loss at T'].mean[-1]:.3f}"
             lines.append(f"{name}, {key.name}: after {one.places[-1]} rounds {last}")
     notes = [_band_note(runs, found), *measured_line(runs)]
-    return style.Drawing(made, "Accuracy after each round, by training temperature", notes, lines, _numbers(found))
+    return Drawing(made, "Accuracy after each round, by training temperature", notes, lines, _numbers(found))
 
 
-@style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
-def accuracy_by_round(runs: list[Run], command: str) -> style.Drawing:
+@figure_of(one_task=False, reads=(ROUNDS_FILE,))
+def accuracy_by_round(runs: list[Run], command: str) -> Drawing:
     """Accuracy on the test examples after each round: a panel per task, a line per method and further settings.
 
     Lines are means over seeds, bands are 95% t intervals. The numbers go into a CSV beside the PNG; the last round's
@@ -81,24 +97,24 @@ def accuracy_by_round(runs: list[Run], command: str) -> style.Drawing:
     tasks = list(dict.fromkeys(task for task, _ in found))
     looks: dict[str, dict[str, Any]] = {}
     for _, name in found:  # dashed, as lines may lie on each other
-        looks.setdefault(name, {"color": style.nth_color(len(looks)), "ls": ("-", "--", ":", "-.")[len(looks) % 4]})
-    made, grid = style.panels(len(tasks), 4.6 if len(tasks) > 1 else 6.4, 3.2, across=2)
+        looks.setdefault(name, {"color": nth_color(len(looks)), "ls": ("-", "--", ":", "-.")[len(looks) % 4]})
+    made, grid = panels(len(tasks), 4.6 if len(tasks) > 1 else 6.4, 3.2, across=2)
     for axes, task in zip(grid, tasks, strict=True):
-        style.draw_bands(axes, {name: one for (own, name), one in found.items() if own == task}, looks)
+        draw_bands(axes, {name: one for (own, name), one in found.items() if own == task}, looks)
         _label_rounds(axes)
         axes.set(title=plain(task), ylabel="accuracy (%)")
-        style.limit_to_shares(axes, 100.0)
-    style.side_legend(made, {plain(name): look for name, look in looks.items()})
+        limit_to_shares(axes, 100.0)
+    side_legend(made, {plain(name): look for name, look in looks.items()})
     lines = []
     for (task, name), one in found.items():
         lines.append(f"{task}, {name}: accuracy {one.mean[-1]:.2f}% after {one.places[-1]} rounds")
-    notes = [style.seeds_note(runs), *measured_line(runs)]
+    notes = [seeds_note(runs), *measured_line(runs)]
     numbers = band_numbers(("task", "method", "round"), found, digits=10, decimals=6)
-    return style.Drawing(made, "Accuracy after each round, by method", notes, lines, numbers)
+    return Drawing(made, "Accuracy after each round, by method", notes, lines, numbers)
 
 
-@style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
-def aggregation(runs: list[Run], command: str) -> style.Drawing:
+@figure_of(one_task=False, reads=(ROUNDS_FILE,))
+def aggregation(runs: list[Run], command: str) -> Drawing:
     """Change of clients' accuracy on their own test images when the server aggregates (Fig. 6), in points.
 
     Participants: the new model less the one each has just trained. Others: the new model less the previous one. Lines
@@ -111,9 +127,9 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
     smooth = _bands(runs, read, window=window)
     shown = dict.fromkeys((name, what) for (name, _, what), one in found.items() if len(one.places))
     one_case = len({name for name, _, _ in found}) == 1
-    made, grid = style.panels(len(shown), 4.6, 3.4 if one_case else 2.9, across=2)
+    made, grid = panels(len(shown), 4.6, 3.4 if one_case else 2.9, across=2)
     for axes, (name, what) in zip(grid, shown, strict=True):
-        axes.axhline(0, color=style.GRAY, lw=0.8)
+        axes.axhline(0, color=GRAY, lw=0.8)
         _draw_rows(axes, smooth, name, what)
         axes.set(title=plain(f"{name}: {what}"), ylabel="accuracy change (points)")
     _legend(made, found)
@@ -125,7 +141,7 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
     notes = [_band_note(runs, found), CHANGE_NOTE]
     if window > 1:
         notes.append(f"Running means over {window} rounds.")
-    return style.Drawing(made, title, notes, lines, _numbers(found))
+    return Drawing(made, title, notes, lines, _numbers(found))
 
 
 def participants_change(rows: RoundRows) -> Series:
@@ -190,21 +206,21 @@ def figure_cases(jobs: Iterable[Job]) -> Cases:
     return cases
 
 
-def _draw_rows(axes: style.Axes, found: Bands, panel: str, quantity: str) -> np.ndarray:
+def _draw_rows(axes: Axes, found: Bands, panel: str, quantity: str) -> np.ndarray:
     """Returns all means that are drawn."""
     rows = {key: one for (name, key, what), one in found.items() if (name, what) == (panel, quantity)}
-    colors = style.temperature_colors(key.temperature for key in rows)
+    colors = temperature_colors(key.temperature for key in rows)
     looks: dict[RowSetting, dict[str, Any]] = {}
     for key in rows:
         looks[key] = {"color": colors[key.temperature]}
         if key.control:
             looks[key] |= {"lw": 1.1, "ls": "--", "filled": False}
-    style.draw_bands(axes, rows, looks)
+    draw_bands(axes, rows, looks)
     _label_rounds(axes)
     return np.concatenate([one.mean for one in rows.values()])
 
 
-def _label_rounds(axes: style.Axes) -> None:
+def _label_rounds(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel("rounds trained")
@@ -212,18 +228,18 @@ def _label_rounds(axes: style.Axes) -> None:
     axes.margins(x=0.01)
 
 
-def _legend(made: style.Figure, found: Bands) -> None:
-    colors = style.temperature_colors(key.temperature for _, key, _ in found)
+def _legend(made: Figure, found: Bands) -> None:
+    colors = temperature_colors(key.temperature for _, key, _ in found)
     shown = {f"T={value:g}": {"color": colors[value], "lw": 2} for value in sorted(colors, reverse=True)}
     if any(key.control for _, key, _ in found):
-        shown["T=1,\nrate lr/T"] = {"color": style.GRAY, "lw": 1.1, "ls": "--"}
-    style.side_legend(made, shown)
+        shown["T=1,\nrate lr/T"] = {"color": GRAY, "lw": 1.1, "ls": "--"}
+    side_legend(made, shown)
 
 
 def _band_note(runs: list[Run], found: Bands) -> str:
     controlled = any(key.control for _, key, _ in found)
     dashed = " Dashed: T=1 at rate lr/T, in the color of T." if controlled else ""
-    return style.seeds_note(runs) + dashed
+    return seeds_note(runs) + dashed
 
 
 def _numbers(found: Bands) -> Numbers:

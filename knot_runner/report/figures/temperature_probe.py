@@ -5,15 +5,29 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report.figures import style
+from knot_runner.report.figures.style import (
+    GRAY,
+    Drawing,
+    by_name,
+    draw_boxes,
+    figure_of,
+    label_text,
+    panels,
+    plain_tick,
+    side_legend,
+    temperature_colors,
+)
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import MeasuredRun, Run, arrays
 from knot_runner.report.series import Numbers
 from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ARRAYS = "probe.safetensors"
 BINS = 70
@@ -82,14 +96,14 @@ def pool_probes(runs: Sequence[Run]) -> ProbeRecord:
     )
 
 
-@style.figure_of(reads=(ARRAYS,))
-def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
+@figure_of(reads=(ARRAYS,))
+def gradient_figure(runs: list[Run], command: str) -> Drawing:
     """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1).
 
     A row of two panels per setting; quantiles go into a CSV beside the PNG. Seeds are pooled.
     """
     probes, colors = _probes(runs)
-    made, grid = style.panels(2 * len(probes), 4.4, 3.2, across=2)
+    made, grid = panels(2 * len(probes), 4.4, 3.2, across=2)
     bins = norm_bins(np.concatenate([probe.norm.ravel() for probe in probes.values()]))
     rows, lines = [], []
     for axes, (name, text) in zip(grid, itertools.product(probes, ("right", "wrong")), strict=True):
@@ -98,7 +112,7 @@ def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
         count = chosen.shape[1]
         axes.set_title(_shown(probes, name, "\n") + f"images classified {text}: {count:,}")
         axes.set(xscale="log", xlim=bins[[0, -1]], xlabel="gradient norm at the input layer", ylabel="share of images")
-        axes.xaxis.set_major_formatter(style.plain_tick)
+        axes.xaxis.set_major_formatter(plain_tick)
         for temperature, norms in zip(probe.temperatures, chosen, strict=True) if count else ():
             weights, color = np.full(count, 1 / count), colors[temperature]
             axes.hist(norms.clip(bins[0], bins[-1]), list(bins), weights=weights, histtype="step", lw=1.6, color=color)
@@ -107,7 +121,7 @@ def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
             lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: median {quantiles[2]:.4g} of {count:,}")
     _legend(made, colors)
     numbers = Numbers(("setting", "temperature", "forward pass", "images", *QUANTILES), rows, digits=4)
-    return style.Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
+    return Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
 
 
 def norm_bins(norms: np.ndarray) -> np.ndarray:
@@ -120,8 +134,8 @@ def norm_bins(norms: np.ndarray) -> np.ndarray:
     return np.geomspace(max(positive.min() / 1.5, top * MIN_NORM), top, BINS)
 
 
-@style.figure_of(reads=(ARRAYS,))
-def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
+@figure_of(reads=(ARRAYS,))
+def boundary_figure(runs: list[Run], command: str) -> Drawing:
     """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2).
 
     A panel per setting; quantiles go into a CSV beside the PNG. Seeds are pooled. Raises :class:`UserError` when no
@@ -131,7 +145,7 @@ def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
     if not any(len(probe.before) for probe in probes.values()):
         raise UserError("every image is right, so none is moved; more images would be right", "method.boundary_images")
     width, height = 6.8 if len(probes) == 1 else 5.2, 2.0 + 0.42 * len(colors)
-    made, grid = style.panels(len(probes), width, height, across=2)
+    made, grid = panels(len(probes), width, height, across=2)
     order = list(colors)  # the hottest on top
     look = {"widths": 0.6, "orientation": "horizontal", "whis": (5, 95), "medianprops": {"color": "black", "lw": 2}}
     rows, lines = [], []
@@ -142,7 +156,7 @@ def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
             both = np.isfinite(probe.before) & np.isfinite(after)
             moves, place = after[both] - probe.before[both], order.index(temperature)
             out = wrong - len(moves)
-            style.draw_boxes(axes, [moves], colors[temperature], 0.8, positions=[place], **look)
+            draw_boxes(axes, [moves], colors[temperature], 0.8, positions=[place], **look)
             share = 0.0
             if wrong:
                 share, text, beside = right.mean(), f"{out / wrong:.0%} left out", axes.get_yaxis_transform()
@@ -154,27 +168,27 @@ def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
             rows.append([name, f"{temperature:g}", len(moves), out, f"{share:.4f}", *quantiles])
             facts = f"{median} over {len(moves):,} images, {out:,} left out; the step puts {share:.0%} right"
             lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
-        axes.axvline(0, color=style.GRAY, ls="--", lw=1, zorder=0)
+        axes.axvline(0, color=GRAY, ls="--", lw=1, zorder=0)
         axes.set_yticks(range(len(order)), [f"T={temperature:g}" for temperature in order])
         axes.set_ylim(-0.6, len(order) - 0.4)
         axes.set_xscale("symlog", linthresh=LINEAR)
-        axes.xaxis.set_major_formatter(style.plain_tick)
+        axes.xaxis.set_major_formatter(plain_tick)
         axes.set_xlabel("change of distance, normalized pixels")
         axes.sharex(grid[0])
     numbers = Numbers(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
     title = "Distance to the decision boundary, after minus before one step"
-    return style.Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
+    return Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
 
 
-@style.figure_of(reads=(ARRAYS,))
-def softmax_figure(runs: list[MeasuredRun], command: str) -> style.Drawing:
+@figure_of(reads=(ARRAYS,))
+def softmax_figure(runs: list[MeasuredRun], command: str) -> Drawing:
     """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3).
 
     A panel per setting; the probabilities go into a CSV beside the PNG.
     """
     probes, colors = _probes(runs)
     known = runs[0].result.labels.names if runs[0].result.labels else []
-    made, grid = style.panels(len(probes), 9.6, 3.4, across=1)
+    made, grid = panels(len(probes), 9.6, 3.4, across=1)
     rows, lines = [], []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
         places = np.arange(probe.shares.shape[1])
@@ -189,18 +203,18 @@ def softmax_figure(runs: list[MeasuredRun], command: str) -> style.Drawing:
             lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
         axes.set_title(_shown(probes, name, "\n") + f"training image {probe.row}, class {plain(true)}")
         axes.set(ylabel="probability", ylim=(0, 1))
-        axes.set_xticks(places, [style.label_text(text, "\n") for text in names])
+        axes.set_xticks(places, [label_text(text, "\n") for text in names])
         axes.get_xticklabels()[probe.label].set_fontweight("bold")
     _legend(made, colors)
     numbers = Numbers(("setting", "temperature", "class", "probability"), rows)
     title = "Softmax of one image by temperature (true class in bold)"
-    return style.Drawing(made, title, [SOFTMAX_NOTE], lines, numbers)
+    return Drawing(made, title, [SOFTMAX_NOTE], lines, numbers)
 
 
 def _probes(runs: Sequence[Run]) -> tuple[dict[str, ProbeRecord], dict[float, Any]]:
     """Records by setting, and the colors of their temperatures."""
-    probes = {name: pool_probes(members) for name, members in style.by_name(runs).items()}
-    return probes, style.temperature_colors(t for probe in probes.values() for t in probe.temperatures)
+    probes = {name: pool_probes(members) for name, members in by_name(runs).items()}
+    return probes, temperature_colors(t for probe in probes.values() for t in probe.temperatures)
 
 
 def _shown(probes: dict[str, ProbeRecord], name: str, gap: str = ", ") -> str:
@@ -208,5 +222,5 @@ def _shown(probes: dict[str, ProbeRecord], name: str, gap: str = ", ") -> str:
     return f"{name}{gap}" if len(probes) > 1 else ""
 
 
-def _legend(made: style.Figure, colors: dict[float, Any]) -> None:
-    style.side_legend(made, {f"T={t:g}": {"color": colors[t], "lw": 3} for t in sorted(colors, reverse=True)})
+def _legend(made: Figure, colors: dict[float, Any]) -> None:
+    side_legend(made, {f"T={t:g}": {"color": colors[t], "lw": 3} for t in sorted(colors, reverse=True)})
