@@ -27,7 +27,7 @@ from knot_runner.cli.main import main as command
 from knot_runner.pipelines.runs import commits
 from knot_runner.records import RESULT_FILE, STATE_FILES, read_result
 from knot_runner.report.frame import read_runs
-from knot_runner.report.run_folders import Run, cls_vectors, predictions, rounds, with_files
+from knot_runner.report.run_folders import VECTORS, Run, arrays, predictions, rounds, with_files
 from knot_runner.util.errors import UserError
 
 IMAGES = [
@@ -76,7 +76,7 @@ def numbers(out: Path) -> dict[str, Any]:
         stored = sorted(name for name in record.result.get("digest", {}) if name != RESULT_FILE)
         run = with_files(record, stored)
         used = run.status == "done"
-        found[record.job.folder.name] = [_result(run.result), *_records(run)] if used else f"unused: {run.problem}"
+        found[record.folder.name] = [_result(run.result), *_records(run)] if used else f"unused: {run.problem}"
     return found
 
 
@@ -87,7 +87,7 @@ def _result(result: dict[str, Any]) -> str:
 
 def _records(run: Run) -> list[Any]:
     kept: list[Any] = []
-    for read in (predictions, rounds, cls_vectors):
+    for read in (predictions, rounds, lambda run: arrays(run, VECTORS)):
         with contextlib.suppress(UserError, KeyError):
             kept.append(_plain(_untimed(read(run))))
     return kept

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from knot_runner import provenance
 from knot_runner.config.settings.run_id import counted_settings
 from knot_runner.config.strict import content_of
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import UNUSED, Job, Run, is_finished, load_runs, with_files
-from knot_runner.report.run_rows import leaves, lookup
+from knot_runner.report.run_folders import UNUSED, Job, Run, is_finished, load_runs, lookup, with_files
+from knot_runner.report.run_rows import leaves
+from knot_runner.results.base import RunResult
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
 
@@ -129,19 +130,14 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
 def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
     import pandas as pd
 
-    counted = [flatten_settings(counted_settings(run.job.config)) for run in runs]
+    counted = [flatten_settings(counted_settings(run.config)) for run in runs]
     settings = [_facts(run) | own for run, own in zip(runs, counted, strict=True)]
-    done = [(i, _numbers(content_of(run.result))) for i, run in enumerate(runs) if is_finished(run)]
-    numbers = [(i, *pair) for i, own in done for pair in own.items()]
-    described = []
-    for run in runs:
-        job = run.job
-        identity = (job.run_id, str(job.folder), job.task, job.method, job.seed, _state(run), run.problem)
-        described.append({**dict(zip(IDENTITY, identity, strict=True)), "record": run})
+    numbers = [(i, *pair) for i, run in enumerate(runs) if is_finished(run) for pair in _numbers(run.result)]
+    described = [{**vars(run), "folder": str(run.folder), "state": _state(run), "record": run} for run in runs]
     metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)
     return RunSet(
         out,
-        pd.DataFrame(described, dtype=object),
+        pd.DataFrame(described, columns=[*IDENTITY, "record"], dtype=object),
         pd.DataFrame(settings, dtype=object),
         pd.DataFrame(counted, dtype=object),
         metrics.astype({"run": "int64", "value": "float64"}).set_index("run").rename_axis(None),
@@ -178,25 +174,23 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
 
 def _state(run: Run) -> str:
     if run.status == "missing":
-        return "failed" if (run.job.folder / "failed.json").is_file() else "unfinished"
+        return "failed" if (run.folder / "failed.json").is_file() else "unfinished"
     return UNUSED.get(run.status, run.status)
 
 
 def _facts(run: Run) -> dict[str, str]:
     """All keys beside settings that one can filter by."""
-    config = {key: value for key, value in run.job.config.items() if key not in ("sweep", "report")}
-    facts = {**flatten_settings(config), "run_id": run.job.run_id, "status": _state(run)}
+    config = {key: value for key, value in run.config.items() if key not in ("sweep", "report")}
+    facts = {**flatten_settings(config), "run_id": run.run_id, "status": _state(run)}
     return facts | ({"data": run.result.data} if run.result else {})
 
 
-def _numbers(result: Mapping[str, Any]) -> dict[str, float | None]:
-    """Finite numbers and nulls below ``result``, by dotted key."""
-    found = {".".join(path): value for path, value in leaves(result)}
-    return {
-        name: value
-        for name, value in found.items()
-        if name not in NO_MEASURES and (value is None or (type(value) in (int, float) and math.isfinite(value)))
-    }
+def _numbers(result: RunResult) -> Iterator[tuple[str, float | None]]:
+    """Yield (dotted key, value) of the finite numbers and nulls of ``result``."""
+    for name, value in leaves(content_of(result)).items():
+        measured = value is None or (type(value) in (int, float) and math.isfinite(value))
+        if measured and name not in NO_MEASURES:
+            yield name, value
 
 
 def name_few(names: Sequence[str]) -> str:

@@ -8,10 +8,10 @@ by :func:`kept_file`, which checks them against the digests in ``result.json``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Generic, Literal, TypeGuard, TypeVar
+from typing import Any, Generic, Literal, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from knot_runner.results.base import RunResult
 from knot_runner.results.training import StagesResult
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import Facts, LogRow
+from knot_runner.util.files import LogRow
 
 ResultT = TypeVar("ResultT", bound=RunResult, covariant=True)
 RunT = TypeVar("RunT", bound="Run")
@@ -51,16 +51,24 @@ class Job:
     config: Config = field(default_factory=dict, compare=False)
     data: provenance.CurrentData | None = field(default=None, compare=False)
 
+    def setting(self, key: str) -> Any:
+        """The value of the dotted ``key`` of its settings, or None."""
+        return lookup(self.config, key)
+
+    def has(self, wanted: Config) -> bool:
+        """Whether it has all settings of ``wanted``: dotted key -> its value, or a list of them."""
+        return all(self.setting(key) in (one if isinstance(one, list) else [one]) for key, one in wanted.items())
+
 
 @dataclass(frozen=True)
-class Run:
+class Run(Job):
     """A job with the content of its folder; ``result`` is None unless done or diverged, with the reason in
-    ``problem``."""
+    ``problem``. ``command``: the command that makes it, which errors name."""
 
-    job: Job
-    status: Status
+    status: Status = "missing"
     problem: str = ""
     result: RunResult | None = None
+    command: str = field(default="", compare=False)
 
     def metric(self, metric: str, dataset: str) -> float | None:
         """The student's value (fraction; label-space distance for sd) on ``dataset`` or ALL; None if not measured."""
@@ -97,10 +105,15 @@ def finished_as(runs: Iterable[Run], kind: type[ResultT]) -> list[DoneRun[Result
     return [run for run in runs if fits(run)]
 
 
-def load_runs(jobs: Iterable[Job]) -> list[Run]:
-    """Load the runs of ``jobs``, in their order. Never raises; a run that cannot be used has the reason in
-    ``problem``."""
-    return [_load(job) for job in jobs]
+def load_runs(jobs: Iterable[Job], command: str = "") -> list[Run]:
+    """Load the runs of ``jobs``, in their order; ``command``: the one that makes them. Never raises; a run that cannot
+    be used has the reason in ``problem``."""
+    runs = []
+    for job in jobs:
+        status, problem, result = _record(job)
+        kind: type[Run] = DoneRun if status == "done" else Run
+        runs.append(kind(**vars(job), status=status, problem=problem, result=result, command=command))
+    return runs
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
@@ -108,119 +121,117 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 
     Raises :class:`UserError`, naming the ``command`` that runs them, if none is finished.
     """
-    runs = [with_files(run, names, command) for run in load_runs(jobs)]
-    if not any(run.status == "done" for run in runs):
-        raise nothing_there(runs, command)
+    runs = [with_files(run, names) for run in load_runs(jobs, command)]
+    if not finished(runs):
+        raise nothing_there(runs)
     return runs
 
 
-def with_files(run: Run, names: Sequence[str], command: str = "") -> Run:
+def with_files(run: Run, names: Sequence[str]) -> Run:
     """``run``, marked as damaged if it is finished and one of the files ``names`` is missing or damaged. Whether its
     kind of run has such a file is left to the caller."""
     if is_finished(run):
-        own = [name for name in names if has_record(run.job.folder, run.result, name)]
         try:
-            for name in own:
-                kept_file(run, name, command)
+            for name in names:
+                if has_record(run.folder, run.result, name):
+                    kept_file(run, name)
         except UserError as problem:
-            return Run(run.job, "corrupt", str(problem))
+            return damaged(run, problem)
     return run
 
 
-def nothing_there(runs: list[Run], command: str = "") -> UserError:
+def damaged(run: Run, problem: UserError) -> Run:
+    """``run`` as one whose records are not used because of ``problem``."""
+    return replace(run, status="corrupt", problem=str(problem), result=None)
+
+
+def nothing_there(runs: Sequence[Run]) -> UserError:
     """The error that none of ``runs`` is finished, with the reasons if known."""
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     why = f" ({'; '.join(reasons)})" if reasons else ""
     what = "the run is not" if len(runs) == 1 else f"none of the {len(runs)} runs is"
-    command = command_for(runs, command)
+    command = command_for(runs)
     return UserError(f"{what} finished{why}", hint=f"Run: {command}" if command else "")
 
 
-def command_for(runs: list[Run], command: str) -> str:
-    """``command`` as it must be typed to run those of ``runs`` that have no result that counts; "" if all have."""
+def command_for(runs: Sequence[Run]) -> str:
+    """The command as it must be typed to run those of ``runs`` that have no result that counts; "" if all have."""
     states = {run.status for run in runs} - {"done", "diverged"}
-    if not command or not states:
+    if not states or not runs[0].command:
         return ""
-    return f"{command} --stale=rerun" if states & {"corrupt", "other data"} else command
+    return f"{runs[0].command} --stale=rerun" if states & {"corrupt", "other data"} else runs[0].command
 
 
-def predictions(run: Run, command: str = "") -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def lookup(values: Config | RunResult | None, key: str) -> Any:
+    """The value of a dotted ``key`` of settings or of a result, or None."""
+    node: Any = values
+    for part in key.split("."):
+        if is_dataclass(node):
+            node = getattr(node, part, None)
+        else:
+            node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
+def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Test predictions by data set: probabilities [N, C] float32 and labels [N] int64.
 
     ``before/<data set>`` holds those of the global model before distillation, with the same labels. Raises
     :class:`UserError` naming the file when it is absent or damaged.
     """
-    stored = arrays(run, PREDICTIONS, command)
-    found = {}
-    for name in (key.removesuffix(".probabilities") for key in stored if key.endswith(".probabilities")):
-        shares = stored[f"{name}.probabilities"]
-        own, after = f"{name}.labels", f"{name.removeprefix('before/')}.labels"
-        labels = stored[own if own in stored else after]
-        found[name] = (shares, labels)
+    stored, found = arrays(run, PREDICTIONS), {}
+    for key, shares in stored.items():
+        name, _, part = key.rpartition(".")
+        if part == "probabilities":
+            own, after = f"{name}.labels", f"{name.removeprefix('before/')}.labels"
+            found[name] = (shares, stored[own if own in stored else after])
     return found
-
-
-def cls_vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """[CLS] vectors [M, H] float32 of a sample of the global test set, and their labels [M] int64.
-
-    Raises :class:`UserError` naming the file when it is absent or damaged.
-    """
-    stored = arrays(run, VECTORS, command)
-    return stored["vectors"], stored["labels"]
 
 
 def rounds(run: Run, command: str = "") -> list[LogRow]:
     """The log rows of ``rounds.jsonl`` of a federated run, one per round from 1; rows of rounds without evaluation have
     no accuracy.
 
-    Raises :class:`UserError` naming the file when it is absent, truncated or damaged.
+    Raises :class:`UserError` naming the file when it is absent, truncated or damaged, and the ``command`` that makes
+    the run.
     """
     return [json.loads(line) for line in kept_file(run, ROUNDS_FILE, command).splitlines()]
 
 
-def probes(run: Run, command: str = "") -> list[Facts]:
-    """Entries of ``probe.json``: probe, template, words, model, and one row of probabilities per word.
-
-    Raises :class:`UserError` naming the file when it is absent or damaged.
-    """
-    entries: list[Facts] = json.loads(kept_file(run, PROBE, command))
-    return entries
-
-
-def _load(job: Job) -> Run:
+def _record(job: Job) -> tuple[Status, str, RunResult | None]:
+    """Status of the run of ``job``, why its result is not used, and the result."""
     path = job.folder / RESULT_FILE
     if not path.exists():
-        return Run(job, "missing", "not run yet")
+        return "missing", "not run yet", None
     try:
         result = require_result(job.folder)
     except OtherVersionError as problem:
-        return Run(job, "other version", str(problem))
+        return "other version", str(problem), None
     except UserError as problem:
-        return Run(job, "corrupt", str(problem))
+        return "corrupt", str(problem), None
     changes = job.data.changes(job.folder, result) if job.data else []
     if changes and changes[0].startswith(provenance.FILE_CHANGE):
-        return Run(job, "corrupt", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}")
+        return "corrupt", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}", None
     if changes:
-        return Run(job, "other data", f"{path} is of other data than paths.data_dir has ({first_few(changes, 1)})")
-    if result.status == "diverged":
-        return Run(job, "diverged", "diverged", result)
-    return DoneRun(job, "done", result=result)
+        return "other data", f"{path} is of other data than paths.data_dir has ({first_few(changes, 1)})", None
+    return result.status, "diverged" if result.status == "diverged" else "", result
 
 
 def kept_file(run: Run, name: str, command: str = "") -> bytes:
     """The bytes of file ``name`` of a finished run. Raises :class:`UserError` naming it if it is absent or does not
     match the digest in the run's result, and if such runs keep no such file."""
-    if run.result is None or not has_record(run.job.folder, run.result, name):
-        raise UserError(f"runs with these settings keep no {name}", run.job.folder)
+    if run.result is None or not has_record(run.folder, run.result, name):
+        raise UserError(f"runs with these settings keep no {name}", run.folder)
     try:
-        return read_record(run.job.folder, run.result, name)
+        return read_record(run.folder, run.result, name)
     except UserError as problem:
+        command = command or run.command
         hint = f"Run: {command} --stale=rerun" if command else "Repeat its command with --stale=rerun"
         raise UserError(str(problem), hint=hint) from None
 
 
-def arrays(run: Run, name: str, command: str) -> dict[str, np.ndarray]:
+def arrays(run: Run, name: str) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file of a run. Raises :class:`UserError` naming it when it is absent or damaged."""
     from safetensors.numpy import load
 
-    return load(kept_file(run, name, command))
+    return load(kept_file(run, name))

@@ -3,15 +3,15 @@ that federated runs belong to: temperature, rate control, other settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from knot_runner import metrics
 from knot_runner.metrics import METRICS, beside
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import label_settings
-from knot_runner.report.run_folders import Job, Run, RunT, finished, is_finished
+from knot_runner.report.run_folders import Job, Run, RunT, finished, is_finished, lookup
 from knot_runner.results.base import EVALUATED, RunResult
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
@@ -26,8 +26,7 @@ def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
     import pandas as pd
 
     columns = ["task", "method", "label", "seed", "run_id", "status", "run"]
-    found = [(*(getattr(run.job, name) for name in columns[:5]), run.status, run) for run in runs]
-    return pd.DataFrame(found, columns=columns, dtype=object)
+    return pd.DataFrame([{**vars(run), "run": run} for run in runs], columns=columns, dtype=object)
 
 
 def one_per_seed(rows: pd.DataFrame, place: Sequence[str], named: Callable[[Any], str]) -> pd.DataFrame:
@@ -87,16 +86,15 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
     different runs of one cell.
     """
     rows = run_rows(runs)
-    rows["case"] = [case_of(run.job, cases) for run in runs]
+    rows["case"] = [case_of(run, cases) for run in runs]
     for case, own in rows.groupby("case", sort=False):
         shown = variants(OVERALL, own["run"])
         for i, run in zip(own.index, own["run"], strict=True):
             if is_finished(run) and variant(OVERALL, run.result) != shown[0]:
                 rows.loc[i, "case"] = f"{case}, {variant(OVERALL, run.result)}"
     for _, own in rows.groupby("case", sort=False):
-        jobs = [run.job for run in own["run"]]
-        for i, job, other in zip(own.index, jobs, others(jobs, SHOWN_KEYS), strict=True):
-            rows.loc[i, "key"] = _setting(job, other)
+        for i, run, other in zip(own.index, own["run"], others(own["run"], SHOWN_KEYS), strict=True):
+            rows.loc[i, "key"] = _setting(run, other)
     rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
     place, keys = ranks([*cases, *rows["case"]]), ranks(hottest_first(rows["key"]))
     order = rows["case"].map(place) * len(keys) + rows["key"].map(keys)
@@ -134,25 +132,9 @@ def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
 def case_of(job: Job, cases: Cases) -> str:
     """Name of the first of ``cases`` whose settings the job has; else its task and model."""
     for name, settings in cases.items():
-        if has_settings(job.config, settings):
+        if job.has(settings):
             return name
-    return f"{job.task}, {lookup(job.config, 'model.name')}"
-
-
-def has_settings(config: Config, wanted: Config) -> bool:
-    """Whether ``config`` has all settings of ``wanted``: dotted key -> its value, or a list of them."""
-    return all(lookup(config, key) in (one if isinstance(one, list) else [one]) for key, one in wanted.items())
-
-
-def lookup(config: Config | RunResult | None, key: str) -> Any:
-    """The value of a dotted ``key`` of settings or of a result, or None."""
-    node: Any = config
-    for part in key.split("."):
-        if is_dataclass(node):
-            node = getattr(node, part, None)
-        else:
-            node = node.get(part) if isinstance(node, Mapping) else None
-    return node
+    return f"{job.task}, {job.setting('model.name')}"
 
 
 #: ``evaluated`` of a result -> how columns are told apart that hold one kind of models each.
@@ -195,13 +177,15 @@ def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
     return found
 
 
-def leaves(values: Mapping[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield (path from the top, value) of all leaves of nested ``values``; an empty mapping is a leaf."""
+def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
+    """Dotted key -> value of all leaves of nested ``values``; an empty mapping is a leaf."""
+    found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from leaves(value, (*above, str(key)))
+            found |= leaves(value, f"{above}{key}.")
         else:
-            yield (*above, str(key)), value
+            found[f"{above}{key}"] = value
+    return found
 
 
 def _setting(job: Job, other: str) -> RowSetting:
@@ -212,11 +196,9 @@ def _setting(job: Job, other: str) -> RowSetting:
     return RowSetting(temperature, bool(method["lr_control"]) and temperature != 1, other)
 
 
-def others(jobs: Sequence[Job], shown: Container[str]) -> list[str]:
+def others(jobs: Iterable[Job], shown: Container[str]) -> list[str]:
     """For each job, the settings in which the ``jobs`` differ, without those that the table already has ``shown``."""
-    label_facts = [
-        {"method.algorithm": lookup(job.config, "method.algorithm"), **label_settings(job.label)} for job in jobs
-    ]
-    keys = dict.fromkeys(key for facts in label_facts for key in facts if key not in shown)
-    unlike = [key for key in keys if len({facts.get(key) for facts in label_facts}) > 1]
-    return [", ".join(f"{key}={facts[key]}" for key in unlike if key in facts) for facts in label_facts]
+    facts = [{"method.algorithm": job.setting("method.algorithm"), **label_settings(job.label)} for job in jobs]
+    keys = dict.fromkeys(key for own in facts for key in own if key not in shown)
+    unlike = [key for key in keys if len({own.get(key) for own in facts}) > 1]
+    return [", ".join(f"{key}={own[key]}" for key in unlike if key in own) for own in facts]

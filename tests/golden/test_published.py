@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from knot_runner.composing.commands import compose_all
-from knot_runner.report.run_rows import lookup
+from knot_runner.report.run_folders import lookup
 from knot_runner.util.config_yaml import yaml_files
 
 EXPERIMENTS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}

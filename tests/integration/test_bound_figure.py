@@ -94,13 +94,13 @@ def test_slope_by_hand():
 def test_gap_series_aligns_seeds_with_different_duplicates(grid, monkeypatch):
     real = figure_bound._record
 
-    def with_duplicate(one, command):
-        record = real(one, command)
-        if one.job.seed == 1:
+    def with_duplicate(one):
+        record = real(one)
+        if one.seed == 1:
             texts, dropped = record["texts"], record["dropped"]
             record |= {"texts": {**texts, "train": texts["train"] - 1}, "dropped": {**dropped, "train": 1}}
         return record
 
     monkeypatch.setattr(figure_bound, "_record", with_duplicate)
-    gap = figure_bound.gap_series(load_runs(references(grid)), "")["gap"]
+    gap = figure_bound.gap_series(load_runs(references(grid)))["gap"]
     assert {seed: set(values) for seed, values in gap.items()} == {0: {20, 60}, 1: {20, 60}}

@@ -13,7 +13,7 @@ from knot_runner.cli.main import main
 from knot_runner.config.strict import content_of
 from knot_runner.data.images.held_out import unseen_clients
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.run_folders import Job, load_runs
+from knot_runner.report.run_folders import Job
 from tests.golden.messages import refuses
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -113,9 +113,9 @@ def test_lambda_finds_the_clients_with_reversed_labels(conflict, capsys):
 @pytest.mark.thorough
 def test_transfer_matrix_figure_shows_the_recorded_lambda(conflict, tmp_path, capsys):
     out, folder, result = conflict
-    (run,) = load_runs([Job(folder.name, folder, "femnist", "fedavg", 0)])
+    job = Job(folder.name, folder, "femnist", "fedavg", 0)
     matrix = load_file(folder / "clients.safetensors")["lambda"]
-    lines = FIGURES["transfer_matrix"]([run.job], tmp_path / "lambda.png")
+    lines = FIGURES["transfer_matrix"]([job], tmp_path / "lambda.png")
     facts = result["personalization"]["transfer"]
     assert (
         f"within groups {facts['within']:.3f}, across groups {facts['across']:.3f}, AUC {facts['auc']:.3f}" in lines[0]
@@ -127,5 +127,5 @@ def test_transfer_matrix_figure_shows_the_recorded_lambda(conflict, tmp_path, ca
     assert (tmp_path / "lambda.png").stat().st_size > 10_000
     (folder / "clients.safetensors").rename(tmp_path / "kept")
     with refuses():
-        FIGURES["transfer_matrix"]([run.job], tmp_path / "none.png")
+        FIGURES["transfer_matrix"]([job], tmp_path / "none.png")
     (tmp_path / "kept").rename(folder / "clients.safetensors")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-from knot_runner.report.claims.items import Problems, Want, replicates
+from knot_runner.config.strict import by_key
+from knot_runner.report.claims.items import Bank, Problems, Want, replicates
 from knot_runner.report.claims.measures import MISSING, RESULT, TargetRounds, measure_of, read_measure, rounds_of
 from knot_runner.report.claims.pairs import Unit, units, unlike_line
 from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds, unlike_reason
@@ -46,34 +47,39 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Effect:
-    """Effect of a unit from its records: its ``value``, or ``why`` it has none. ``bound``: 1 if the value is a lower
-    bound, -1 if it is an upper bound; ``lost``: whether one of its records is missing or damaged."""
+    """Effect of a unit from its records: its ``value``, or ``why`` it has none. ``wants``: the resampled measures of
+    its parts, () for a measure that resampling cannot give. ``bound``: 1 if the value is a lower bound, -1 if it is an
+    upper bound; ``lost``: whether one of its records is missing or damaged."""
 
     unit: Unit
     value: float | None = None
     why: str = ""
+    wants: tuple[Want, ...] = ()
     bound: int = 0
     lost: bool = False
 
+    @property
+    def runs(self) -> list[Run]:
+        return [part.run for part in self.unit.parts]
 
-def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config, command: str) -> list[Evidence]:
+
+def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config) -> list[Evidence]:
     """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``. Raises :class:`UserError` for
     claims that their runs cannot decide."""
-    rounds = rounds_of(runs, options, command) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
+    rounds = rounds_of(runs, options) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
     planned = [units(claim, runs) for claim in claims]
     found = [[_effect(claim, unit, rounds) for unit in own] for claim, own in zip(claims, planned, strict=True)]
-    measured = [(claim, effect) for claim, own in zip(claims, found, strict=True) for effect in own if not effect.why]
-    wanted = {want for claim, effect in measured for want in _wants(claim, effect.unit)}
-    bank, problems = replicates(sorted(wanted, key=repr), {run.job.run_id: run for run in finished(runs)}, command)
+    wanted = {want for effects in found for effect in effects for want in effect.wants}
+    bank, problems = replicates(sorted(wanted, key=repr), {run.run_id: run for run in finished(runs)})
     seeds, reason = planned_seeds(options), unlike_reason(options)
-    return [_evidence(claim, own, bank, problems, seeds, reason) for claim, own in zip(claims, found, strict=True)]
-
-
-def _wants(claim: Claim, unit: Unit) -> list[Want]:
-    """The resampled measures needed for the parts of ``unit``; [] for a measure that resampling cannot give."""
-    if not measure_of(claim).items:
-        return []
-    return [Want(one.run.job.run_id, one.side, claim.measure, claim.dataset, claim.over) for one in unit.parts]
+    gathered = []
+    for claim, effects in zip(claims, found, strict=True):
+        for i, effect in enumerate(effects):
+            damaged = [want.run_id for want in effect.wants if want not in bank and want not in problems]
+            if damaged:
+                effects[i] = replace(effect, why=problems[damaged[0]], lost=True)
+        gathered.append(_evidence(claim, effects, bank, problems, seeds, reason))
+    return gathered
 
 
 def _effect(claim: Claim, unit: Unit, rounds: TargetRounds | None) -> Effect:
@@ -90,29 +96,20 @@ def _effect(claim: Claim, unit: Unit, rounds: TargetRounds | None) -> Effect:
         return Effect(unit, why="there is no ratio to 0", lost=lost)
     values = [math.log(value) for value in values] if claim.logs else values
     value = math.fsum(part.weight * v for part, v in zip(unit.parts, values, strict=True))
-    return Effect(unit, value, "", next(iter(bounds), 0), lost)
+    wants: tuple[Want, ...] = ()
+    if measure_of(claim).items:
+        wants = tuple(Want(part.run.run_id, part.side, claim.measure, claim.dataset, claim.over) for part in unit.parts)
+    return Effect(unit, value, "", wants, next(iter(bounds), 0), lost)
 
 
 def _evidence(
-    claim: Claim,
-    effects: Sequence[Effect],
-    bank: Mapping[Want, np.ndarray],
-    problems: Problems,
-    seeds: int,
-    reason: str | None,
+    claim: Claim, effects: Sequence[Effect], bank: Bank, problems: Problems, seeds: int, reason: str | None
 ) -> Evidence:
-    """Evidence from all ``effects`` of a claim, including those without a value; ``problems``: of runs without recorded
-    test items, and of measures that cannot be resampled; ``seeds``: planned number of seeds; ``reason``: why the preset
-    compares unlike runs."""
+    """Evidence from all ``effects`` of a claim, including those without a value; ``problems``: of measures that cannot
+    be resampled; ``seeds``: planned number of seeds; ``reason``: why the preset compares unlike runs."""
     reasons = Counter(effect.why for effect in effects if effect.why)
-    lost, found = {effect.unit.seed for effect in effects if effect.lost}, []
-    for effect in effects:
-        wants = _wants(claim, effect.unit)
-        if not effect.why and all(want in bank or want in problems for want in wants):
-            found.append(effect)
-        elif not effect.why:
-            reasons[next(problems[want.run_id] for want in wants if want.run_id in problems)] += 1
-            lost.add(effect.unit.seed)
+    found = [effect for effect in effects if not effect.why]
+    lost = {effect.unit.seed for effect in effects if effect.lost}
     there = {effect.unit.seed for effect in effects} - lost
     whole = next(seed for seed in itertools.count() if seed not in there)
     look = last_look(seeds, whole)
@@ -121,7 +118,7 @@ def _evidence(
     if len(counted) > len(cells):
         reasons["their settings have fewer seeds"] += len(counted) - len(cells)
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
-    runs = len({part.run.job.run_id for effect in effects for part in effect.unit.parts})
+    runs = len({run.run_id for effect in effects for run in effect.runs})
     unlike = unlike_line(claim, [effect.unit for effect in effects])
     if unlike and not reason:
         line = f"its runs hold out different shares of the training examples: {unlike}"
@@ -132,13 +129,12 @@ def _evidence(
         return Evidence(None, runs, whole, look, tuple(notes))
     bounds = Counter(effect.bound for effect in cells)
     notes += _on_bounds(bounds, len(cells), claim.measure) + _on_look(look, whole, seeds, len(there))
-    statuses = [{part.run.status for part in effect.unit.parts} for effect in effects]
+    statuses = [{run.status for run in effect.runs} for effect in effects]
     # a diverged run reaches no target, which is reported elsewhere
     apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)
-    parts = [part.run for effect in cells for part in effect.unit.parts]
-    kinds = [kind for kind in variants(_key(claim), parts) if kind]
+    kinds = [kind for kind in variants(_key(claim), [run for effect in cells for run in effect.runs]) if kind]
     notes += [f"its runs are not measured alike ({'; '.join(kinds)})"] if len(kinds) > 1 else []
-    fixed = {problems[want] for effect in cells for want in _wants(claim, effect.unit) if want in problems}
+    fixed = {problems[want] for effect in cells for want in effect.wants if want in problems}
     notes += [f"the test items are not resampled: {why}" for why in sorted(fixed)]
     made, basis = _over_seeds(claim, cells, bank if not fixed else None)
     return Evidence(made, runs, whole, look, tuple(notes), bounds[-1], bounds[1], apart, basis)
@@ -154,9 +150,7 @@ def _key(claim: Claim) -> str:
     return f"metrics.{name}.ALL" if name and not claim.over else ""
 
 
-def _over_seeds(
-    claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.ndarray] | None
-) -> tuple[EffectEstimate, Basis]:
+def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tuple[EffectEstimate, Basis]:
     """Return (estimate from each seed's mean effect, what varies in it: its basis); ``bank``: None where test items
     cannot be resampled."""
     seeds = sorted({effect.unit.seed for effect in cells})
@@ -169,34 +163,32 @@ def _over_seeds(
     return estimate_effect(made, again), "seeds and test items" if len(seeds) > 1 else "test items"
 
 
-def _again(claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> np.ndarray:
+def _again(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
     """One seed's mean effect on each of B resamples of the items [B]."""
     total: np.ndarray | float = 0.0
     for effect in effects:
-        for part, want in zip(effect.unit.parts, _wants(claim, effect.unit), strict=True):
-            values = bank[want]
-            total = total + part.weight * (np.log(np.maximum(values, 1e-12)) if claim.logs else values)
+        for part, want in zip(effect.unit.parts, effect.wants, strict=True):
+            values = np.log(np.maximum(bank[want], 1e-12)) if claim.logs else bank[want]
+            total = total + part.weight * values
     return np.asarray(total) / len(effects)
 
 
 def _balanced(effects: Sequence[Effect]) -> list[Effect]:
     """The effects of the cells with the most seeds, at the seeds common to these cells, so that each seed's mean is
     over the same cells."""
-    seeds: dict[Any, set[int]] = defaultdict(set)
-    for effect in effects:
-        seeds[effect.unit.cell].add(effect.unit.seed)
+    seeds = by_key((effect.unit.cell, effect.unit.seed) for effect in effects)
     most = max(map(len, seeds.values()), default=0)
     cells = {cell: own for cell, own in seeds.items() if len(own) == most}
-    shared = set.intersection(*cells.values()) if cells else set()
+    shared = set.intersection(*map(set, cells.values())) if cells else set()
     return [effect for effect in effects if effect.unit.cell in cells and effect.unit.seed in shared]
 
 
 def _on_bounds(bounds: Counter[int], count: int, measure: str) -> list[str]:
-    """Lines on the bounds used for targets that are not reached."""
-    if not (bounds[1] or bounds[-1]):
-        return []
+    """A line on the bounds used for targets that are not reached."""
     words = {-1: "at most", 1: "at least"}
     sides = [f"{word} that in {bounds[sign]} of {count}" for sign, word in words.items() if bounds[sign]]
+    if not sides:
+        return []
     moment = "at the end of the run" if measure == "time" else "in the next round"
     counted = f"target not reached on one side, which counts as if it were {moment}"
     return [f"{counted}; the true effect is {', '.join(sides)}"]

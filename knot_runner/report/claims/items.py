@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS, ClassSums, Coordinates, Metric, TestSet
 from knot_runner.records import has_record
 from knot_runner.report.claims.pairs import ModelSide
@@ -28,10 +29,10 @@ from knot_runner.report.run_folders import (
     RECOMPUTED_TOLERANCE,
     MeasuredRun,
     kept_file,
+    lookup,
     predictions,
     rounds,
 )
-from knot_runner.report.run_rows import lookup
 from knot_runner.report.statistics.intervals import RESAMPLES, item_draws, resampled_sums
 from knot_runner.util.errors import UserError
 
@@ -54,34 +55,35 @@ class Want:
 
 #: Errors in the records of a run, by its id; why there are no resamples of a measure, by the measure.
 Problems = dict[str | Want, str]
+#: Measure -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy.
+Bank = dict[Want, np.ndarray]
 
 
-def replicates(
-    wanted: Iterable[Want], runs: Mapping[str, MeasuredRun], command: str
-) -> tuple[dict[Want, np.ndarray], Problems]:
-    """Return (``wanted`` -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy; problems of the others:
-    damaged records, whose runs are left out, and measures that cannot be resampled). ``runs``: finished runs by run
-    id."""
-    unique_wants = list(dict.fromkeys(wanted))
+def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple[Bank, Problems]:
+    """Return (the values of ``wanted``; problems of the others: damaged records, whose runs are left out, and measures
+    that cannot be resampled). ``runs``: finished runs by run id."""
+    found: Bank = {}
     problems: Problems = {}
-    for want in unique_wants:
-        result, folder = runs[want.run_id].result, runs[want.run_id].job.folder
-        if want.over is None and not has_record(folder, result, PREDICTIONS):
-            problems[want] = f"runs of kind {result.kind} keep no predictions"
-    pending = [want for want in unique_wants if want not in problems]
-    summed = [want for want in pending if want.over is None and METRICS[want.measure].of_sums]
-    sums = _sums(summed, runs, command, problems)
-    found = {}
+    pending, summed = [], []
+    for want in dict.fromkeys(wanted):
+        run = runs[want.run_id]
+        if want.over is None and not has_record(run.folder, run.result, PREDICTIONS):
+            problems[want] = f"runs of kind {run.result.kind} keep no predictions"
+            continue
+        pending.append(want)
+        if want.over is None and METRICS[want.measure].of_sums:
+            summed.append(want)
+    sums = _sums(summed, runs, problems)
     for want in pending:
         try:
             if want.over:
-                found[want] = _over_clients(want, runs[want.run_id], command)
+                found[want] = _over_clients(want, runs[want.run_id])
             elif want.run_id in problems:
                 continue
             elif want in summed:
                 found[want] = _of_sums(want, sums[want.run_id, want.side, want.measure])
             else:
-                found[want] = _of_examples(want, runs[want.run_id], command)
+                found[want] = _of_examples(want, runs[want.run_id])
         except _CannotResample as problem:
             problems[want] = str(problem)
         except UserError as problem:
@@ -109,10 +111,10 @@ def _failed(metric: Metric, problem: Exception) -> _CannotResample:
     return _CannotResample(f"{metric.title} fails on resampled test examples ({why})")
 
 
-def _of_examples(want: Want, run: MeasuredRun, command: str) -> np.ndarray:
+def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
     """The metric's function on each resample."""
     prefix, block = ("before/", "before") if want.side == "before" else ("", "metrics")
-    kept = predictions(run, command)
+    kept = predictions(run)
     stored = {key: pair for key, pair in kept.items() if key.startswith("before/") == bool(prefix)}
     parts = list(stored.values()) if want.on == "ALL" else [stored[prefix + want.on]]
     coordinates = lookup(run.result, "labels.coordinates")
@@ -152,26 +154,20 @@ def _value(want: Want, parts: Sequence[tuple[np.ndarray, np.ndarray]], coordinat
     return float(np.mean(values))
 
 
-#: A model: run id and side.
-PredictionModel = tuple[str, ModelSide]
-
-
 #: A model's sums for one metric: run id, side, metric.
 WantedSums = tuple[str, ModelSide, str]
 
 
 def _sums(
-    wanted: Sequence[Want], runs: Mapping[str, MeasuredRun], command: str, problems: Problems
+    wanted: Sequence[Want], runs: Mapping[str, MeasuredRun], problems: Problems
 ) -> dict[WantedSums, dict[str, ClassSums]]:
     """Model and metric -> data set -> sums; adds damaged records to ``problems``."""
-    metrics_of: dict[PredictionModel, set[str]] = defaultdict(set)
-    for want in wanted:
-        metrics_of[want.run_id, want.side].add(want.measure)
+    metrics_of = by_key(((want.run_id, want.side), want.measure) for want in wanted)
     # a test set is told by its name and the digest of its labels
     tests: dict[tuple[str, bytes], list[tuple[WantedSums, np.ndarray]]] = defaultdict(list)
     for run_id in dict.fromkeys(want.run_id for want in wanted):
         try:
-            stored = predictions(runs[run_id], command)
+            stored = predictions(runs[run_id])
         except UserError as problem:
             problems[run_id] = str(problem)
             continue
@@ -179,7 +175,7 @@ def _sums(
         for key, (probabilities, labels) in stored.items():
             side: ModelSide = "before" if key.startswith("before/") else "after"
             test = TestSet(probabilities, probabilities.astype(np.float64), labels, points)
-            for name in sorted(metrics_of[run_id, side]):
+            for name in sorted(set(metrics_of.get((run_id, side), []))):
                 columns = _columns(METRICS[name], test)
                 tests[key.removeprefix("before/"), _digest(labels)].append(((run_id, side, name), columns))
     found: dict[WantedSums, dict[str, ClassSums]] = defaultdict(dict)
@@ -221,10 +217,15 @@ def _of_test(models: list[tuple[WantedSums, np.ndarray]], seed: int) -> Iterator
             yield model, ClassSums(*own.reshape(-1, *shape).swapaxes(0, 1))
 
 
-def _over_clients(want: Want, run: MeasuredRun, command: str) -> np.ndarray:
-    """Accuracy over the clients' own test images [B], averaged as ``want.over`` says."""
-    accuracies = rounds(run, command)[-1]["clients"]
-    sizes, groups = _test_sizes(run, command), _groups(run, want.over, len(accuracies))
+def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
+    """Accuracy over the clients' own test images [B], averaged by images within a group, and equally over groups: the
+    clusters, each client, or all clients as ``want.over`` says."""
+    accuracies = rounds(run)[-1]["clients"]
+    sizes, groups = _test_sizes(run), np.zeros(len(accuracies), dtype=int)
+    if want.over == "unweighted":
+        groups = np.arange(len(accuracies))
+    elif want.over == "clusters":
+        groups = np.array(lookup(run.result, "clusters.labels") or groups)
     there = np.array([value is not None and size > 0 for value, size in zip(accuracies, sizes, strict=True)])
     share = np.array([value or 0.0 for value in accuracies])
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(want.run_id.encode()).digest()[:8], "big"))
@@ -233,13 +234,5 @@ def _over_clients(want: Want, run: MeasuredRun, command: str) -> np.ndarray:
     return np.asarray(np.mean([hits[:, own].sum(1) / sizes[own].sum() for own in named], axis=0))
 
 
-def _groups(run: MeasuredRun, over: str | None, clients: int) -> np.ndarray:
-    """Group of each client [clients]: accuracy is averaged by images within a group, and equally over groups."""
-    if over == "unweighted":
-        return np.arange(clients)
-    clusters = lookup(run.result, "clusters.labels")
-    return np.array(clusters) if over == "clusters" and clusters else np.zeros(clients, dtype=int)
-
-
-def _test_sizes(run: MeasuredRun, command: str) -> np.ndarray:
-    return np.array(json.loads(kept_file(run, PARTITION, command))["test"])
+def _test_sizes(run: MeasuredRun) -> np.ndarray:
+    return np.array(json.loads(kept_file(run, PARTITION))["test"])

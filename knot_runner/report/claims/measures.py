@@ -12,8 +12,7 @@ from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.metrics import METRICS, computed_metrics, top_of
 from knot_runner.report.claims.pairs import ModelSide, settings_of
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
-from knot_runner.report.run_folders import Run, finished, is_finished
-from knot_runner.report.run_rows import lookup
+from knot_runner.report.run_folders import Run, finished, is_finished, lookup
 from knot_runner.report.tables.chilling import MEGABYTE, WARM, LearningCurve, check_target, with_learning_curves
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
@@ -119,40 +118,35 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
     Raises :class:`UserError` for a measure that runs of its kind do not have.
     """
     if claim.measure in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
-        if run.job.run_id in rounds.problems:
-            return Reading(None, rounds.problems[run.job.run_id], lost=True)
+        if run.run_id in rounds.problems:
+            return Reading(None, rounds.problems[run.run_id], lost=True)
         on_clock = claim.measure != "time" or run.status == "diverged" or lookup(run.result, "fleet")
         if lookup(run.result, "kind") != "federated" or not on_clock:
             raise _unmeasured(claim)
         return rounds.read(run, claim.measure)
     if not is_finished(run):
         return Reading(None, MISSING if run.status == "missing" else run.problem, lost=run.status != "diverged")
-    if claim.measure.startswith(RESULT):
-        return _number(claim, lookup(run.result, claim.measure.removeprefix(RESULT)))
     measure = measure_of(claim)
     if measure.read:
-        return _own_reading(claim, run, measure.read)
-    if claim.over:
+        try:
+            value = measure.read(run)
+        except UserError as problem:  # a file of the run is damaged
+            return Reading(None, str(problem), lost=True)
+        if isinstance(value, str):
+            return Reading(None, value)
+    elif claim.measure.startswith(RESULT):
+        value = lookup(run.result, claim.measure.removeprefix(RESULT))
+    elif claim.over:
         means = run.result.metrics.get(METRICS[claim.measure].over_clients, {})
-        return _number(claim, means.get(claim.over, means.get("weighted") if claim.over == "clusters" else None))
-    own = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{measure.key}")
-    if not own:
-        raise _unmeasured(claim)
-    return Reading(own[claim.dataset]) if claim.dataset in own else Reading(None, f"no data set {claim.dataset}")
-
-
-def _number(claim: Claim, value: Any) -> Reading:
+        value = means.get(claim.over, means.get("weighted") if claim.over == "clusters" else None)
+    else:
+        own = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{measure.key}")
+        if own and claim.dataset not in own:
+            return Reading(None, f"no data set {claim.dataset}")
+        value = own and own[claim.dataset]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _unmeasured(claim)
     return Reading(float(value))
-
-
-def _own_reading(claim: Claim, run: Run, read: Callable[[Run], float | str | None]) -> Reading:
-    try:
-        found = read(run)
-    except UserError as problem:  # a file of the run is damaged
-        return Reading(None, str(problem), lost=True)
-    return Reading(None, found) if isinstance(found, str) else _number(claim, found)
 
 
 def _unmeasured(claim: Claim) -> UserError:
@@ -188,46 +182,36 @@ class TargetRounds:
         goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
         if goal is None:
             return Reading(None, "no target, its T=4 run is not there", lost=True)
-        own = self.curves.get(run.job.run_id)
+        own = self.curves.get(run.run_id)
+        if own is None:  # a diverged run reaches no target
+            if measure == "rounds":
+                return Reading((run.setting("training.rounds") or 0) + 1, bound=True)
+            return Reading(None, "diverged, so that there is no clock" if measure == "time" else "diverged")
         if measure == "time":
-            if own is None:
-                return Reading(None, "diverged, so that there is no clock")
-            first = own.reaches_at(goal)
-            return Reading(own.clock, bound=True) if first is None else Reading(first)
-        first = own.reaches(goal) if own else None
-        if measure == "bytes":
-            return _megabytes(own, first)
-        if first is not None:
-            return Reading(first)
-        ran = own.rounds if own else lookup(run.job.config, "training.rounds")  # a diverged run reaches no target
-        return Reading((ran or 0) + 1, bound=True)
-
-
-def _megabytes(own: LearningCurve | None, first: int | None) -> Reading:
-    """Megabytes sent in the ``first`` rounds of a run, or a bound; a diverged run (None) has no comparable bytes."""
-    if own is None:
-        return Reading(None, "diverged")
-    if first is not None:
+            moment = own.reaches_at(goal)
+            return Reading(own.clock, bound=True) if moment is None else Reading(moment)
+        first = own.reaches(goal)
+        if measure == "rounds":
+            return Reading(own.rounds + 1, bound=True) if first is None else Reading(first)
+        if first is None:
+            return Reading(own.megabytes(own.rounds) + min(own.sent) / MEGABYTE, bound=True)
         return Reading(own.megabytes(first))
-    return Reading(own.megabytes(own.rounds) + min(own.sent) / MEGABYTE, bound=True)
 
 
-def rounds_of(runs: Iterable[Run], options: Config, command: str) -> TargetRounds:
+def rounds_of(runs: Iterable[Run], options: Config) -> TargetRounds:
     """Target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
     target = check_target(options.get("target", "best_of_T4"))
-    federated = [run for run in finished(runs) if run.result.kind == "federated"]
-    read, curves = with_learning_curves(federated, command)
+    read, curves = with_learning_curves([run for run in finished(runs) if run.result.kind == "federated"])
     warm, problems = {}, {}
     for run in read:
-        config = run.job.config
         if run.status != "done":
-            problems[run.job.run_id] = run.problem
-        elif lookup(config, "method.temperature") == WARM and not lookup(config, "method.lr_control"):
-            warm[_other_settings(run)] = curves[run.job.run_id].best
+            problems[run.run_id] = run.problem
+        elif run.setting("method.temperature") == WARM and not run.setting("method.lr_control"):
+            warm[_other_settings(run)] = curves[run.run_id].best
     return TargetRounds(curves, target, warm, problems)
 
 
 def _other_settings(run: Run) -> Any:
     """The seed, and all settings but the training temperature."""
     free = ("method.temperature", "method.lr_control", "method.name", "arm")
-    return run.job.seed, settings_of(run, lambda key: key in free)
+    return run.seed, settings_of(run, lambda key: key in free)

@@ -12,7 +12,6 @@ from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
 from knot_runner.config.settings.run import ARM
 from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
 from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import has_settings, lookup
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 
@@ -69,13 +68,13 @@ def units(claim: Claim, runs: Sequence[Run]) -> list[Unit]:
 
 def chosen(runs: Iterable[Run], *wanted: Config) -> list[Run]:
     """The ``runs`` that have all settings of ``wanted``."""
-    return [run for run in runs if all(has_settings(run.job.config, settings) for settings in wanted)]
+    return [run for run in runs if all(run.has(settings) for settings in wanted)]
 
 
 def unlike_line(claim: Claim, found: Iterable[Unit]) -> str:
     """How the runs of an effect hold out different shares, which the claim does not ask for; "" if none do."""
     for unit in found:
-        if line := unlike_shares([part.run.job.config for part in unit.parts], claim.touched):
+        if line := unlike_shares([part.run.config for part in unit.parts], claim.touched):
             return line
     return ""
 
@@ -87,20 +86,18 @@ def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[U
     if len(levels) < 2:
         return []
     steps = np.log2(levels) - np.log2(levels).mean()
-    weights = steps / (steps**2).sum()
-    cells = dict.fromkeys((cell, seed) for (cell, _), seed in places)
+    weights = (steps / (steps**2).sum()).tolist()
     found = []
-    for cell, seed in cells:
-        keys = [((cell, level), seed) for level in levels.tolist()]
-        if all(key in places for key in keys):
-            members = [places[key] for key in keys]
-            parts = tuple(EffectPart(float(w), run) for w, run in zip(weights, members, strict=True))
+    for cell, seed in dict.fromkeys((cell, seed) for (cell, _), seed in places):
+        members = [places.get(((cell, level), seed)) for level in levels.tolist()]
+        parts = tuple(EffectPart(w, run) for w, run in zip(weights, members, strict=True) if run)
+        if len(parts) == len(levels):
             found.append(Unit(cell, seed, parts))
     return found
 
 
 def _level(claim: Claim, run: Run) -> float:
-    value = lookup(run.job.config, str(claim.trend))
+    value = run.setting(str(claim.trend))
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         raise UserError(f"claim {claim.text!r}: trend needs numbers above 0, and {claim.trend} is {value!r}")
     return float(value)
@@ -110,9 +107,9 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
     """(``place``, seed) -> run; a run that is requested twice counts once."""
     found: dict[tuple[Any, int], Run] = {}
     for run in runs:
-        first = found.setdefault((place(run), run.job.seed), run)
-        if first.job.run_id != run.job.run_id:
-            a, b = config_leaves(first.job.config), config_leaves(run.job.config)
+        first = found.setdefault((place(run), run.seed), run)
+        if first.run_id != run.run_id:
+            a, b = config_leaves(first.config), config_leaves(run.config)
             unlike = sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key) and not _unread(key))
             raise UserError(f"claim {claim.text!r}: two runs fit one place; say which by {', '.join(unlike[:4])}")
     return found
@@ -125,26 +122,21 @@ def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
     a varied arm includes those that the arms set. Nor need it share the shares of examples held out, unless they
     are swept: :func:`unlike_line` compares these.
     """
-    swept = {part.partition("=")[0].lstrip("+") for run in runs for part in run.job.label.split(", ")}
+    swept = {part.partition("=")[0].lstrip("+") for run in runs for part in run.label.split(", ")}
     free = claim.touched | {f"{key.partition('.')[0]}.name" for key in claim.touched}
     free |= set(TRAINING_SHARES) - swept
     groups = tuple(key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind")))
     if ARM in claim.touched:
-        of_arms = _keys_of_arms(runs[0].job.config)
+        arms = runs[0].setting("sweep.arms") or {}
+        of_arms = {key.lstrip("+~").rpartition("@")[2] for own in arms.values() for key in own}
         free |= of_arms
         groups += tuple(f"{key}." for key in of_arms)
     return lambda run: settings_of(run, lambda key: key in free or (key.startswith(groups) and key not in swept))
 
 
-def _keys_of_arms(config: Config) -> frozenset[str]:
-    """The settings and groups that the arms of the preset set."""
-    arms = lookup(config, "sweep.arms") or {}
-    return frozenset(key.lstrip("+~").rpartition("@")[2] for own in arms.values() for key in own)
-
-
 def settings_of(run: Run, varied: Callable[[str], bool]) -> Rest:
     """The settings of ``run`` that affect its numbers, but for the seed and the ``varied`` ones."""
-    config = config_leaves(run.job.config)
+    config = config_leaves(run.config)
     return tuple(sorted((key, repr(value)) for key, value in config.items() if not (_unread(key) or varied(key))))
 
 
@@ -153,4 +145,4 @@ def _unread(key: str) -> bool:
 
 
 def _values(claim: Claim, run: Run) -> tuple[str, ...]:
-    return tuple(repr(lookup(run.job.config, key)) for key in sorted(claim.touched))
+    return tuple(repr(run.setting(key)) for key in sorted(claim.touched))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from knot_runner.config.strict import build, require
 from knot_runner.report.run_folders import Job
-from knot_runner.report.run_rows import leaves, lookup
+from knot_runner.report.run_rows import leaves
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
@@ -114,10 +114,10 @@ def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
         known |= set(config_leaves(job.config))
     for i, claim in enumerate(claims):
         for key in sorted(claim.touched | set(claim.where)):
-            if key not in known and all(lookup(job.config, key) is None for job in jobs):
+            if key not in known and all(job.setting(key) is None for job in jobs):
                 raise UserError(f"there is no setting {key}{nearest(key, known)}", f"report.claims[{i}]")
 
 
 def config_leaves(config: Config) -> Config:
     """Dotted key -> value of every setting of a composed config."""
-    return {".".join(path): value for path, value in leaves(config) if value != {}}
+    return {key: value for key, value in leaves(config).items() if value != {}}

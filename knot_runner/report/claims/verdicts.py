@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from knot_runner.report.claims.evidence import Basis, Evidence, gather
 from knot_runner.report.claims.measures import measure_of
 from knot_runner.report.claims.spec import Claim, check_settings, planned_seeds, read_claims
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.report.statistics.effects import EffectEstimate, interval, p_value
+from knot_runner.report.statistics.effects import interval, p_value
 from knot_runner.report.statistics.error_control import ALPHA, holm, seeds_suggested
 from knot_runner.report.statistics.intervals import clipped_interval
 from knot_runner.util.config_yaml import Config
@@ -75,27 +75,20 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
     check_settings(claims, jobs)
     for claim in claims:
         measure_of(claim)
-    found = gather(claims, load_runs(jobs), spec, command)
-    ps = [_p(claim, one) for claim, one in zip(claims, found, strict=True)]
-    # with those that have no p yet: the family stays the same
-    with_runs = [i for i, one in enumerate(found) if one.runs]
-    adjusted = dict(zip(with_runs, holm([_spent(ps[i], found[i]) for i in with_runs]), strict=True))
+    found = gather(claims, load_runs(jobs, command), spec)
+    ps, spent = [], {}
+    for i, (claim, one) in enumerate(zip(claims, found, strict=True)):
+        p = p_value(one.estimate, threshold(claim)[0]) if one.estimate and one.look else None
+        ps.append(p)
+        if one.runs:  # also those that have no p yet: the family stays the same
+            spent[i] = 1.0 if p is None or one.look is None else min(1.0, p / one.look.share)
+    adjusted = dict(zip(spent, holm(list(spent.values())), strict=True))
     left = sum(p >= ALPHA for p in adjusted.values())  # what Holm's next step divides by
     planned = planned_seeds(spec)
     return [
         _verdict(claim, one, p, adjusted.get(i), planned, left, command)
         for i, (claim, one, p) in enumerate(zip(claims, found, ps, strict=True))
     ]
-
-
-def _p(claim: Claim, found: Evidence) -> float | None:
-    """The unadjusted p-value; None before the first look."""
-    return p_value(found.estimate, threshold(claim)[0]) if found.estimate and found.look else None
-
-
-def _spent(p: float | None, found: Evidence) -> float:
-    """``p`` adjusted for looks: below alpha if ``p`` is below this look's share of alpha."""
-    return 1.0 if p is None or found.look is None else min(1.0, p / found.look.share)
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
@@ -112,21 +105,36 @@ def threshold(claim: Claim) -> tuple[float, int]:
 def _verdict(
     claim: Claim, found: Evidence, p: float | None, adjusted: float | None, planned: int, left: int, command: str
 ) -> Verdict:
-    shown = _shown(claim, found) | {"planned": planned}
+    measure, compared = measure_of(claim), bool(claim.against or claim.trend)
+    unit = "times" if claim.logs and compared else measure.unit
+    need, side = threshold(claim)
+    claimed = math.exp(need) if claim.logs else need * measure.scale
+    verdict = Verdict(
+        claim.text, claim.source, "no runs", paper=claim.paper, digits=measure.digits, signed=not claim.logs and compared,
+        unit=f"{unit} per doubling" if claim.trend else unit, ratio=unit == "times", over=claim.over, runs=found.runs,
+        claimed=f"{'>' if side > 0 else '<'} {claimed + 0.0:g}", basis=found.basis, planned=planned,
+    )  # fmt: skip
     if found.refused:
-        return Verdict(**shown, verdict="refused", note="; ".join(found.notes))
+        return replace(verdict, verdict="refused", note="; ".join(found.notes))
     if found.estimate is None:
         make = [f"make them with: {command}"] if command else []
-        return Verdict(**shown, verdict="no runs", note="; ".join([*found.notes, *make]) if found.runs else "")
-    need, side = threshold(claim)
+        return replace(verdict, note="; ".join([*found.notes, *make]) if found.runs else "")
     gap = (found.estimate.effect - need) * side
     met = gap > 0
     decision, blocked = _decide(found, p, adjusted, met, side)
     open_ended = adjusted is None or adjusted >= ALPHA
     more = seeds_suggested(found.estimate, abs(gap), planned, found.seeds, max(left, 1)) if open_ended else None
     notes = [*found.notes, blocked] if blocked else found.notes
-    return Verdict(
-        **shown, **_scaled(claim, found.estimate), verdict=decision, seeds=found.estimate.seeds, more_seeds=more,
+    shown = []  # effect and interval in displayed units
+    for value in (found.estimate.effect, *(interval(found.estimate) or (None, None))):
+        if value is not None:
+            value = math.exp(value) if claim.logs else measure.scale * value
+        shown.append(value)
+    effect, low, high = shown
+    if not compared and low is not None and high is not None:
+        low, high = clipped_interval(low, high, measure.top)
+    return replace(
+        verdict, verdict=decision, effect=effect, low=low, high=high, seeds=found.estimate.seeds, more_seeds=more,
         look=found.look.seeds if found.look else 0, share=found.look.share if found.look else None,
         p=p, adjusted=None if p is None else adjusted, note="; ".join(notes),
     )  # fmt: skip
@@ -144,37 +152,3 @@ def _decide(found: Evidence, p: float | None, adjusted: float | None, met: bool,
     if found.at_most if met == (side > 0) else found.at_least:
         return "undecided", "the true effect may lie beyond the bound that unreached targets give"
     return ("holds" if met else "does not hold"), ""
-
-
-def _shown(claim: Claim, found: Evidence) -> dict[str, Any]:
-    """Fields of a verdict that do not depend on the numbers."""
-    measure = measure_of(claim)
-    unit = "times" if claim.logs and (claim.against or claim.trend) else measure.unit
-    return {
-        "text": claim.text, "source": claim.source, "paper": claim.paper, "digits": measure.digits,
-        "signed": not claim.logs and bool(claim.against or claim.trend),
-        "unit": f"{unit} per doubling" if claim.trend else unit, "ratio": unit == "times",
-        "over": claim.over, "runs": found.runs, "claimed": _claimed(claim), "basis": found.basis,
-    }  # fmt: skip
-
-
-def _claimed(claim: Claim) -> str:
-    """The claimed effect as text, in displayed units: ``> 0``, ``>= 2``."""
-    need, side = threshold(claim)
-    value = math.exp(need) if claim.logs else need * measure_of(claim).scale
-    return f"{'>' if side > 0 else '<'} {value + 0.0:g}"
-
-
-def _scaled(claim: Claim, estimate: EffectEstimate) -> dict[str, Any]:
-    """Effect and interval in displayed units."""
-    measure, level = measure_of(claim), not (claim.against or claim.trend)
-    band = interval(estimate) or (None, None)
-    shown = []
-    for value in (estimate.effect, *band):
-        if value is not None:
-            value = math.exp(value) if claim.logs else measure.scale * value
-        shown.append(value)
-    effect, low, high = shown
-    if level and low is not None and high is not None:
-        low, high = clipped_interval(low, high, measure.top)
-    return {"effect": effect, "low": low, "high": high}

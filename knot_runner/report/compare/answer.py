@@ -138,8 +138,10 @@ def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[
         top = 1.0 if is_share(key) else None
         for (name, head), numbers in _by_variant(runs, key).items():
             own = {number: mean_estimate(values.tolist(), top) for number, values in numbers.groupby(row)}
-            column = _number_column(key, [one.mean for one in own.values()])
-            columns.append(replace(column, name=name, head=head))
+            shown = [one.mean for one in own.values()]
+            unit, factor = unit_of(key, shown)
+            places = digits(key, [value / factor for value in shown])
+            columns.append(Column(name, head, "measure", places, unit, factor))
             estimates[name] = pd.Series(own, dtype=object)
     return columns, pd.DataFrame(estimates, dtype=object)
 
@@ -154,13 +156,6 @@ def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
         return {(key, shown): values}
     apart = {kind: f" ({kind})" if kind else "" for kind in found}
     return {(f"{key}{apart[kind]}", f"{title}{apart[kind]}"): values[kinds == kind] for kind in found}
-
-
-def _number_column(key: str, values: Sequence[float]) -> Column:
-    """The column of ``key``, with the unit and digits that suit its ``values``."""
-    unit, factor = unit_of(key, values)
-    shown = digits(key, [value / factor for value in values])
-    return Column(key, measure_title(key), "measure", shown, unit, factor)
 
 
 def _key_columns(keys: Iterable[str]) -> list[Column]:

@@ -15,7 +15,7 @@ from rich.text import Text
 from knot_runner.report.compare.settings import KEPT, as_number, typed_column
 from knot_runner.report.render.markup import TextGrid, latex_document, markdown_document
 from knot_runner.report.render.terminal import DIM, TerminalColumn, fits, results_grid, text_line
-from knot_runner.report.render.text import escape_csv, number, plain, spread_text
+from knot_runner.report.render.text import escape_csv, estimate_text, plain
 from knot_runner.report.statistics.intervals import MeanEstimate
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic
@@ -66,9 +66,9 @@ def cell_text(cell: Any, column: Column, runs: int | None = None) -> str:
     """``cell`` as printed; an estimate over fewer values than its row's finished ``runs`` is printed with their
     number."""
     if isinstance(cell, MeanEstimate):
-        mean, spread = cell.mean / column.factor, cell.half
-        half = "" if spread is None else spread_text(mean, spread / column.factor, column.digits, cell.top)
-        return number(mean, column.digits) + half + (f" ({cell.n})" if runs is not None and cell.n < runs else "")
+        mean, half = cell.mean / column.factor, cell.half and cell.half / column.factor
+        text = estimate_text(mean, half, column.digits, cell.top)
+        return f"{text} ({cell.n})" if runs is not None and cell.n < runs else text
     if cell is None:
         return "" if column.kind == "key" else "-"
     text = str(cell)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knot_runner.report.compare.measures import measure_title
 from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts, varying
 from knot_runner.report.frame import RunSet, name_few
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import lookup, measured_line, variant
+from knot_runner.report.run_folders import Run, lookup
+from knot_runner.report.run_rows import measured_line, variant
 from knot_runner.report.tables.footnotes import training_sizes
 from knot_runner.results.base import SEVERAL_MACHINES
 
@@ -32,7 +31,10 @@ def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measu
 
     ``runs``: the finished runs that are averaged; ``row``: the row of each; ``rows``: number of table rows; ``keys``:
     the settings shown."""
-    mixed = _differing_within(runs, row)
+    differing = varying(runs.counted)
+    used, own = (frame[differing].groupby(row).nunique(dropna=False) > 1 for frame in (runs.counted, runs.settings))
+    mixed = used & own  # bool [rows, settings]
+    by_models = [run for run in runs.runs["record"] if any(variant(key, run.result) for key in measures)]
     return [
         *_mixed(runs, row, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
         *_other_data(runs),
@@ -41,15 +43,8 @@ def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measu
         *_confounded(runs, row, {*keys, *mixed.columns[mixed.any()]}, keys),
         *(_seeds(runs.runs["seed"].groupby(row), rows) if SEED not in keys else []),
         *_unmeasured(runs, measures),
-        *_models(runs, measures),
+        *measured_line(by_models),
     ]
-
-
-def _differing_within(runs: RunSet, row: pd.Series) -> pd.DataFrame:
-    """Whether the runs of a row differ in a setting: bool [rows, settings], settings in the order of ``varying``."""
-    keys = varying(runs.counted)
-    used, own = (frame[keys].groupby(row).nunique(dropna=False) > 1 for frame in (runs.counted, runs.settings))
-    return used & own
 
 
 def _mixed(runs: RunSet, row: pd.Series, rows: int, mixed: pd.DataFrame) -> list[str]:
@@ -115,12 +110,6 @@ def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
     return lines
 
 
-def _models(runs: RunSet, measures: Sequence[str]) -> list[str]:
-    """A line on the models that the runs are measured by, if a measure depends on them."""
-    records = [record for record in runs.runs["record"] if any(variant(key, record.result) for key in measures)]
-    return measured_line(records)
-
-
 def _settings(values: dict[str, pd.Series]) -> str:
     """``training.lr (0.1, 0.01) and 3 more settings``."""
     return first_few([f"{key} ({_listed(own)})" for key, own in values.items()], _MAX_NAMED, more=" settings")
@@ -132,17 +121,13 @@ def _listed(values: pd.Series) -> str:
 
 
 def left_out(runs: RunSet) -> list[str]:
-    """Lines on results that are not used."""
-    lines, records, state = [], runs.runs["record"], runs.runs["state"]
+    """Lines on results that are not used: the run's folder, and the error in its result."""
+    lines = []
     for unused, what in LEFT_OUT_STATES.items():
-        why = [_short(record, runs.out) for record in records[state == unused]]
+        why = []
+        for run in runs.runs["record"][runs.runs["state"] == unused]:
+            reason = run.problem.removeprefix(f"{run.folder}/").removeprefix("result.json: ")
+            why.append(f"{run.folder.relative_to(runs.out)} ({reason})")
         if why:
             lines.append(f"Left out: {len(why)} {what}{name_few(why)}.")
     return lines
-
-
-def _short(record: Run, out: Path) -> str:
-    """The run's folder, relative to ``out``, and the error in its result."""
-    folder = record.job.folder
-    reason = record.problem.removeprefix(f"{folder}/").removeprefix("result.json: ")
-    return f"{folder.relative_to(out)} ({reason})"

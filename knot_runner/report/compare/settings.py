@@ -42,7 +42,7 @@ _COMPARED: dict[str, Callable[[float, float], bool]] = {
 
 def flatten_settings(values: Mapping[Any, Any]) -> dict[str, str]:
     """Dotted key -> :func:`written` value, of all leaves of nested ``values``; an empty mapping is a leaf."""
-    return {".".join(path): written(value) for path, value in leaves(values)}
+    return {key: written(value) for key, value in leaves(values).items()}
 
 
 def written(value: Any) -> str:
@@ -107,10 +107,8 @@ def sort_key(text: str | None) -> tuple[int, float, str]:
 
 def sort_places(texts: pd.Series) -> pd.Series:
     """Rank of each of ``texts`` in the order of :func:`sort_key`; equal texts share a rank."""
-    import pandas as pd
-
     place = {text: i for i, text in enumerate(sorted(texts.dropna().unique(), key=sort_key))}
-    return pd.Series([place.get(text, len(place)) for text in texts], texts.index, "int64")
+    return texts.map(place).fillna(len(place)).astype("int64")
 
 
 def resolve_key(key: str, known: Iterable[str]) -> str:

@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report import paper_tables, run_folders
-from knot_runner.report.figures import style
+from knot_runner.config.strict import by_key
+from knot_runner.report import paper_tables
+from knot_runner.report.figures.style import (
+    GRAY,
+    GRID_GRAY,
+    Drawing,
+    by_name,
+    figure_of,
+    label_colors,
+    label_text,
+    nth_color,
+    panels,
+    seed_list,
+    side_legend,
+)
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import StagesRun
+from knot_runner.report.run_folders import PROBE, StagesRun, kept_file
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Numbers
 from knot_runner.results.base import ClassNames
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 #: Measure of :func:`probe_moves` -> its axis.
 MOVE_AXES = {"total_variation": "mean total variation (1 = disjoint)", "shift": "mean shift of expected label"}
 PROBE_NOTE = "Pairs of sentences alike but for one word; a model that ignores the word stands at 0."
 
 
-@style.figure_of
-def bias_figure(runs: list[StagesRun], command: str) -> style.Drawing:
+@figure_of
+def bias_figure(runs: list[StagesRun], command: str) -> Drawing:
     """Bars of B_k, the share of random texts that teacher k gives each label (App. D.1).
 
     Means over seeds, each seed a dot; beside them the constants in the authors' code, where the teacher has its name
@@ -34,22 +48,20 @@ def bias_figure(runs: list[StagesRun], command: str) -> style.Drawing:
     """
     runs = with_bias(runs)
     first, labels = runs[0], runs[0].result.labels
-    shares: dict[str, list[list[float]]] = defaultdict(list)
-    for run in {run.job.seed: run for run in runs}.values():  # methods of one seed share their teachers
-        for name, row in (run.result.bias or {}).items():
-            shares[name].append(row)
+    by_seed = {run.seed: run for run in runs}  # methods of one seed share their teachers
+    shares = by_key(pair for run in by_seed.values() for pair in (run.result.bias or {}).items())
     real = first.result.source != "embedded"
-    known = paper_tables.read_printed("knot/bias").shares.get(first.job.task, {}) if real else {}
-    made, grid = style.panels(len(shares), 3.4 if len(shares) > 1 else 5.0, 2.6, sharey=True)
+    known = paper_tables.read_printed("knot/bias").shares.get(first.task, {}) if real else {}
+    made, grid = panels(len(shares), 3.4 if len(shares) > 1 else 5.0, 2.6, sharey=True)
     lines = []
     for axes, (name, rows) in zip(grid, shares.items(), strict=True):
         _bars(axes, np.array(rows), labels, known.get(name))
         axes.set_title(plain(name))
         each = zip(labels.names, np.mean(rows, axis=0), strict=True)
         lines.append(f"{name}: " + ", ".join(f"{text} {share:.3f}" for text, share in each))
-    style.side_legend(made, grid)
-    note = f"Bars: mean over seeds {style.seed_list(runs)}; dots: each seed."
-    return style.Drawing(made, "Share of random texts given each label, per teacher", [note], lines)
+    side_legend(made, grid)
+    note = f"Bars: mean over seeds {seed_list(runs)}; dots: each seed."
+    return Drawing(made, "Share of random texts given each label, per teacher", [note], lines)
 
 
 def with_bias(runs: list[StagesRun]) -> list[StagesRun]:
@@ -57,10 +69,10 @@ def with_bias(runs: list[StagesRun]) -> list[StagesRun]:
     return runs_with(runs, "bias", "a bias; method=teachers and the methods weighted by E measure it")
 
 
-def _bars(axes: style.Axes, rows: np.ndarray, labels: ClassNames, published: list[float] | None) -> None:
+def _bars(axes: Axes, rows: np.ndarray, labels: ClassNames, published: list[float] | None) -> None:
     """``rows`` [seeds, C]."""
     places = -np.arange(len(labels.names))  # the first label on top
-    axes.barh(places, rows.mean(0), height=0.72, color=style.label_colors(labels), alpha=0.9)
+    axes.barh(places, rows.mean(0), height=0.72, color=label_colors(labels), alpha=0.9)
     for row in rows if len(rows) > 1 else ():
         axes.plot(row, places, ls="", marker="o", ms=3, color="black", alpha=0.6)
     if published:
@@ -68,43 +80,43 @@ def _bars(axes: style.Axes, rows: np.ndarray, labels: ClassNames, published: lis
             published, places, ls="", clip_on=False, label="authors' code", marker="D", ms=7, mfc="none", mec="black",
             mew=1.4,
         )  # fmt: skip
-    axes.axvline(1 / len(places), color=style.GRAY, ls="--", lw=1, label="uniform")
+    axes.axvline(1 / len(places), color=GRAY, ls="--", lw=1, label="uniform")
     axes.set(xlim=(0, 1.02), xlabel="share of random texts")
-    axes.set_yticks(places, [style.label_text(text) for text in labels.names])
+    axes.set_yticks(places, [label_text(text) for text in labels.names])
 
 
-@style.figure_of(reads=(run_folders.PROBE,))
-def probe_figure(runs: list[StagesRun], command: str) -> style.Drawing:
+@figure_of(reads=(PROBE,))
+def probe_figure(runs: list[StagesRun], command: str) -> Drawing:
     """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
 
     The numbers go into a CSV beside the PNG and come back as lines.
     """
-    moves = probe_moves(runs, command)
+    moves = probe_moves(runs)
     models = list(moves["model"].unique())
     heights = {model: len(models) - j for j, model in enumerate(models)}  # the first model on top
     probes = list(moves.groupby("probe", sort=False))
-    made, grid = style.panels(2, 4.6, 1.8 + 0.36 * len(models), across=2, sharey=True)
+    made, grid = panels(2, 4.6, 1.8 + 0.36 * len(models), across=2, sharey=True)
     for axes, (measure, text) in zip(grid, MOVE_AXES.items(), strict=True):
         for i, (name, chosen) in enumerate(probes):
             places = chosen["model"].map(heights) + 0.14 * ((len(probes) - 1) / 2 - i)
-            marker, color = "os^vDP"[i % 6], style.nth_color(i)
+            marker, color = "os^vDP"[i % 6], nth_color(i)
             axes.plot(chosen[measure], places, ls="", ms=8, marker=marker, color=color, label=plain(name))
         axes.set_yticks(list(heights.values()), [plain(model) for model in models])
-        axes.grid(axis="y", color=style.GRID_GRAY)
+        axes.grid(axis="y", color=GRID_GRAY)
         axes.set_axisbelow(True)
         axes.margins(x=0.08)
         axes.set_xlim(left=0)
         axes.set_xlabel(text)
-    style.side_legend(made, grid)
+    side_legend(made, grid)
     lines = []
     for m in moves.itertuples():
         moved = f"total variation {m.total_variation:.3f}, shift of the expected label {m.shift:.3f}"
         lines.append(f"{m.model}, {m.probe}: {moved}, label changed in {m.flips:.0%} of {m.pairs} pairs")
     numbers = Numbers([head.replace("_", " ") for head in moves], moves.itertuples(index=False))
-    return style.Drawing(made, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
+    return Drawing(made, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
 
 
-def probe_moves(runs: Sequence[StagesRun], command: str = "") -> pd.DataFrame:
+def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     """How far each ``model``'s predictions move in each ``probe``, over all its ``pairs`` of sentences: students by
     method, then the model before distillation, then teachers.
 
@@ -116,11 +128,11 @@ def probe_moves(runs: Sequence[StagesRun], command: str = "") -> pd.DataFrame:
 
     pairs: list[tuple[Any, ...]] = []
     counted: dict[tuple[str, int], StagesRun] = {}
-    for name, run in ((name, run) for name, members in style.by_name(runs).items() for run in members):
+    for name, run in ((name, run) for name, members in by_name(runs).items() for run in members):
         points = np.asarray(run.result.labels.coordinates, dtype=float)
-        for entry in run_folders.probes(run, command):
+        for entry in json.loads(kept_file(run, PROBE)):
             model = entry["model"]
-            if model != "student" and counted.setdefault((model, run.job.seed), run) is not run:
+            if model != "student" and counted.setdefault((model, run.seed), run) is not run:
                 continue
             shown = {"student": f"student, {name}", "before": "before distillation"}.get(model, f"teacher {model}")
             of = ({"student": 0, "before": 1}.get(model, 2), shown, entry["probe"])

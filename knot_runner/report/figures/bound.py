@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from knot_runner.records import BOUND_FILE
-from knot_runner.report import run_folders
-from knot_runner.report.figures import style
+from knot_runner.report.figures.style import (
+    GRAY,
+    Drawing,
+    figure_of,
+    log_scale,
+    nth_color,
+    panels,
+    seed_list,
+    side_legend,
+)
 from knot_runner.report.render.bound_view import FORM_NAMES
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import lookup
+from knot_runner.report.run_folders import Run, kept_file, lookup
 from knot_runner.report.series import band, band_numbers
 from knot_runner.report.statistics.association import log_log_slopes
 from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
@@ -37,45 +43,47 @@ GAP_NOTE = (
 )
 
 
-@style.figure_of
-def bound_figure(runs: list[Run], command: str) -> style.Drawing:
+@figure_of
+def bound_figure(runs: list[Run], command: str) -> Drawing:
     """The student's gap between held-out and training loss against the number N of training texts, with intervals over
     seeds, beside what each bound allows; the slope of log gap on log N, which the theorem has at -1/2."""
-    found = gap_series(runs, command)
-    bands = {name: band(list(one.values())) for name, one in found.items()}
-    made, (axes,) = style.panels(1, 8.6, 5.0)
-    for i, (name, one) in enumerate(bands.items()):
-        look: dict[str, Any] = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
-        bars = one.high - one.mean if name in GAPS else None
-        axes.errorbar(one.places, one.mean, yerr=bars, color=style.nth_color(i), capsize=3, label=plain(name), **look)
-    diameter = float(_record(runs[0], command)["diameter"])  # above C_M a bound says nothing
-    axes.axhline(diameter, color=style.GRAY, lw=0.8, ls=":", label="C_M: no loss is larger")
+    found = gap_series(runs)
+    bands = {(name,): band(list(one.values())) for name, one in found.items()}
+    made, (axes,) = panels(1, 8.6, 5.0)
+    for i, ((name,), one) in enumerate(bands.items()):
+        look: dict[str, Any] = {"marker": ".", "lw": 1.2, "ls": "--"}
+        if name in GAPS:
+            look = {"marker": "o", "lw": 2.2, "yerr": one.high - one.mean}
+        axes.errorbar(one.places, one.mean, color=nth_color(i), capsize=3, label=plain(name), **look)
+    diameter = float(_record(runs[0])["diameter"])  # above C_M a bound says nothing
+    axes.axhline(diameter, color=GRAY, lw=0.8, ls=":", label="C_M: no loss is larger")
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
-    style.log_scale(axes, "xy", powers_from=100.0)
-    sizes = bands["gap"].places
+    log_scale(axes, "xy", powers_from=100.0)
+    sizes = bands["gap",].places
     axes.set_xticks(sizes, list(map(str, sizes)))
-    style.side_legend(made, [axes], loc="outside right center")
+    side_legend(made, [axes], loc="outside right center")
     lines = [slope_line(name, found[name]) for name in GAPS]
-    numbers = band_numbers(("series", "texts"), {(name,): one for name, one in bands.items()})
-    title = f"{runs[0].job.task}: gap and generalization bounds by the number of texts"
-    return style.Drawing(made, title, [GAP_NOTE, f"Seeds {style.seed_list(runs)}."], lines, numbers)
+    title = f"{runs[0].task}: gap and generalization bounds by the number of texts"
+    notes = [GAP_NOTE, f"Seeds {seed_list(runs)}."]
+    return Drawing(made, title, notes, lines, band_numbers(("series", "texts"), bands))
 
 
-def gap_series(runs: Sequence[Run], command: str) -> dict[str, GapSeries]:
+def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
     """The gaps, and of every bound what it adds to its first term, by seed and the number of texts.
 
     Raises :class:`UserError` for runs without a bound, and for a damaged record.
     """
-    found: dict[str, GapSeries] = defaultdict(lambda: defaultdict(dict))
+    found: dict[str, GapSeries] = {}
     for run in runs:
-        record, seed = _record(run, command), run.job.seed
+        record = _record(run)
         texts = record["texts"]["train"] + record["dropped"]["train"]  # duplicates differ from seed to seed
-        for name, key in GAPS.items():
-            found[name][seed][texts] = float(record["loss"][key])
+        values = {name: float(record["loss"][key]) for name, key in GAPS.items()}
         for row in record["rows"]:
             form, of = FORM_NAMES[row["form"]][0], row["class"].replace("held-out", "held out")
-            found[f"{form}, {of}"][seed][texts] = float(row["second"] + row["third"])
-    return dict(found)
+            values[f"{form}, {of}"] = float(row["second"] + row["third"])
+        for name, value in values.items():
+            found.setdefault(name, {}).setdefault(run.seed, {})[texts] = value
+    return found
 
 
 def slope_of(gap: GapSeries) -> MeanEstimate | None:
@@ -93,18 +101,19 @@ def slope_of(gap: GapSeries) -> MeanEstimate | None:
 
 def slope_line(name: str, gap: GapSeries) -> str:
     """The fitted slope of the series ``name`` in words."""
-    found = slope_of(gap)
+    found, seeds, head = slope_of(gap), len(gap), f"slope of log {name} on log N"
     if found is None:
-        return f"slope of log {name} on log N: none; no seed of {len(gap)} has gaps above 0 at every number of texts"
+        return f"{head}: none; no seed of {seeds} has gaps above 0 at every number of texts"
     low, high = found.band
     interval = f" [{low:+.3f}, {high:+.3f}]" if found.half is not None else ""
-    left_out = f"; {len(gap) - found.n} of {len(gap)} seeds left out, with a gap of 0 or less"
-    slope = f"{found.mean:+.3f}{interval} over {found.n} seeds; the bounds have {SLOPE:+g}"
-    return f"slope of log {name} on log N: {slope}" + (left_out if found.n < len(gap) else "")
+    slope = f"{head}: {found.mean:+.3f}{interval} over {found.n} seeds; the bounds have {SLOPE:+g}"
+    if found.n < seeds:
+        slope += f"; {seeds - found.n} of {seeds} seeds left out, with a gap of 0 or less"
+    return slope
 
 
-def _record(run: Run, command: str) -> Facts:
+def _record(run: Run) -> Facts:
     if lookup(run.result, "bound") is None:
-        raise UserError(f"{run.job.task} {run.job.method}: has no bound on record; method.bound=true makes one")
-    record: Facts = json.loads(run_folders.kept_file(run, BOUND_FILE, command))
+        raise UserError(f"{run.task} {run.method}: has no bound on record; method.bound=true makes one")
+    record: Facts = json.loads(kept_file(run, BOUND_FILE))
     return record

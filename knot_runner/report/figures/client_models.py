@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from knot_runner.records import CLIENTS_FILE
-from knot_runner.report import run_folders
-from knot_runner.report.figures import style
+from knot_runner.report.figures.style import (
+    PALETTE,
+    Drawing,
+    by_name,
+    figure_of,
+    nth_color,
+    panels,
+    seed_list,
+    side_legend,
+)
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import DoneRun
+from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Numbers
-from knot_runner.results.federated import Barrier, FederatedResult, PersonalizationFacts, PersonalMeasures
+from knot_runner.results.federated import FederatedResult, PersonalizationFacts, PersonalMeasures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,41 +34,34 @@ ID_OOD_NOTE = (
 )
 
 
-@style.figure_of
-def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
+@figure_of
+def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
     """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
     back as lines of text; every point of every seed goes into a CSV."""
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
-    groups = style.by_name(having)
-    made, (axes,) = style.panels(1, 8.2, 5.0)
-    lines, numbers = [], []
-    for number, (name, members) in enumerate(groups.items()):
-        curve = _curve(members)
-        axes.plot(*(100 * curve.T), marker="o", ms=3.5, lw=1.5, color=style.nth_color(number), label=name)
-        end = 100 * curve[-1]
-        lines.append(f"{name}: ends at ID {end[1]:.2f}%, OOD {end[0]:.2f}%, from ID {100 * curve[0, 1]:.2f}%")
+    made, (axes,) = panels(1, 8.2, 5.0)
+    lines, numbers, starts = [], [], []
+    for number, (name, members) in enumerate(by_name(having).items()):
+        curves = []
         for run in members:
-            for point in _personalization(run).points:
-                numbers.append((name, run.job.seed, point.step, point.alpha, *_pair(point)))
-    start = 100 * np.mean([_pair(_personalization(run).start) for run in having], axis=0)
+            facts = _personalization(run)
+            points = sorted(facts.points, key=lambda point: (point.step, point.alpha))
+            starts.append(_pair(facts.start))
+            curves.append([_pair(facts.start), *map(_pair, points)])
+            numbers += [(name, run.seed, point.step, point.alpha, *_pair(point)) for point in facts.points]
+        curve = 100 * np.mean(curves, axis=0)  # [points + 1, 2] (OOD, ID), from the last round on
+        axes.plot(*curve.T, marker="o", ms=3.5, lw=1.5, color=nth_color(number), label=name)
+        (_, first), (ood, last) = curve[0], curve[-1]
+        lines.append(f"{name}: ends at ID {last:.2f}%, OOD {ood:.2f}%, from ID {first:.2f}%")
+    start = 100 * np.mean(starts, axis=0)
     axes.plot(*start, marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
-    style.side_legend(made, [axes], loc="outside right center")
+    side_legend(made, [axes], loc="outside right center")
     heads = ("method", "seed", "step", "alpha", "ood_accuracy", "id_accuracy")
-    title = f"{runs[0].job.task}: clients' own models in and out of distribution"
-    notes = [ID_OOD_NOTE, f"Seeds {style.seed_list(having)}."]
-    return style.Drawing(made, title, notes, lines, Numbers(heads, numbers))
-
-
-def _curve(members: Sequence[DoneRun[FederatedResult]]) -> np.ndarray:
-    """[points + 1, 2] (OOD, ID), the last round's first, then by weight and time; the mean over seeds."""
-    curves = []
-    for run in members:
-        facts = _personalization(run)
-        points = sorted(facts.points, key=lambda point: (point.step, point.alpha))
-        curves.append([_pair(facts.start), *(_pair(point) for point in points)])
-    return np.asarray(np.mean(curves, axis=0))
+    title = f"{runs[0].task}: clients' own models in and out of distribution"
+    notes = [ID_OOD_NOTE, f"Seeds {seed_list(having)}."]
+    return Drawing(made, title, notes, lines, Numbers(heads, numbers))
 
 
 def _personalization(run: DoneRun[FederatedResult]) -> PersonalizationFacts:
@@ -81,24 +82,29 @@ LANDSCAPE_NOTE = (
 )
 
 
-@style.figure_of(reads=(CLIENTS_FILE,))
-def landscape_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
+@figure_of(reads=(CLIENTS_FILE,))
+def landscape_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
     on the others', all clients alike. The first run that has landscapes is drawn."""
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
-    arrays = run_folders.arrays(run, CLIENTS_FILE, command)
+    stored = arrays(run, CLIENTS_FILE)
     facts = _personalization(run).landscape or []
-    made, grid = style.panels(2 * len(facts), 5.4, 4.3, across=2)
+    made, grid = panels(2 * len(facts), 5.4, 4.3, across=2)
     lines = []
     for row, one in enumerate(facts):
-        own = {name: arrays[f"landscape/{one.client}/{name}"] for name in ("x", "y", "loss", "path", "segment")}
+        own = {name: stored[f"landscape/{one.client}/{name}"] for name in ("x", "y", "loss", "path", "segment")}
         for part, what in enumerate(("own test examples", "the other clients'")):
             axes = grid[2 * row + part]
             made.colorbar(_draw_surface(axes, own, own["loss"][:, :, part]), ax=axes)
             axes.set(title=f"client {one.client}: loss on {what}", xlabel="x", ylabel="y")
-        lines.append(_line(one, own))
-    title = f"{run.job.task}: landscapes of two clients' fine-tuning, seed {run.job.seed}"
-    return style.Drawing(made, title, [LANDSCAPE_NOTE], lines)
+        (first, first_others), (last, last_others) = own["segment"][[0, -1]]
+        lines.append(
+            f"client {one.client}: loss on its own {first:.3f} -> {last:.3f}, on the others' {first_others:.3f} -> "
+            f"{last_others:.3f}; above the line between the ends by at most {one.barrier:+.3f}, "
+            f"{one.barrier_others:+.3f}"
+        )
+    title = f"{run.task}: landscapes of two clients' fine-tuning, seed {run.seed}"
+    return Drawing(made, title, [LANDSCAPE_NOTE], lines)
 
 
 def _draw_surface(axes: Axes, own: Mapping[str, np.ndarray], loss: np.ndarray) -> Any:
@@ -106,39 +112,30 @@ def _draw_surface(axes: Axes, own: Mapping[str, np.ndarray], loss: np.ndarray) -
     levels = np.linspace(float(loss.min()), top, 18)
     shown = axes.contourf(own["x"], own["y"], loss, levels=levels, cmap="viridis_r", extend="max")
     axes.plot([0, 1], [0, 0], ls="--", color="white", lw=1.3)
-    axes.plot(own["path"][:, 0], own["path"][:, 1], marker="o", ms=3, lw=1.2, color="black")
+    axes.plot(*own["path"].T, marker="o", ms=3, lw=1.2, color="black")
     axes.plot(0, 0, marker="*", ms=13, color="white", mec="black", ls="")
     i, j = np.unravel_index(loss.argmin(), loss.shape)
-    axes.plot(own["x"][j], own["y"][i], marker="v", ms=9, color=style.PALETTE[2], mec="white", clip_on=False)
+    axes.plot(own["x"][j], own["y"][i], marker="v", ms=9, color=PALETTE[2], mec="white", clip_on=False)
     return shown
-
-
-def _line(one: Barrier, own: Mapping[str, np.ndarray]) -> str:
-    ends = own["segment"][[0, -1]]
-    return (
-        f"client {one.client}: loss on its own {ends[0, 0]:.3f} -> {ends[1, 0]:.3f}, on the others' "
-        f"{ends[0, 1]:.3f} -> {ends[1, 1]:.3f}; above the line between the ends by at most {one.barrier:+.3f}, "
-        f"{one.barrier_others:+.3f}"
-    )
 
 
 TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose update it has. Blue below 0, red above."
 
 
-@style.figure_of(reads=(CLIENTS_FILE,))
-def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style.Drawing:
+@figure_of(reads=(CLIENTS_FILE,))
+def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
     """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
 
     Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix."""
     having = runs_with(
         runs, "personalization.transfer", "a transfer matrix; personalization.kind=transfer_matrix learns one"
     )
-    found = style.by_name(having)
-    made, grid = style.panels(len(found), 3.9, 3.7)
+    found = by_name(having)
+    made, grid = panels(len(found), 3.9, 3.7)
     lines, rows = [], []
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
-        first = min(seeds, key=lambda run: run.job.seed)
-        stored = run_folders.arrays(first, CLIENTS_FILE, command)
+        first = min(seeds, key=lambda run: run.seed)
+        stored = arrays(first, CLIENTS_FILE)
         matrix = stored["lambda"]
         groups = stored["groups"].tolist() if "groups" in stored else None
         reach = float(np.quantile(np.abs(matrix), 0.99)) or 1.0  # a few large ones would leave the others pale
@@ -146,9 +143,9 @@ def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> style
         mark_clients(axes, groups, xlabel="update of client")
         axes.set_title(plain(title), fontsize="small")
         lines.append(f"{title}: {_transfer_means(seeds)}")
-        rows += [(title, first.job.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
+        rows += [(title, first.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
     numbers = Numbers(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
-    return style.Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
+    return Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
 
 
 def _transfer_means(runs: list[DoneRun[FederatedResult]]) -> str:

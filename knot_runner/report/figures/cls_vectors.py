@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report import run_folders
-from knot_runner.report.figures import style
-from knot_runner.report.render.text import number, plain, spread_text
-from knot_runner.report.run_folders import StagesRun
+from knot_runner.report.figures.style import (
+    GRAY,
+    Drawing,
+    by_name,
+    figure_of,
+    label_colors,
+    label_text,
+    panels,
+    seed_list,
+    side_legend,
+)
+from knot_runner.report.render.text import estimate_text, number, plain
+from knot_runner.report.run_folders import VECTORS, StagesRun, arrays
 from knot_runner.report.statistics.intervals import mean_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NEIGHBORS = 10
 #: Points drawn per panel; t-SNE takes minutes for more and the eye sees no more. The numbers use all vectors.
@@ -33,34 +45,32 @@ def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     return float((labels[near] == labels[:, None]).mean()), float(chance)
 
 
-@style.figure_of(reads=(run_folders.VECTORS,), needs="labels.coordinates")
-def vector_figure(runs: list[StagesRun], command: str) -> style.Drawing:
+@figure_of(reads=(VECTORS,), needs="labels.coordinates")
+def vector_figure(runs: list[StagesRun], command: str) -> Drawing:
     """A t-SNE panel per method and setting, colored by label.
 
     Each panel shows the lowest seed there; its number, which comes back as a line, is the mean over the seeds. t-SNE is
     seeded.
     """
-    groups = style.by_name(runs)
+    groups = by_name(runs)
     labels = runs[0].result.labels
-    colors = style.label_colors(labels)
-    made, grid = style.panels(len(groups), *((3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)))
+    colors = label_colors(labels)
+    made, grid = panels(len(groups), *((3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)))
     lines = []
     for axes, (name, members) in zip(grid, groups.items(), strict=True):
-        vectors = [run_folders.cls_vectors(run, command) for run in sorted(members, key=lambda run: run.job.seed)]
-        _scatter_labels(axes, *vectors[0], colors)
-        shares, chances = zip(*(purity(*one) for one in vectors), strict=True)
-        mean, half = mean_interval(shares)
-        spread = spread_text(mean, half, 2, 1.0) if half is not None else ""
-        text = f"purity {number(mean, 2)}{spread} (chance {number(chances[0], 2)})"
+        stored = [arrays(run, VECTORS) for run in sorted(members, key=lambda run: run.seed)]
+        _scatter_labels(axes, stored[0]["vectors"], stored[0]["labels"], colors)
+        shares, chances = zip(*(purity(one["vectors"], one["labels"]) for one in stored), strict=True)
+        text = f"purity {estimate_text(*mean_interval(shares), 2, 1.0)} (chance {number(chances[0], 2)})"
         axes.set(title=plain(name), xlabel=text)
-        lines.append(f"{name} (seeds {style.seed_list(members)}): {NEIGHBORS}-neighbor {text}")
+        lines.append(f"{name} (seeds {seed_list(members)}): {NEIGHBORS}-neighbor {text}")
     for color, text in zip(colors, labels.names, strict=True):
-        grid[0].scatter([], [], s=40, color=color, label=style.label_text(text))
-    style.side_legend(made, grid, title="true label")
-    return style.Drawing(made, "Student's [CLS] vectors by true label", [VECTOR_NOTE], lines)
+        grid[0].scatter([], [], s=40, color=color, label=label_text(text))
+    side_legend(made, grid, title="true label")
+    return Drawing(made, "Student's [CLS] vectors by true label", [VECTOR_NOTE], lines)
 
 
-def _scatter_labels(axes: style.Axes, points: np.ndarray, labels: np.ndarray, colors: list[Any]) -> None:
+def _scatter_labels(axes: Axes, points: np.ndarray, labels: np.ndarray, colors: list[Any]) -> None:
     from sklearn.manifold import TSNE
 
     order = np.random.default_rng(0).permutation(len(points))[:_MAX_POINTS]  # no label lies on top of the others
@@ -69,4 +79,4 @@ def _scatter_labels(axes: style.Axes, points: np.ndarray, labels: np.ndarray, co
     flat = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points.astype(np.float64))
     axes.scatter(flat[:, 0], flat[:, 1], s=9, c=[colors[label] for label in labels], alpha=0.8, linewidths=0)
     axes.set(xticks=[], yticks=[], box_aspect=1)
-    axes.spines[:].set(visible=True, color=style.GRAY)
+    axes.spines[:].set(visible=True, color=GRAY)

@@ -4,19 +4,33 @@ of the nearest neighbor among all clients' coresets (Fig. 5, 12)."""
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from knot_runner.metrics import ACCURACY
-from knot_runner.report import run_folders
-from knot_runner.report.figures import style
+from knot_runner.report.figures.style import (
+    GRAY,
+    Drawing,
+    draw_band,
+    figure_of,
+    limit_to_shares,
+    nth_color,
+    panels,
+    seed_list,
+    seeds_note,
+    side_legend,
+)
 from knot_runner.report.render.text import plain, short_line
-from knot_runner.report.run_folders import DoneRun
-from knot_runner.report.run_rows import lookup, others
+from knot_runner.report.run_folders import DoneRun, arrays, lookup
+from knot_runner.report.run_rows import others
 from knot_runner.report.series import Numbers, band, band_numbers
 from knot_runner.results.federated import FederatedResult
 from knot_runner.results.training import CoresetResult, KnnResult
 from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 CoresetRun = DoneRun[CoresetResult]
 OWN_CORESET = "coreset.safetensors"
@@ -37,8 +51,8 @@ NEIGHBOR_NOTE = (
 )
 
 
-@style.figure_of(one_task=False, reads=(OWN_CORESET,))
-def coreset_images(runs: list[CoresetRun], command: str) -> style.Drawing:
+@figure_of(one_task=False, reads=(OWN_CORESET,))
+def coreset_images(runs: list[CoresetRun], command: str) -> Drawing:
     """One row of images per run, a pair of panels per task and partition (Fig. 4, 10, 11): the coresets, and the
     distance by epoch. The course goes into a CSV beside the PNG; what is left of the distance comes back as lines.
 
@@ -46,45 +60,45 @@ def coreset_images(runs: list[CoresetRun], command: str) -> style.Drawing:
     """
     found = _by_case(runs)
     height = max(2.4, ROW_HEIGHT * max(map(len, found.values())) + 1.2)
-    made, grid = style.panels(2 * len(found), PANEL_WIDTH, height, across=2, width_ratios=[3, 2])
+    made, grid = panels(2 * len(found), PANEL_WIDTH, height, across=2, width_ratios=[3, 2])
     lines, rows = [], []
     for images, course, (case, members) in zip(grid[::2], grid[1::2], found.items(), strict=True):
-        _draw_images(images, {name: _strip(run, command) for name, run in members.items()})
+        _draw_images(images, {name: _strip(run) for name, run in members.items()})
         images.set_title(plain(case), fontsize="small")
         for i, (name, run) in enumerate(members.items()):
-            losses, classes = run.result.losses, len(run.result.labels.names)
-            color = style.GRAY if name.startswith("exact") else style.nth_color(i)
-            course.plot(losses, color=color, lw=1.2, label=plain(name))
-            rows += [(case, name, epoch, loss) for epoch, loss in enumerate(losses)]
-            left, covered = run.result.metrics["distance"]["ALL"], run.result.classes_covered
-            facts = f"distance to all clients' samples {left:.4g}, {covered} of {classes} classes"
-            lines.append(f"{case}, {name}: {facts}")
+            result = run.result
+            color = GRAY if name.startswith("exact") else nth_color(i)
+            course.plot(result.losses, color=color, lw=1.2, label=plain(name))
+            rows += [(case, name, epoch, loss) for epoch, loss in enumerate(result.losses)]
+            covered = f"{result.classes_covered} of {len(result.labels.names)} classes"
+            left = result.metrics["distance"]["ALL"]
+            lines.append(f"{case}, {name}: distance to all clients' samples {left:.4g}, {covered}")
         course.set(xlabel="epoch", ylabel="distance")
         course.margins(x=0.01)
         course.legend(fontsize="small")
     numbers = Numbers(("case", "coreset", "epoch", "distance"), rows, digits=8)
-    return style.Drawing(made, "Wasserstein coresets", [DESCENT_NOTE], lines, numbers)
+    return Drawing(made, "Wasserstein coresets", [DESCENT_NOTE], lines, numbers)
 
 
 def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
     """Panel (task and settings that differ) -> row (distance, points, seed) -> run."""
     made: dict[str, dict[str, CoresetRun]] = defaultdict(dict)
-    for run, other in zip(runs, others([run.job for run in runs], _NAMED), strict=True):
+    for run, other in zip(runs, others(runs, _NAMED), strict=True):
         if run.result.kind != "coreset":
-            raise UserError(f"{run.job.task} {run.job.method}: is not a coreset, so it has no images to show")
+            raise UserError(f"{run.task} {run.method}: is not a coreset, so it has no images to show")
         if len(run.result.shape) != 3:
-            raise UserError(f"{run.job.task} {run.job.method}: its points are features of texts, which have no picture")
-        support = lookup(run.job.config, "method.fedwad.support")
+            raise UserError(f"{run.task} {run.method}: its points are features of texts, which have no picture")
+        support = run.setting("method.fedwad.support")
         row = "exact" if run.result.distance == "exact" else f"FedWaD, S={support}"
-        if "," in style.seed_list(runs):
-            row = f"{row}, seed {run.job.seed}"
-        made[", ".join(filter(None, (run.job.task, short_line(other))))].setdefault(row, run)
+        if "," in seed_list(runs):
+            row = f"{row}, seed {run.seed}"
+        made[", ".join(filter(None, (run.task, short_line(other))))].setdefault(row, run)
     return made
 
 
-def _strip(run: CoresetRun, command: str) -> np.ndarray:
+def _strip(run: CoresetRun) -> np.ndarray:
     """One run's coreset as a row of images [H, K * (W + gap), C], sorted by label."""
-    kept = run_folders.arrays(run, OWN_CORESET, command)
+    kept = arrays(run, OWN_CORESET)
     (channels, height, width), count = run.result.shape, run.result.points
     points, labels = kept["points"], kept["labels"]
     images = points[np.argsort(labels, kind="stable")].reshape(count, channels, height, width)
@@ -92,38 +106,38 @@ def _strip(run: CoresetRun, command: str) -> np.ndarray:
     return np.concatenate(list(padded), axis=1)
 
 
-def _draw_images(axes: style.Axes, strips: dict[str, np.ndarray]) -> None:
+def _draw_images(axes: Axes, strips: dict[str, np.ndarray]) -> None:
     longest = max(strip.shape[1] for strip in strips.values())
     rows = [np.pad(s, ((0, 0), (0, longest - s.shape[1]), (0, 0)), constant_values=1.0) for s in strips.values()]
     whole = np.concatenate(rows)
-    axes.imshow(whole[..., 0] if whole.shape[2] == 1 else whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    axes.set_yticks([len(rows[0]) * (i + 0.5) for i in range(len(rows))], [plain(name) for name in strips])
+    if whole.shape[2] == 1:
+        whole = whole[..., 0]
+    axes.imshow(whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.set_yticks(len(rows[0]) * (np.arange(len(rows)) + 0.5), [plain(name) for name in strips])
     axes.set_xticks([])
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
 
 
-@style.figure_of
-def coreset_accuracy(runs: list[DoneRun[KnnResult | FederatedResult]], command: str) -> style.Drawing:
+@figure_of
+def coreset_accuracy(runs: list[DoneRun[KnnResult | FederatedResult]], command: str) -> Drawing:
     """Accuracy on the test examples against the number of clients, a line per size of coreset and per other method
     (Fig. 5, 12). Bands are 95% t intervals over seeds; the numbers are in a CSV beside the PNG."""
     series: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for run, other in zip(
-        runs, others([run.job for run in runs], ("partition.num_clients", "method.algorithm")), strict=True
-    ):
+    for run, other in zip(runs, others(runs, ("partition.num_clients", "method.algorithm")), strict=True):
         accuracy = run.metric(ACCURACY, "ALL")
         if accuracy is None or lookup(run.result, "clients") is None:
-            raise UserError(f"{run.job.task} {run.job.method}: has no accuracy of clients to show")
-        name = " ".join(filter(None, (run.job.method, short_line(other))))
-        series[name][run.job.seed][run.result.clients] = 100 * accuracy
+            raise UserError(f"{run.task} {run.method}: has no accuracy of clients to show")
+        name = " ".join(filter(None, (run.method, short_line(other))))
+        series[name][run.seed][run.result.clients] = 100 * accuracy
     bands = {(name,): band(list(of_seeds.values()), top=100.0) for name, of_seeds in series.items()}
-    made, (axes,) = style.panels(1, 8.6, 4.4)
+    made, (axes,) = panels(1, 8.6, 4.4)
     for i, ((name,), one) in enumerate(bands.items()):
-        style.draw_band(axes, one, style.nth_color(i), marker="o", label=plain(name))
-    style.limit_to_shares(axes, 100.0)
+        draw_band(axes, one, nth_color(i), marker="o", label=plain(name))
+    limit_to_shares(axes, 100.0)
     axes.set(xlabel="clients", ylabel="accuracy (%)", xticks=sorted({run.result.clients for run in runs}))
-    style.side_legend(made, [axes], loc="outside right center")
+    side_legend(made, [axes], loc="outside right center")
     numbers = band_numbers(("method", "clients"), bands)
     lines = [f"{name}, {clients} clients: accuracy {mean:.2f}%" for name, clients, mean, *_ in numbers.rows]
-    title = f"{runs[0].job.task}: classification by the clients' coresets"
-    return style.Drawing(made, title, [NEIGHBOR_NOTE, style.seeds_note(runs)], lines, numbers)
+    title = f"{runs[0].task}: classification by the clients' coresets"
+    return Drawing(made, title, [NEIGHBOR_NOTE, seeds_note(runs)], lines, numbers)

@@ -6,22 +6,36 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report.figures import style
+from knot_runner.config.strict import by_key, without
 from knot_runner.report.figures.client_models import draw_map, mark_clients
+from knot_runner.report.figures.style import (
+    GRAY,
+    GRID_GRAY,
+    Drawing,
+    draw_band,
+    figure_of,
+    log_scale,
+    nth_color,
+    panels,
+    seed_list,
+    side_legend,
+)
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun
-from knot_runner.report.run_rows import lookup, others
+from knot_runner.report.run_rows import others
 from knot_runner.report.series import Band, Numbers, band, band_numbers
 from knot_runner.report.statistics.association import Agreement, agreement_of
 from knot_runner.results.training import MatrixResult
 from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Data sets whose names and distances are written into the map; of more, only planted groups are named.
 _MAX_NAMED = 8
@@ -46,8 +60,8 @@ MatrixRun = DoneRun[MatrixResult]
 SeriesBySeed = dict[int, dict[float, float]]
 
 
-@style.figure_of(one_task=False)
-def matrix_figure(runs: list[MatrixRun], command: str) -> style.Drawing:
+@figure_of(one_task=False)
+def matrix_figure(runs: list[MatrixRun], command: str) -> Drawing:
     """A heat map per setting: of data sets, the mean over seeds; of clients, sorted by planted group, the first seed.
 
     Returns, for each setting, the range of its distances, and where exact distances of the same samples are there: the
@@ -56,27 +70,30 @@ def matrix_figure(runs: list[MatrixRun], command: str) -> style.Drawing:
     """
     only_matrices(runs)
     found = by_setting(runs)
-    made, grid = style.panels(len(found), 3.9, 3.7)
+    # data sets are the same for every seed, clients are not
+    fixed = runs[0].setting("task.kind") != "images" and runs[0].setting("partition") is None
+    made, grid = panels(len(found), 3.9, 3.7)
     lines, rows = [], []
-    for axes, (title, seeds) in zip(grid, found.items(), strict=True):
-        _draw_map(axes, list(seeds.values()))
+    for axes, (title, members) in zip(grid, found.items(), strict=True):
+        _draw_map(axes, members if fixed else members[:1])
         settings_above = re.sub(", (?=FedWaD|exact$)", "\n", plain(title))
         axes.set_title(settings_above, fontsize="small")
-        lines += _lines(title, list(seeds.values()), runs)
-        for seed, run in seeds.items():
-            rows += [(title, seed, *pair) for pair in pairs_of(run)]
-    first = f"of seed {min(run.job.seed for run in runs)}"
-    which = f"means over seeds {style.seed_list(runs)}" if _fixed(runs[0]) else first
+        lines += _lines(title, members, runs)
+        for run in members:
+            rows += [(title, run.seed, *pair) for pair in pairs_of(run)]
+    which = f"means over seeds {seed_list(runs)}" if fixed else f"of seed {min(run.seed for run in runs)}"
     numbers = Numbers(("setting", "seed", "first", "second", "distance"), rows, digits=8)
-    return style.Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
+    return Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
 
 
 def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list[str]:
     """Range of the distances; and how they compare with the exact ones of the same samples, the mean over seeds."""
+    kinds: dict[str, list[np.ndarray]] = by_key(
+        pair for run in runs for pair in kinds_of_pairs(np.array(run.result.matrix), run.result.groups).items()
+    )
     parts = []
-    kinds = [kinds_of_pairs(matrix_of(run), run.result.groups) for run in runs]
-    for kind in kinds[0]:
-        pooled = np.concatenate([of[kind] for of in kinds if kind in of])
+    for kind, values in kinds.items():
+        pooled = np.concatenate(values)
         parts.append(f"{kind} {pooled.min():,.1f} to {pooled.max():,.1f}, median {np.median(pooled):,.1f}")
     lines = [f"{title}: {'; '.join(parts)}"]
     found = agreements(runs, all_runs)
@@ -90,23 +107,17 @@ def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list
     return lines
 
 
-def _fixed(run: MatrixRun) -> bool:
-    """Whether the data sets are the same for every seed, unlike clients."""
-    return lookup(run.job.config, "task.kind") != "images" and run.job.config.get("partition") is None
-
-
-def _draw_map(axes: style.Axes, runs: list[MatrixRun]) -> None:
-    shown = runs if _fixed(runs[0]) else runs[:1]
-    matrix, result = np.mean([matrix_of(run) for run in shown], axis=0), shown[0].result
-    groups = result.groups
-    image = draw_map(axes, np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), groups, cmap="cividis")
+def _draw_map(axes: Axes, runs: list[MatrixRun]) -> None:
+    """The mean over ``runs``."""
+    matrix, result = np.mean([run.result.matrix for run in runs], axis=0), runs[0].result
+    image = draw_map(axes, np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), result.groups, cmap="cividis")
     if len(matrix) <= _MAX_NAMED:
         _write_numbers(axes, image, result.names)
     else:
-        mark_clients(axes, groups)
+        mark_clients(axes, result.groups)
 
 
-def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
+def _write_numbers(axes: Axes, image: Any, names: list[str]) -> None:
     texts = [plain(name) for name in names]
     axes.set_xticks(range(len(names)), texts, rotation=30, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), texts)
@@ -117,8 +128,8 @@ def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
             axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize="small", color=color)
 
 
-@style.figure_of
-def distance_course(runs: list[MatrixRun], command: str) -> style.Drawing:
+@figure_of
+def distance_course(runs: list[MatrixRun], command: str) -> Drawing:
     """Squared distances (left) and seconds per pair (right) along the first setting that varies:
     samples, iterations or support.
 
@@ -126,109 +137,97 @@ def distance_course(runs: list[MatrixRun], command: str) -> style.Drawing:
     beside the PNG; those at the end of the axis come back as lines. Raises :class:`UserError` where none varies.
     """
     only_matrices(runs)
-    varied = [key for key in ALONG if len({lookup(run.job.config, key) for run in runs}) > 1]
+    varied = [key for key in ALONG if len({run.setting(key) for run in runs}) > 1]
     if not varied:
         raise UserError(f"a course needs runs that differ in one of {', '.join(ALONG)}")
     sign, label = ALONG[varied[0]]
     courses = _courses(runs, varied)
     pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
-    colors = {pair: style.nth_color(i) for i, pair in enumerate(pairs)}
-    looks = {}
-    for i, way in enumerate(dict.fromkeys(way for _, way in courses)):
-        looks[way] = {"ls": "--"} if way == EXACT else {"marker": "osD^vP"[i % 6], "ms": 5}
-    made, (left, right) = style.panels(2, 5.0, 3.9, across=2)
+    colors = {pair: nth_color(i) for i, pair in enumerate(pairs)}
+    looks: dict[str, dict[str, Any]] = {}
+    for _, way in courses:
+        looks.setdefault(way, {"ls": "--"} if way == EXACT else {"marker": "osD^vP"[len(looks) % 6], "ms": 5})
+    made, (left, right) = panels(2, 5.0, 3.9, across=2)
     for (pair, way), one in courses.items():
-        axes, color = (right, style.GRAY) if pair == SECONDS else (left, colors[pair])
-        style.draw_band(axes, one, color, filled=False, **looks[way])
-    style.log_scale(right, "y")
+        axes, color = (right, GRAY) if pair == SECONDS else (left, colors[pair])
+        draw_band(axes, one, color, filled=False, **looks[way])
+    log_scale(right, "y")
     places = sorted({place for one in courses.values() for place in one.places})
     for axes, quantity in ((left, "squared distance"), (right, "seconds a pair")):
-        style.log_scale(axes, "x")
+        log_scale(axes, "x")
         axes.set_xticks(places, [f"{place:g}" for place in places])
-        axes.grid(color=style.GRID_GRAY)
+        axes.grid(color=GRID_GRAY)
         axes.set_axisbelow(True)
         axes.set(xlabel=label, ylabel=quantity)
     shown = {plain(pair): {"color": color, "lw": 3} for pair, color in colors.items()}  # every pair has every look
-    style.side_legend(made, shown | {plain(way): {"color": style.GRAY, **look} for way, look in looks.items()})
+    side_legend(made, shown | {plain(way): {"color": GRAY, **look} for way, look in looks.items()})
     lines = [f"{', '.join(names)}: {one.mean[-1]:,.4g} at {sign}={one.places[-1]:g}" for names, one in courses.items()]
     numbers = band_numbers(("of", "by", sign), courses)
-    return style.Drawing(made, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
+    return Drawing(made, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
 
 
 def _courses(runs: list[MatrixRun], varied: list[str]) -> dict[tuple[str, str], Band]:
     """(pair, solver) -> squared distances, then ("seconds", solver) -> seconds per pair. Exact distances have neither K
     nor S, so they are constant along these axes."""
-    distances: dict[tuple[str, str], SeriesBySeed] = defaultdict(lambda: defaultdict(dict))
-    seconds: dict[tuple[str, str], SeriesBySeed] = defaultdict(lambda: defaultdict(dict))
+    distances: dict[tuple[str, str], SeriesBySeed] = {}
+    seconds: dict[tuple[str, str], SeriesBySeed] = {}
     for run in runs:
-        place = float(lookup(run.job.config, varied[0]))
-        others = (f"{ALONG[key][0]}={lookup(run.job.config, key)}" for key in varied[1:])
-        way = EXACT if run.result.solver == "exact" else ", ".join(["FedWaD", *others])
+        place = float(run.setting(varied[0]))
+        way = EXACT
+        if run.result.solver != EXACT:
+            way = ", ".join(["FedWaD", *(f"{ALONG[key][0]}={run.setting(key)}" for key in varied[1:])])
         pairs = [(f"{one} - {other}", value) for one, other, value in pairs_of(run)]
         if len(pairs) > MAX_PAIRS:
             pairs = [(f"mean of {len(pairs)} pairs", float(np.mean([value for _, value in pairs])))]
         for pair, value in pairs:
-            distances[pair, way][run.job.seed][place] = value
-        seconds[SECONDS, way][run.job.seed][place] = (run.result.seconds.distances or 0.0) / run.result.pairs
+            distances.setdefault((pair, way), {}).setdefault(run.seed, {})[place] = value
+        of_pair = (run.result.seconds.distances or 0.0) / run.result.pairs
+        seconds.setdefault((SECONDS, way), {}).setdefault(run.seed, {})[place] = of_pair
     return {names: band(found.values(), everywhere=False) for names, found in (distances | seconds).items()}
 
 
-def by_setting(runs: Sequence[MatrixRun]) -> dict[str, dict[int, MatrixRun]]:
-    """Title -> seed -> run, in their order. An exact distance has neither S, K nor t, so it counts once."""
-    several = len({run.job.task for run in runs}) > 1
+def by_setting(runs: Sequence[MatrixRun]) -> dict[str, list[MatrixRun]]:
+    """Title -> its runs, one per seed, in their order. An exact distance has neither S, K nor t, so it counts once."""
+    several = len({run.task for run in runs}) > 1
     found: dict[str, dict[int, MatrixRun]] = {}
-    for run, other in zip(runs, others([run.job for run in runs], MATRIX_KEYS), strict=True):
-        title = ", ".join(filter(None, (run.job.task if several else "", other, name_of(run))))
-        found.setdefault(title, {}).setdefault(run.job.seed, run)
-    return found
+    for run, other in zip(runs, others(runs, MATRIX_KEYS), strict=True):
+        solver = EXACT
+        if run.result.solver != EXACT:
+            fedwad = run.setting("method.otdd.fedwad") or {}
+            solver = ", ".join(["FedWaD", *(f"{short}={fedwad.get(key)}" for key, short in FEDWAD.items())])
+        title = ", ".join(filter(None, (run.task if several else "", other, solver)))
+        found.setdefault(title, {}).setdefault(run.seed, run)
+    return {title: list(seeds.values()) for title, seeds in found.items()}
 
 
 def only_matrices(runs: Sequence[MatrixRun]) -> None:
     """Raises :class:`UserError` naming a run that measured no distances between data sets."""
     for run in runs:
         if run.result.kind != "matrix":
-            raise UserError(f"{run.job.task} {run.job.method}: measured no distances between data sets")
-
-
-def name_of(run: MatrixRun) -> str:
-    """``exact``, or ``FedWaD, S=10, K=20, t=0.5``."""
-    if run.result.solver == "exact":
-        return "exact"
-    fedwad = lookup(run.job.config, "method.otdd.fedwad") or {}
-    return ", ".join(["FedWaD", *(f"{short}={fedwad.get(key)}" for key, short in FEDWAD.items())])
+            raise UserError(f"{run.task} {run.method}: measured no distances between data sets")
 
 
 def agreements(runs: Sequence[MatrixRun], all_runs: Sequence[MatrixRun]) -> list[Agreement]:
     """Agreement of each non-exact run in ``runs`` with the exact one on the same samples in ``all_runs``; none for
     samples without an exact run or without an order of distances."""
-    exact = {_samples_of(run): _distances(run) for run in all_runs if run.result.solver == "exact"}
+    exact = {_samples_of(run): _distances(run) for run in all_runs if run.result.solver == EXACT}
     found = []
     for run in runs:
-        samples = _samples_of(run)
-        if run.result.solver != "exact" and samples in exact:
-            agreement = agreement_of(_distances(run), exact[samples])
-            if agreement is not None:
-                found.append(agreement)
-    return found
+        if run.result.solver != EXACT and _samples_of(run) in exact:
+            found.append(agreement_of(_distances(run), exact[_samples_of(run)]))
+    return [agreement for agreement in found if agreement is not None]
 
 
 def _samples_of(run: MatrixRun) -> str:
     """Key shared by runs that measured the same distances between the same samples."""
-    otdd = lookup(run.job.config, "method.otdd") or {}
-    kept = {key: value for key, value in otdd.items() if key not in ("solver", "fedwad", "precision")}
-    data = {key: run.job.config.get(key) for key in ("task", "partition")}
-    return json.dumps([run.job.seed, run.result.names, kept, data], sort_keys=True)
-
-
-def matrix_of(run: MatrixRun) -> np.ndarray:
-    """Squared distances [N, N]."""
-    return np.array(run.result.matrix, dtype=float)
+    otdd = without(run.setting("method.otdd") or {}, "solver", "fedwad", "precision")
+    samples = [run.seed, run.result.names, otdd, run.setting("task"), run.setting("partition")]
+    return json.dumps(samples, sort_keys=True)
 
 
 def _distances(run: MatrixRun) -> np.ndarray:
     """Squared distance of each pair of data sets, [N (N - 1) / 2]."""
-    matrix = matrix_of(run)
-    return matrix[np.triu_indices(len(matrix), 1)]
+    return kinds_of_pairs(np.array(run.result.matrix), None)["all pairs"]
 
 
 def pairs_of(run: MatrixRun) -> list[tuple[str, str, float]]:

@@ -4,20 +4,31 @@ time and error by the number of samples (Fig. 2, 8, 9)."""
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report import run_folders
-from knot_runner.report.figures import style
+from knot_runner.report.figures.style import (
+    GRAY,
+    Drawing,
+    draw_bands,
+    figure_of,
+    log_scale,
+    nth_color,
+    panels,
+    seeds_note,
+    side_legend,
+)
 from knot_runner.report.render.text import plain, short_line
-from knot_runner.report.run_folders import DoneRun
+from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import others
 from knot_runner.report.series import Band, band, band_numbers
 from knot_runner.results.training import DistanceResult
 from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: The paper's names: exact interpolating measures; all samples in one place.
 EXACT_MODE, CENTRAL = "FedWaD-e", "WD"
@@ -54,26 +65,26 @@ def methods_of(
 
     Swept settings that are not in ``shown_settings`` are part of the name. A run requested twice is included once.
     """
-    once = list({run.job.run_id: run for run in runs}.values())
-    once.sort(key=lambda run: (run.result.mode != "exact", run.result.support[0], run.job.seed))
-    found: dict[str, list[DistanceRun]] = defaultdict(list)
-    for run, other in zip(once, others([run.job for run in once], shown_settings), strict=True):
+    once = list({run.run_id: run for run in runs}.values())
+    once.sort(key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
+    found: dict[str, list[DistanceRun]] = {}
+    for run, other in zip(once, others(once, shown_settings), strict=True):
         name = EXACT_MODE if run.result.mode == "exact" else f"FedWaD-a, S={run.result.support[0]}"
-        found[plain(", ".join(filter(None, (name, short_line(other)))))].append(run)
-    return dict(found)
+        found.setdefault(plain(", ".join(filter(None, (name, short_line(other))))), []).append(run)
+    return found
 
 
 def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Name -> its line: of exact mode dashed, and on top, as by Theorem 1 it often coincides with another."""
-    looks = {}
-    for i, name in enumerate(dict.fromkeys(names)):
+    looks: dict[str, dict[str, Any]] = {}
+    for name in names:
         dashes = {"ls": "--", "zorder": 4} if name.startswith(EXACT_MODE) else {"ls": "-", "zorder": 3}
-        looks[name] = {"color": style.nth_color(i), **dashes}
+        looks.setdefault(name, {"color": nth_color(len(looks)), **dashes})
     return looks
 
 
-@style.figure_of(reads=(MEASURE_NAMES,), needs="dimension")
-def moving_measure(runs: list[DistanceRun], command: str) -> style.Drawing:
+@figure_of(reads=(MEASURE_NAMES,), needs="dimension")
+def moving_measure(runs: list[DistanceRun], command: str) -> Drawing:
     """A panel per method: the measure's points, colored by iteration, in their first two dimensions. Then a panel
     per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
     and of the sum A of distances (Fig. 3).
@@ -84,9 +95,9 @@ def moving_measure(runs: list[DistanceRun], command: str) -> style.Drawing:
 
     methods = methods_of(runs)
     looks = _looks(methods)
-    made, grid = style.panels(len(methods) + len(COURSES), 3.4, 3.2, across=4)
+    made, grid = panels(len(methods) + len(COURSES), 3.4, 3.2, across=4)
     for axes, (name, members) in zip(grid, methods.items(), strict=False):
-        image = _scatter(axes, members[0], command)
+        image = _scatter(axes, members[0])
         axes.set_title(name)
     for axes in grid[: len(methods)]:
         axes.sharex(grid[0])  # one scale, so that they compare
@@ -94,20 +105,19 @@ def moving_measure(runs: list[DistanceRun], command: str) -> style.Drawing:
         axes.margins(0.15)  # room for the samples' names
     bar = made.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
-    curves: Curves = {}
-    for (name, members), key in itertools.product(methods.items(), COURSES):
-        curves[name, key] = band([excess(run, key) for run in members])
+    courses = itertools.product(methods, COURSES)
+    curves = {(name, key): band([excess(run, key) for run in methods[name]]) for name, key in courses}
     for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
         shown = {name: curves[name, key] for name in methods if len(curves[name, key].places)}
-        style.draw_bands(axes, shown, looks)
+        draw_bands(axes, shown, looks)
         axes.set(xlabel="iteration", ylabel="relative excess", title=title)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        style.log_scale(axes, "y", NARROW, numticks=7)
-    style.side_legend(made, looks)
+        log_scale(axes, "y", NARROW, numticks=7)
+    side_legend(made, looks)
     title = "The federated distance of two samples: its measure on the way, and its error"
-    note = f"{MOVING_NOTE} Points: seed {min(run.job.seed for run in runs)}. {style.seeds_note(runs)}"
+    note = f"{MOVING_NOTE} Points: seed {min(run.seed for run in runs)}. {seeds_note(runs)}"
     numbers = band_numbers(("method", "quantity", "iteration"), curves)
-    return style.Drawing(made, title, [note], [_last_excess(name, curves) for name in methods], numbers)
+    return Drawing(made, title, [note], [_last_excess(name, curves) for name in methods], numbers)
 
 
 def excess(run: DistanceRun, key: str) -> dict[int, float]:
@@ -127,14 +137,16 @@ def _last_excess(name: str, curves: Curves) -> str:
     return f"{name}, relative excess after the last iteration: {', '.join(results)}"
 
 
-def _scatter(axes: style.Axes, run: DistanceRun, command: str) -> Any:
+def _scatter(axes: Axes, run: DistanceRun) -> Any:
     """Draw both samples and the measure after each kept iteration; returns the artist with the color scale."""
-    stored = run_folders.arrays(run, MEASURE_NAMES, command)
-    kept = {key: _flat(points) for key, points in stored.items() if "weights" not in key}
+    kept = {}
+    for key, points in arrays(run, MEASURE_NAMES).items():
+        if "weights" not in key:  # the first two dimensions; of points on a line the second is 0
+            kept[key] = np.pad(points, ((0, 0), (0, max(0, 2 - points.shape[1]))))[:, :2]
     steps = sorted(int(key.removeprefix("xi/")) for key in kept if key.startswith("xi/"))
     for key, edge, side in (("mu", np.min, -1), ("nu", np.max, 1)):
         x, y = kept[key].T
-        axes.scatter(x, y, s=9, marker="x", color=style.GRAY, linewidths=0.5, zorder=2)
+        axes.scatter(x, y, s=9, marker="x", color=GRAY, linewidths=0.5, zorder=2)
         axes.annotate(
             key, (x.mean(), edge(y)), (0, 7 * side), textcoords="offset points", ha="center", va="center",
             fontweight="bold", zorder=3,
@@ -148,13 +160,8 @@ def _scatter(axes: style.Axes, run: DistanceRun, command: str) -> Any:
     )
 
 
-def _flat(points: np.ndarray) -> np.ndarray:
-    """The first two dimensions of ``points`` [n, d]; of points on a line the second is 0."""
-    return np.pad(points, ((0, 0), (0, max(0, 2 - points.shape[1]))))[:, :2]
-
-
-@style.figure_of(needs="dimension")
-def distance_runtime(runs: list[DistanceRun], command: str) -> style.Drawing:
+@figure_of(needs="dimension")
+def distance_runtime(runs: list[DistanceRun], command: str) -> Drawing:
     """Seconds, and error relative to the closed form, by the first sample's size: two panels per dimension and ratio
     of the samples (Fig. 2, 8, 9).
 
@@ -163,52 +170,44 @@ def distance_runtime(runs: list[DistanceRun], command: str) -> style.Drawing:
     """
     if any(run.result.closed_form == 0 for run in runs):
         raise UserError("0 leaves no relative error; above 0 would be right", "task.offset")
-    cases: dict[str, list[DistanceRun]] = defaultdict(list)
+    cases: dict[str, list[DistanceRun]] = {}
     for run in sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio)):
-        cases[f"d={run.result.dimension}, ratio 1:{run.result.ratio}"].append(run)
-    curves = {(case, *of): one for case, members in cases.items() for of, one in _curves_of(members).items()}
+        cases.setdefault(f"d={run.result.dimension}, ratio 1:{run.result.ratio}", []).append(run)
+    curves: Curves = {}
+    for case, members in cases.items():
+        methods = methods_of(members, (*OF_METHOD, *OF_SAMPLES))
+        # every run measures the exact distance: its time is the mean over those of a seed
+        curves |= _by_size((case, CENTRAL), itertools.chain(*methods.values()), "exact", "exact")
+        for name, own in methods.items():
+            curves |= _by_size((case, name), own, "federated", "value")
     looks = _looks(name for _, name, _ in curves)
-    made, grid = style.panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
+    made, grid = panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
     for axes, panel in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
         shown = {name: one for (case, name, what), one in curves.items() if (case, what) == panel and len(one.places)}
-        style.draw_bands(axes, shown, looks, marker="o")
+        draw_bands(axes, shown, looks, marker="o")
         axes.set(xlabel="n", ylabel=QUANTITIES[panel[1]], title=panel[0])
-        style.log_scale(axes, "xy", NARROW, numticks=7)
-    style.side_legend(made, looks)
-    numbers = band_numbers(("case", "method", "quantity", "n"), curves)
-    note = f"{RUNTIME_NOTE} {style.seeds_note(runs)}"
-    title = "The federated distance: running time and error"
-    return style.Drawing(made, title, [note], _at_largest(curves), numbers)
-
-
-def _curves_of(runs: list[DistanceRun]) -> Curves:
-    """The exact distance is measured by every run: its time is the mean over those of a seed."""
-    methods = methods_of(runs, (*OF_METHOD, *OF_SAMPLES))
-    curves = _by_size(CENTRAL, [run for members in methods.values() for run in members], "exact", "exact")
-    for name, members in methods.items():
-        curves |= _by_size(name, members, "federated", "value")
-    return curves
-
-
-def _by_size(name: str, runs: list[DistanceRun], seconds: str, value: str) -> Curves:
-    """Curves of time and error by size. ``seconds``: key of the record's times; ``value``: key of the distance whose
-    error is drawn."""
-    cells: dict[int, dict[int, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for run in runs:
-        error = abs(getattr(run.result, value) / run.result.closed_form - 1)
-        cells[run.job.seed][run.result.samples[0]].append((getattr(run.result.seconds, seconds), error))
-    means = [{size: np.mean(found, axis=0).tolist() for size, found in sizes.items()} for sizes in cells.values()]
-    curves: Curves = {}
-    for i, what in enumerate(QUANTITIES):
-        curves[name, what] = band([{size: mean[i] for size, mean in one.items()} for one in means])
-    return curves
-
-
-def _at_largest(curves: Curves) -> list[str]:
-    """Lines on each method's time and error at its largest size."""
+        log_scale(axes, "xy", NARROW, numticks=7)
+    side_legend(made, looks)
     lines = []
     for (case, name, what), one in curves.items():
         if what == "seconds" and len(one.places):
             size, seconds, error = one.places[-1], one.mean[-1], curves[case, name, "error"].mean[-1]
             lines.append(f"{case}, {name}: n={size:,} in {seconds:.3g} s, relative error {error:.2g}")
-    return lines
+    numbers = band_numbers(("case", "method", "quantity", "n"), curves)
+    title, note = "The federated distance: running time and error", f"{RUNTIME_NOTE} {seeds_note(runs)}"
+    return Drawing(made, title, [note], lines, numbers)
+
+
+def _by_size(names: tuple[str, str], runs: Iterable[DistanceRun], seconds: str, value: str) -> Curves:
+    """Curves of time and error by size. ``seconds``: key of the record's times; ``value``: key of the distance whose
+    error is drawn."""
+    cells: dict[int, dict[int, list[tuple[float, float]]]] = {}
+    for run in runs:
+        error = abs(getattr(run.result, value) / run.result.closed_form - 1)
+        sizes = cells.setdefault(run.seed, {})
+        sizes.setdefault(run.result.samples[0], []).append((getattr(run.result.seconds, seconds), error))
+    means = [{size: np.mean(found, axis=0).tolist() for size, found in sizes.items()} for sizes in cells.values()]
+    return {
+        (*names, what): band([{size: mean[i] for size, mean in one.items()} for one in means])
+        for i, what in enumerate(QUANTITIES)
+    }

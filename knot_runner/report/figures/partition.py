@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.report.figures import style
+from knot_runner.report.figures.style import Drawing, figure_settings, label_text, nth_color, panels, save
 from knot_runner.report.render.text import plain
 from knot_runner.report.series import Numbers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: So many names fit along an axis.
 _MAX_NAMES = 30
@@ -31,13 +35,13 @@ def draw_partition(
     missing_note = [absent] if missing else []
     lines = [*partition_lines(counts), *missing_note]
     rows = [[name, row.sum(), *row] for name, row in zip(names, counts, strict=True)]
-    with style.figure_settings():
+    with figure_settings():
         height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))
-        made, (shares, sizes) = style.panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
+        made, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
         _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
         _sizes(sizes, counts.sum(1))
         numbers = Numbers(["client", "examples", *classes], rows)
-        style.save(style.Drawing(made, title, [*notes, *missing_note], lines, numbers), path)
+        save(Drawing(made, title, [*notes, *missing_note], lines, numbers), path)
     return lines
 
 
@@ -56,7 +60,7 @@ def partition_lines(counts: np.ndarray) -> list[str]:
     ]
 
 
-def _shares(axes: style.Axes, counts: np.ndarray, names: Sequence[str], classes: Sequence[str]) -> None:
+def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Sequence[str]) -> None:
     from matplotlib.colors import PowerNorm
 
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -67,7 +71,7 @@ def _shares(axes: style.Axes, counts: np.ndarray, names: Sequence[str], classes:
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     _ticks(axes.set_yticks, names, "client ")
-    texts = [style.label_text(name) for name in classes]
+    texts = [label_text(name) for name in classes]
     _ticks(axes.set_xticks, texts, "", rotation=90 if max(map(len, texts)) > 3 else 0)
     axes.set(title="Share of the client's examples", xlabel="class", ylabel="client")
 
@@ -79,8 +83,8 @@ def _ticks(put: Callable[..., object], names: Sequence[str], prefix: str, **opti
     put(places, [plain(names[k]).removeprefix(prefix) for k in places], **options)
 
 
-def _sizes(axes: style.Axes, sizes: np.ndarray) -> None:
-    axes.barh(np.arange(len(sizes)), sizes, height=0.8, color=style.nth_color(0))
+def _sizes(axes: Axes, sizes: np.ndarray) -> None:
+    axes.barh(np.arange(len(sizes)), sizes, height=0.8, color=nth_color(0))
     axes.tick_params(axis="y", length=0, labelleft=False)
     axes.spines["left"].set_visible(False)
     axes.set_title("Training examples")

@@ -3,22 +3,35 @@ probability simplex, B being the teacher's bias (Fig. 5)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report import run_folders
-from knot_runner.report.figures import style
 from knot_runner.report.figures.bias import with_bias
+from knot_runner.report.figures.style import (
+    GRAY,
+    PALETTE,
+    Drawing,
+    by_name,
+    draw_boxes,
+    figure_of,
+    label_text,
+    nth_color,
+    panels,
+    side_legend,
+)
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import StagesRun
+from knot_runner.report.run_folders import PREDICTIONS, StagesRun, predictions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Of a box plot: median, mean and whiskers.
 BOX_LOOK = {
     "medianprops": {"color": "#D00000", "lw": 2},
     "meanprops": {"marker": "D", "markerfacecolor": "black", "markeredgecolor": "white", "markersize": 6},
-    "whiskerprops": {"color": style.GRAY},
-    "capprops": {"color": style.GRAY},
+    "whiskerprops": {"color": GRAY},
+    "capprops": {"color": GRAY},
 }
 #: Corners of the triangle as drawn; on the simplex they are sqrt(2) apart.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
@@ -27,8 +40,8 @@ FACE_NOTE = "Each triangle: the two labels heaviest in B and the lightest; cross
 GREEN, STEP = "#007A3D", 0.1
 
 
-@style.figure_of(reads=(run_folders.PREDICTIONS,), needs="labels.coordinates")
-def expected_label(runs: list[StagesRun], command: str) -> style.Drawing:
+@figure_of(reads=(PREDICTIONS,), needs="labels.coordinates")
+def expected_label(runs: list[StagesRun], command: str) -> Drawing:
     """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2).
 
     Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
@@ -36,66 +49,56 @@ def expected_label(runs: list[StagesRun], command: str) -> style.Drawing:
     """
     labels = runs[0].result.labels
     points = np.asarray(labels.coordinates, dtype=float)
-    line = points.shape[1] == 1
-    groups = {name: _pooled(members, points, command) for name, members in style.by_name(runs).items()}
-    made, (axes,) = style.panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
-    boxes = [_boxes(axes, pooled, i, len(groups)) for i, pooled in enumerate(groups.values())]
-    for label, place in enumerate(points[:, 0] if line else np.zeros(len(points))):
-        (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=style.GRAY, lw=1.3, zorder=0)
-    texts = [style.label_text(name, "\n") for name in labels.names]
+    on_line = points.shape[1] == 1
+    groups = {name: _by_label(members, points) for name, members in by_name(runs).items()}
+    made, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
+    what, width = "expected label" if on_line else "distance", 0.8 / len(groups)
+    shown, lines = {}, []
+    for i, (name, values) in enumerate(groups.items()):
+        places = np.array(list(values)) - 0.4 + width * (i + 0.5)  # each beside its label's
+        look = {"positions": places, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
+        boxes = draw_boxes(axes, list(values.values()), nth_color(i), 0.75, **look)
+        shown[name] = boxes["boxes"][0]
+        for label, own in values.items():
+            low, middle, high = np.percentile(own, (25, 50, 75))
+            spread = f"median {middle:.3f} ({low:.3f} to {high:.3f}), mean {own.mean():.3f}"
+            lines.append(f"{name}, {labels.names[label]}: {what} {spread}")
+    for label, place in enumerate(points[:, 0] if on_line else np.zeros(len(points))):
+        (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=GRAY, lw=1.3, zorder=0)
+    texts = [label_text(name, "\n") for name in labels.names]
     axes.set_xticks(range(len(points)), texts)
-    axes.set(xlabel="true label", ylabel="expected label" if line else "distance of expected label from truth")
-    if line:
+    axes.set(xlabel="true label", ylabel="expected label" if on_line else "distance of expected label from truth")
+    if on_line:
         axes.set_yticks(points[:, 0], texts)
         axes.set_ylim(points.min() - 0.15, points.max() + 0.15)
     else:
         axes.set_ylim(bottom=-0.03)
-    shown = dict(zip(groups, (box["boxes"][0] for box in boxes), strict=True))
-    style.side_legend(made, shown | {"median": boxes[0]["medians"][0], "mean": boxes[0]["means"][0], "truth": dashes})
+    side_legend(made, shown | {"median": boxes["medians"][0], "mean": boxes["means"][0], "truth": dashes})
     sets = sorted({name for run in runs for name in run.result.metrics.get("sd", {})} - {"ALL"})
     note = f"Test sets pooled: {', '.join(sets)}. Boxes: quartiles; whiskers: up to 1.5 box heights."
-    kind = "Expected label" if line else "Distance of the expected label from the truth"
-    what = "expected label" if line else "distance"
-    lines = [text for name, pooled in groups.items() for text in _by_label(name, what, pooled, labels.names)]
-    return style.Drawing(made, f"{kind} by true label", [note], lines)
+    kind = "Expected label" if on_line else "Distance of the expected label from the truth"
+    return Drawing(made, f"{kind} by true label", [note], lines)
 
 
-def _pooled(runs: list[StagesRun], points: np.ndarray, command: str) -> tuple[np.ndarray, np.ndarray]:
-    """Of each prediction [N] the value drawn, and the true label."""
+def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray]:
+    """True label -> the value drawn of each of its predictions."""
     values, truths = [], []
     for run in runs:
-        for name, (shares, labels) in run_folders.predictions(run, command).items():
+        for name, (shares, labels) in predictions(run).items():
             if not name.startswith("before/"):
                 expected = shares.astype(float) @ points
                 distance = np.linalg.norm(expected - points[labels], axis=1)
                 values.append(expected[:, 0] if points.shape[1] == 1 else distance)
                 truths.append(labels)
-    return np.concatenate(values), np.concatenate(truths)
-
-
-def _boxes(axes: style.Axes, pooled: tuple[np.ndarray, np.ndarray], i: int, count: int) -> dict[str, Any]:
-    """Boxes of the ``i``-th of ``count`` methods, each beside its label's place."""
-    values, truths = pooled
-    there, width = np.unique(truths), 0.8 / count
-    look = {"positions": there - 0.4 + width * (i + 0.5), "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
-    return style.draw_boxes(axes, [values[truths == label] for label in there], style.nth_color(i), 0.75, **look)
-
-
-def _by_label(name: str, what: str, pooled: tuple[np.ndarray, np.ndarray], names: list[str]) -> list[str]:
-    lines = []
-    for label in np.unique(pooled[1]):
-        values = pooled[0][pooled[1] == label]
-        low, middle, high = np.percentile(values, (25, 50, 75))
-        spread = f"median {middle:.3f} ({low:.3f} to {high:.3f}), mean {values.mean():.3f}"
-        lines.append(f"{name}, {names[label]}: {what} {spread}")
-    return lines
+    pooled, of = np.concatenate(values), np.concatenate(truths)
+    return {int(label): pooled[of == label] for label in np.unique(of)}
 
 
 def face(share: np.ndarray) -> list[int]:
     """Three labels whose triangle is shown: the two heaviest in the bias and the lightest, where confidence is greatest
     (Prop. B.1). For three labels that is all of them."""
     order = np.argsort(-share, kind="stable")
-    return sorted([int(order[0]), int(order[1]), int(order[-1])])
+    return sorted(order[[0, 1, -1]].tolist())
 
 
 def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
@@ -103,8 +106,8 @@ def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
     return np.asarray(share[chosen] + (1 - share[chosen].sum()) / 3)
 
 
-@style.figure_of
-def confidence(runs: list[StagesRun], command: str) -> style.Drawing:
+@figure_of
+def confidence(runs: list[StagesRun], command: str) -> Drawing:
     """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
 
     With more than three labels each triangle is the face of the simplex over three of them, with exact distances to
@@ -112,27 +115,23 @@ def confidence(runs: list[StagesRun], command: str) -> style.Drawing:
     """
     run = with_bias(runs)[0]
     names, shares = run.result.labels.names, {k: np.array(v) for k, v in (run.result.bias or {}).items()}
-    top = max(_at_corners(share).max() for share in shares.values())
-    made, grid = style.panels(len(shares), 3.6, 3.5)
+    corners = {name: np.linalg.norm(np.eye(len(share)) - share, axis=1) for name, share in shares.items()}
+    top = max(map(np.max, corners.values()))
+    made, grid = panels(len(shares), 3.6, 3.5)
     lines = []
     for axes, (name, share) in zip(grid, shares.items(), strict=True):
-        chosen, corners = face(share), _at_corners(share)
-        each = ", ".join(f"{text} {b:.3f} / {w:.3f}" for text, b, w in zip(names, share, corners, strict=True))
-        greatest = names[int(corners.argmax())]
+        chosen, at_corners = face(share), corners[name]  # confidence [C] of predictions that are sure of a label
+        each = ", ".join(f"{text} {b:.3f} / {w:.3f}" for text, b, w in zip(names, share, at_corners, strict=True))
+        greatest = names[at_corners.argmax()]
         lines.append(f"{name}: bias / confidence at the corner: {each}; greatest at {greatest}")
-        image = _triangle(axes, share, chosen, [style.label_text(names[c]) for c in chosen], top)
+        image = _triangle(axes, share, chosen, [label_text(names[c]) for c in chosen], top)
         axes.set_title(plain(name), pad=8)
     made.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
     note = CONFIDENCE_NOTE if len(names) == 3 else f"{CONFIDENCE_NOTE} {FACE_NOTE}"
-    return style.Drawing(made, f"Confidence of a prediction, per teacher (seed {run.job.seed})", [note], lines)
+    return Drawing(made, f"Confidence of a prediction, per teacher (seed {run.seed})", [note], lines)
 
 
-def _at_corners(share: np.ndarray) -> np.ndarray:
-    """Confidence [C] of predictions that are sure of a label."""
-    return np.asarray(np.linalg.norm(np.eye(len(share)) - share, axis=1))
-
-
-def _triangle(axes: style.Axes, share: np.ndarray, chosen: list[int], names: list[str], top: float) -> Any:
+def _triangle(axes: Axes, share: np.ndarray, chosen: list[int], names: list[str], top: float) -> Any:
     from matplotlib import colormaps
     from matplotlib.tri import Triangulation, UniformTriRefiner
 
@@ -145,11 +144,11 @@ def _triangle(axes: style.Axes, share: np.ndarray, chosen: list[int], names: lis
     grays = colormaps["Greys"](np.linspace(0.05, 0.55, len(levels) - 1))
     image = axes.tricontourf(mesh, weight, levels=levels, colors=grays)
     axes.tricontour(mesh, weight, levels=levels[2::2], colors="white", linewidths=1.6)
-    axes.fill(*CORNERS.T, fill=False, ec=style.GRAY, lw=1.3)
+    axes.fill(*CORNERS.T, fill=False, ec=GRAY, lw=1.3)
     start, best = foot(share, chosen) @ CORNERS, int(np.argmin(share[chosen]))
     end = start + 0.9 * (CORNERS[best] - start)
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)
-    axes.plot(*start, marker="X", ms=11, color=style.PALETTE[2], mec="white", zorder=5)
+    axes.plot(*start, marker="X", ms=11, color=PALETTE[2], mec="white", zorder=5)
     below = [text.replace(" ", "\n") for text in names[:2]]  # in one line the two would meet
     for corner, text, side in zip(CORNERS, below, ("left", "right"), strict=False):
         axes.text(corner[0], corner[1] - 0.06, text, ha=side, va="top")

@@ -4,22 +4,38 @@ aggregation does to clients' accuracy (Fig. 6)."""
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from knot_runner.config.strict import by_key
 from knot_runner.metrics import ACCURACY, SCORE
 from knot_runner.records import ROUNDS_FILE
-from knot_runner.report import paper_tables, run_folders
-from knot_runner.report.figures import style
+from knot_runner.report import paper_tables
+from knot_runner.report.figures.style import (
+    GRAY,
+    Drawing,
+    draw_bands,
+    figure_of,
+    limit_to_shares,
+    log_scale,
+    nth_color,
+    panels,
+    seeds_note,
+    side_legend,
+    temperature_colors,
+)
 from knot_runner.report.render.text import plain
-from knot_runner.report.run_folders import Job, Run
-from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, lookup, measured_line
+from knot_runner.report.run_folders import Job, Run, rounds
+from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, measured_line
 from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.files import LogRow
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: A value per round of one run, where there is one; by how many rounds were trained.
 Series = dict[int, float]
@@ -34,89 +50,86 @@ CURVE_AXES = {"accuracy": "accuracy (%)", "macro F1": "macro F1", "loss at T": "
 CHANGE_NOTE = "Participants: new model less the one just trained; others: less the previous model of the server."
 
 
-@style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
-def curves(runs: list[Run], command: str) -> style.Drawing:
+@figure_of(one_task=False, reads=(ROUNDS_FILE,))
+def curves(runs: list[Run], command: str) -> Drawing:
     """Accuracy on the test examples, and loss at T, after each round (Fig. 4, 5); macro F1 in the place of accuracy
     where all tasks are scored by it.
 
     Lines are means over seeds, bands are 95% t intervals; dashed: T=1 at rate lr/T. The numbers
     go into a CSV beside the PNG; the last round's come back as lines.
     """
-    by_f1 = {lookup(run.job.config, "task.score") for run in runs} == {SCORE}
-    score = "macro F1" if by_f1 else "accuracy"
-    read = {score: _of_row(SCORE, 1) if by_f1 else _of_row(ACCURACY, 100), "loss at T": _of_row("tempered_loss", 1)}
-    top = 1.0 if by_f1 else 100.0
-    found = _bands(runs, read, command, {score: top})
+    score, top, unit, digits = "accuracy", 100.0, "%", 2
+    read = {score: _of_row(ACCURACY, 100)}
+    if {run.setting("task.score") for run in runs} == {SCORE}:
+        score, top, unit, digits = "macro F1", 1.0, "", 3
+        read = {score: _of_row(SCORE, 1)}
+    read["loss at T"] = _of_row("tempered_loss", 1)
+    found = _bands(runs, read, {score: top})
     names = list(dict.fromkeys(name for name, _, _ in found))
-    made, grid = style.panels(2 * len(names), 4.2 if len(names) < 3 else 3.6, 3.1, across=max(2, len(names)))
+    made, grid = panels(2 * len(names), 4.2 if len(names) < 3 else 3.6, 3.1, across=max(2, len(names)))
     for axes, (what, name) in zip(grid, itertools.product(read, names), strict=True):
         values = _draw_rows(axes, found, name, what)
         axes.set(title=plain(name), ylabel=CURVE_AXES[what])
         if what == score:
-            style.limit_to_shares(axes, top)
-        if what == "loss at T" and len(values) and values.min() > 0 and values.max() / values.min() > LINEAR_SPAN:
-            style.log_scale(axes, "y")
+            limit_to_shares(axes, top)
+        elif len(values) and values.min() > 0 and values.max() / values.min() > LINEAR_SPAN:
+            log_scale(axes, "y")
     _legend(made, found)
     lines = []
     for (name, key, what), one in found.items():
         if what == score and len(one.places):
-            shown = f"{one.mean[-1]:.3f}" if by_f1 else f"{one.mean[-1]:.2f}%"
-            last = f"{score} {shown}, loss at T {found[name, key, 'loss at T'].mean[-1]:.3f}"
+            last = f"{score} {one.mean[-1]:.{digits}f}{unit}, loss at T {found[name, key, 'loss at T'].mean[-1]:.3f}"
             lines.append(f"{name}, {key.name}: after {one.places[-1]} rounds {last}")
     notes = [_band_note(runs, found), *measured_line(runs)]
-    return style.Drawing(made, "Accuracy after each round, by training temperature", notes, lines, _numbers(found))
+    return Drawing(made, "Accuracy after each round, by training temperature", notes, lines, _numbers(found))
 
 
-@style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
-def accuracy_by_round(runs: list[Run], command: str) -> style.Drawing:
+@figure_of(one_task=False, reads=(ROUNDS_FILE,))
+def accuracy_by_round(runs: list[Run], command: str) -> Drawing:
     """Accuracy on the test examples after each round: a panel per task, a line per method and further settings.
 
     Lines are means over seeds, bands are 95% t intervals. The numbers go into a CSV beside the PNG; the last round's
     come back as lines.
     """
-    named = by_key(((run.job.task, " ".join([run.job.method, run.job.label]).strip()), run) for run in runs)
+    named = by_key(((run.task, f"{run.method} {run.label}".strip()), run) for run in runs)
     accuracy = _of_row(ACCURACY, 100)
-    found = {
-        names: band([accuracy(run_folders.rounds(run, command)) for run in own], top=100.0)
-        for names, own in named.items()
-    }
+    found = {names: band([accuracy(rounds(run)) for run in own], top=100.0) for names, own in named.items()}
     tasks = list(dict.fromkeys(task for task, _ in found))
-    looks = {}
-    for i, name in enumerate(dict.fromkeys(name for _, name in found)):
-        looks[name] = {"color": style.nth_color(i), "ls": ("-", "--", ":", "-.")[i % 4]}  # lines may lie on each other
-    made, grid = style.panels(len(tasks), 4.6 if len(tasks) > 1 else 6.4, 3.2, across=2)
+    looks: dict[str, dict[str, Any]] = {}
+    for _, name in found:  # dashed, as lines may lie on each other
+        looks.setdefault(name, {"color": nth_color(len(looks)), "ls": ("-", "--", ":", "-.")[len(looks) % 4]})
+    made, grid = panels(len(tasks), 4.6 if len(tasks) > 1 else 6.4, 3.2, across=2)
     for axes, task in zip(grid, tasks, strict=True):
-        style.draw_bands(axes, {name: one for (own, name), one in found.items() if own == task}, looks)
+        draw_bands(axes, {name: one for (own, name), one in found.items() if own == task}, looks)
         _label_rounds(axes)
         axes.set(title=plain(task), ylabel="accuracy (%)")
-        style.limit_to_shares(axes, 100.0)
-    style.side_legend(made, {plain(name): look for name, look in looks.items()})
-    lines = [
-        f"{task}, {name}: accuracy {one.mean[-1]:.2f}% after {one.places[-1]} rounds"
-        for (task, name), one in found.items()
-    ]
-    notes = [style.seeds_note(runs), *measured_line(runs)]
+        limit_to_shares(axes, 100.0)
+    side_legend(made, {plain(name): look for name, look in looks.items()})
+    lines = []
+    for (task, name), one in found.items():
+        lines.append(f"{task}, {name}: accuracy {one.mean[-1]:.2f}% after {one.places[-1]} rounds")
+    notes = [seeds_note(runs), *measured_line(runs)]
     numbers = band_numbers(("task", "method", "round"), found, digits=10, decimals=6)
-    return style.Drawing(made, "Accuracy after each round, by method", notes, lines, numbers)
+    return Drawing(made, "Accuracy after each round, by method", notes, lines, numbers)
 
 
-@style.figure_of(one_task=False, reads=(ROUNDS_FILE,))
-def aggregation(runs: list[Run], command: str) -> style.Drawing:
+@figure_of(one_task=False, reads=(ROUNDS_FILE,))
+def aggregation(runs: list[Run], command: str) -> Drawing:
     """Change of clients' accuracy on their own test images when the server aggregates (Fig. 6), in points.
 
     Participants: the new model less the one each has just trained. Others: the new model less the previous one. Lines
     are means over clients, seeds and some rounds; those of each round are in the CSV; means over all come back.
     """
     read = {"participants": participants_change, "others": others_change}
-    found = _bands(runs, read, command, {})
+    found = _bands(runs, read)
     longest = max(len(one.places) for (_, _, what), one in found.items() if what == "participants")
     window = 1 + 2 * round(WINDOW * longest / 2)  # odd, so that it is centered
-    smooth = _bands(runs, read, command, {}, window)
-    names = list(dict.fromkeys(name for name, _, _ in found))
+    smooth = _bands(runs, read, window=window)
     shown = dict.fromkeys((name, what) for (name, _, what), one in found.items() if len(one.places))
-    made, grid = style.panels(len(shown), 4.6, 3.4 if len(names) == 1 else 2.9, across=2)
+    one_case = len({name for name, _, _ in found}) == 1
+    made, grid = panels(len(shown), 4.6, 3.4 if one_case else 2.9, across=2)
     for axes, (name, what) in zip(grid, shown, strict=True):
-        axes.axhline(0, color=style.GRAY, lw=0.8)
+        axes.axhline(0, color=GRAY, lw=0.8)
         _draw_rows(axes, smooth, name, what)
         axes.set(title=plain(f"{name}: {what}"), ylabel="accuracy change (points)")
     _legend(made, found)
@@ -128,7 +141,7 @@ def aggregation(runs: list[Run], command: str) -> style.Drawing:
     notes = [_band_note(runs, found), CHANGE_NOTE]
     if window > 1:
         notes.append(f"Running means over {window} rounds.")
-    return style.Drawing(made, title, notes, lines, _numbers(found))
+    return Drawing(made, title, notes, lines, _numbers(found))
 
 
 def participants_change(rows: RoundRows) -> Series:
@@ -164,16 +177,14 @@ def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
 def _bands(
     runs: list[Run],
     read: Mapping[str, Callable[[RoundRows], Series]],
-    command: str,
-    tops: dict[str, float],
+    tops: Mapping[str, float] = {},
     window: int = 1,
 ) -> Bands:
     """``tops``: of quantities that are shares, their largest value; ``window``: rounds over which each run's series is
     smoothed."""
     made: Bands = {}
-    rows = case_rows(runs, figure_cases(run.job for run in runs))
-    for (case, key), own in rows.groupby(["case", "key"], sort=False):
-        logs = [run_folders.rounds(run, command) for run in own["run"]]
+    for (case, key), own in case_rows(runs, figure_cases(runs)).groupby(["case", "key"], sort=False):
+        logs = [rounds(run) for run in own["run"]]
         name = f"{case} ({key.other})" if key.other else case
         for what, of in read.items():
             made[name, key, what] = band([smoothed(of(log), window) for log in logs], top=tops.get(what))
@@ -184,31 +195,32 @@ def figure_cases(jobs: Iterable[Job]) -> Cases:
     """Cases of FLex&Chill's Table 1 by their names, others by task and model; told apart by partition where a case has
     several."""
     known = {name: facts.settings for name, facts in paper_tables.read_printed("chill/table1").cases.items()}
-    kinds: dict[str, dict[str, Config]] = defaultdict(dict)
+    kinds: dict[str, dict[str, Config]] = {}
     for job in jobs:
-        facts = {"task.name": job.task, "model.name": lookup(job.config, "model.name")}
-        name, kind = case_of(job, known), lookup(job.config, "partition.kind")
-        kinds[name][kind] = {**known.get(name, facts), "partition.kind": kind}
+        facts = {"task.name": job.task, "model.name": job.setting("model.name")}
+        name, kind = case_of(job, known), job.setting("partition.kind")
+        kinds.setdefault(name, {})[kind] = {**known.get(name, facts), "partition.kind": kind}
     cases: dict[str, Config] = {}
     for name, found in kinds.items():
         cases |= {name if len(found) == 1 else f"{name}, {kind}": settings for kind, settings in found.items()}
     return cases
 
 
-def _draw_rows(axes: style.Axes, found: Bands, panel: str, quantity: str) -> np.ndarray:
+def _draw_rows(axes: Axes, found: Bands, panel: str, quantity: str) -> np.ndarray:
     """Returns all means that are drawn."""
     rows = {key: one for (name, key, what), one in found.items() if (name, what) == (panel, quantity)}
-    colors = style.temperature_colors(key.temperature for key in rows)
-    looks = {}
+    colors = temperature_colors(key.temperature for key in rows)
+    looks: dict[RowSetting, dict[str, Any]] = {}
     for key in rows:
-        dashed = {"lw": 1.1, "ls": "--"} if key.control else {}
-        looks[key] = {"color": colors[key.temperature], "filled": not key.control, **dashed}
-    style.draw_bands(axes, rows, looks)
+        looks[key] = {"color": colors[key.temperature]}
+        if key.control:
+            looks[key] |= {"lw": 1.1, "ls": "--", "filled": False}
+    draw_bands(axes, rows, looks)
     _label_rounds(axes)
     return np.concatenate([one.mean for one in rows.values()])
 
 
-def _label_rounds(axes: style.Axes) -> None:
+def _label_rounds(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel("rounds trained")
@@ -216,18 +228,18 @@ def _label_rounds(axes: style.Axes) -> None:
     axes.margins(x=0.01)
 
 
-def _legend(made: style.Figure, found: Bands) -> None:
-    colors = style.temperature_colors(key.temperature for _, key, _ in found)
+def _legend(made: Figure, found: Bands) -> None:
+    colors = temperature_colors(key.temperature for _, key, _ in found)
     shown = {f"T={value:g}": {"color": colors[value], "lw": 2} for value in sorted(colors, reverse=True)}
     if any(key.control for _, key, _ in found):
-        shown["T=1,\nrate lr/T"] = {"color": style.GRAY, "lw": 1.1, "ls": "--"}
-    style.side_legend(made, shown)
+        shown["T=1,\nrate lr/T"] = {"color": GRAY, "lw": 1.1, "ls": "--"}
+    side_legend(made, shown)
 
 
 def _band_note(runs: list[Run], found: Bands) -> str:
     controlled = any(key.control for _, key, _ in found)
     dashed = " Dashed: T=1 at rate lr/T, in the color of T." if controlled else ""
-    return style.seeds_note(runs) + dashed
+    return seeds_note(runs) + dashed
 
 
 def _numbers(found: Bands) -> Numbers:

@@ -149,7 +149,7 @@ def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
     """Name (method and distinguishing settings) -> its runs, which differ only in the seed."""
     groups: dict[tuple[str, str], list[RunT]] = defaultdict(list)
     for run in runs:
-        groups[run.job.method, run.job.label].append(run)
+        groups[run.method, run.label].append(run)
     labels = spelled_labels(label for _, label in groups)
     several_methods = len({method for method, _ in groups}) > 1
     unlike_if_short = len({short_line(shown) for shown in labels.values()}) == len(labels)
@@ -163,7 +163,7 @@ def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
 
 def seed_list(runs: Iterable[Run]) -> str:
     """``0, 1, 2``."""
-    return ", ".join(str(seed) for seed in sorted({run.job.seed for run in runs}))
+    return ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
 
 
 def seeds_note(runs: Sequence[Run]) -> str:

@@ -128,9 +128,10 @@ def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished
 
 def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
     """Build the content of the page that :func:`write_page` writes."""
-    runs = load_runs({job.run_id: job for job in jobs}.values())  # several settings of a grid may be one run
+    unique = {job.run_id: job for job in jobs}  # several settings of a grid may be one run
+    runs = load_runs(unique.values(), request.command)
     if not any(run.status in ("done", "diverged") for run in runs):
-        raise nothing_there(runs, request.command)
+        raise nothing_there(runs)
     spec, command = request.spec, request.command
     is_figure = spec.get("kind") in FIGURES
     table = None if is_figure else preset_table(jobs, spec, command)
@@ -178,7 +179,7 @@ def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:
 def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
     """State of a run and why it has no numbers; for a diverged run its last note, which names round and client."""
     if run.status == "missing":
-        return unfinished.get(run.job.run_id, Standing("missing"))
+        return unfinished.get(run.run_id, Standing("missing"))
     notes = run.result.notes if run.result else []
     cause = notes[-1] if run.status == "diverged" and notes else run.problem
     return Standing(UNUSED.get(run.status, run.status), cause)
@@ -199,7 +200,7 @@ def render_page(page: Page, folder: Path | None = None) -> str:
     links = {}
     for run, _ in page.jobs:
         if run.result and folder is not None:
-            links[run.job.run_id] = quote(Path(os.path.relpath(run.job.folder, folder)).as_posix()) + "/"
+            links[run.run_id] = quote(Path(os.path.relpath(run.folder, folder)).as_posix()) + "/"
     return _template().render(page=page, links=links)
 
 

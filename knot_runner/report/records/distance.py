@@ -9,7 +9,6 @@ from rich.console import Group
 from knot_runner.metrics import METRICS, accuracy_first
 from knot_runner.report.records.run_view import SummaryRow, bold, run_view
 from knot_runner.report.render.text import number
-from knot_runner.results.base import RunResult
 from knot_runner.results.training import CoresetResult, DistanceResult, KnnResult, MatrixResult
 
 #: Above this number of data sets, the range of distances is shown instead of a grid.
@@ -72,10 +71,8 @@ def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np
     found = {"all pairs": matrix[rows, columns]}
     if groups is not None:
         same_group = np.array(groups)[rows] == np.array(groups)[columns]
-        found |= {
-            "in one planted group": found["all pairs"][same_group],
-            "of two groups": found["all pairs"][~same_group],
-        }
+        found["in one planted group"] = found["all pairs"][same_group]
+        found["of two groups"] = found["all pairs"][~same_group]
     return {title: values for title, values in found.items() if len(values)}
 
 
@@ -88,8 +85,8 @@ def coreset_summary(name: str, result: CoresetResult) -> Group:
         "distance to all clients' samples": f"{result.metrics['distance']['ALL']:.4g}",
         "classes among its nearest samples": f"{result.classes_covered} of {len(result.labels.names)}",
     }
-    line = f"{result.points} points after {len(result.losses)} epochs along {_along(result)}"
-    return _view(name, "coreset", rows, line, result)
+    line = f"{result.points} points after {len(result.losses)} epochs"
+    return _of_coresets(name, "coreset", rows, line, result)
 
 
 def knn_summary(name: str, result: KnnResult) -> Group:
@@ -98,18 +95,13 @@ def knn_summary(name: str, result: KnnResult) -> Group:
     shown = [metric for metric in accuracy_first() if "ALL" in metrics.get(metric, {})]
     rows = {METRICS[metric].title: number(metrics[metric]["ALL"], 3) for metric in shown}
     rows["accuracy over clients, unweighted"] = number(metrics["client_accuracy"]["unweighted"], 3)
-    line = f"{result.points} points a client along {_along(result)}"
-    return _view(name, "nearest neighbor among all coresets", rows, line, result)
+    return _of_coresets(name, "nearest neighbor among all coresets", rows, f"{result.points} points a client", result)
 
 
-def _along(result: CoresetResult | KnnResult) -> str:
-    sizes, seconds = result.datasets, result.seconds
+def _of_coresets(name: str, head: str, rows: dict[str, str], made: str, result: CoresetResult | KnnResult) -> Group:
     what = "images" if len(result.shape) == 3 else "texts"
-    return (
-        f"{DISTANCE_NAMES[result.distance]}; {result.clients} clients with {sizes.train:,} training {what}; "
-        f"{seconds.total:,.0f} s"
+    line = (
+        f"{made} along {DISTANCE_NAMES[result.distance]}; {result.clients} clients with {result.datasets.train:,} "
+        f"training {what}; {result.seconds.total:,.0f} s"
     )
-
-
-def _view(name: str, head: str, rows: dict[str, str], line: str, result: RunResult) -> Group:
     return run_view(name, result, (head, ""), [(title, [bold(value)]) for title, value in rows.items()], [line])

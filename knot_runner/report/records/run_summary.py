@@ -34,6 +34,7 @@ def summary_table(result: RunResult) -> Group:
 def stages_summary(name: str, result: StagesResult) -> Group:
     epoch = result.selected_epoch
     measures = [metric for metric in METRICS if metric in result.metrics]
+    heads = {metric: METRICS[metric].short or METRICS[metric].title for metric in METRICS}
     names = dict.fromkeys(data for metric in measures for data in result.metrics[metric] if data != "ALL")
     rows: list[SummaryRow] = []
     for data in (*names, "ALL"):
@@ -41,22 +42,19 @@ def stages_summary(name: str, result: StagesResult) -> Group:
         is_global = data in result.datasets and result.datasets[data].role == "global"
         title = data + (" (global)" if is_global else "")
         rows.append((title, [_change(result, metric, data) for metric in measures]))
-    kept = "the weights of epoch 0, the undistilled global model" if epoch == 0 else f"the weights of epoch {epoch}"
     what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
     if result.parties:
         what = "each party's own model on its own test set, alone -> after mutual learning"
-    lines = [f"{what}; SD: semantic distance, lower is better", *_ensemble(result)]
-    lines += [f"kept: {kept}"] if epoch is not None else []
+    lines = [f"{what}; SD: semantic distance, lower is better"]
+    ensemble = (result.baselines or {}).get("ensemble", {})  # the mean of all teachers' probabilities
+    if ensemble:
+        values = ", ".join(f"{heads[metric]} {number(value, 3)}" for metric, value in ensemble.items())
+        lines.append(f"ensemble of the teachers, on the global model's test set: {values}")
+    if epoch is not None:
+        kept = f"epoch {epoch}" if epoch else "epoch 0, the undistilled global model"
+        lines.append(f"kept: the weights of {kept}")
     lines += cost_lines(result)
-    heads = ["data set", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
-    return run_view(name, result, heads, rows, lines)
-
-
-def _ensemble(result: StagesResult) -> list[str]:
-    """A line on the ensemble (mean of all teachers' probabilities), if it was evaluated."""
-    found = (result.baselines or {}).get("ensemble", {})
-    values = [f"{METRICS[metric].short or METRICS[metric].title} {number(value, 3)}" for metric, value in found.items()]
-    return [f"ensemble of the teachers, on the global model's test set: {', '.join(values)}"] if values else []
+    return run_view(name, result, ["data set", *(heads[metric] for metric in measures)], rows, lines)
 
 
 def _change(result: StagesResult, metric: str, dataset: str) -> Text:
@@ -72,22 +70,28 @@ def _change(result: StagesResult, metric: str, dataset: str) -> Text:
 
 
 def federated_summary(name: str, result: FederatedResult) -> Group:
-    metrics, shown = result.metrics, {}
-    for metric in accuracy_first():
-        shown[METRICS[metric].title] = metrics.get(metric, {}).get("ALL")
+    metrics = result.metrics
+    shown = {METRICS[metric].title: metrics.get(metric, {}).get("ALL") for metric in accuracy_first()}
     titles = {"weighted": "weighted by examples", "unweighted": "unweighted", "clusters": "unweighted over clusters"}
     for key, title in titles.items():
         shown[f"accuracy over clients, {title}"] = metrics.get("client_accuracy", {}).get(key)
     rows = [(title, [bold(number(value, 3))]) for title, value in shown.items() if value is not None]
-    best, sizes = result.best, result.datasets
+    best, sizes, distilled = result.best, result.datasets, result.distilled
+    lines = [f"best accuracy {number(best.accuracy, 3)} after {counted(best.round, 'round')}"]
+    lines += [*_reached(result), *_on_clock(result), *cluster_lines(result)]
+    if distilled is not None:
+        gained = (
+            f": accuracy {distilled.gain:+.3f} from before to after, on average" if distilled.gain is not None else ""
+        )
+        lines.append(f"distilled in {counted(distilled.rounds, 'round')}{gained}")
+    if result.models:
+        each = []
+        for architecture, own in result.models.items():
+            accuracy = "-" if own.accuracy is None else number(own.accuracy, 3)
+            each.append(f"{architecture} ({own.clients} clients) {accuracy}")
+        lines.append(f"accuracy by architecture: {', '.join(each)}")
     largest = "up to " if result.models else ""
-    lines = [
-        f"best accuracy {number(best.accuracy, 3)} after {counted(best.round, 'round')}",
-        *_reached(result),
-        *_on_clock(result),
-        *cluster_lines(result),
-        *_distilled(result),
-        *_architectures(result),
+    lines += [
         *personal_lines(result),
         *_privacy_lines(result),
         f"{result.clients} clients with {sizes.train:,} training examples; {sizes.test:,} test examples",
@@ -113,25 +117,6 @@ def cluster_lines(result: FederatedResult) -> list[str]:
     return lines
 
 
-def _distilled(result: FederatedResult) -> list[str]:
-    """``distilled in 30 rounds: accuracy +0.012 from before to after, on average``."""
-    found = result.distilled
-    if found is None:
-        return []
-    gain = found.gain
-    what = "" if gain is None else f": accuracy {gain:+.3f} from before to after, on average"
-    return [f"distilled in {counted(found.rounds, 'round')}{what}"]
-
-
-def _architectures(result: FederatedResult) -> list[str]:
-    """``accuracy by architecture: cnn_8 (7 clients) 0.812, ...``, where clients have several."""
-    shown = []
-    for name, own in (result.models or {}).items():
-        accuracy = "-" if own.accuracy is None else number(own.accuracy, 3)
-        shown.append(f"{name} ({own.clients} clients) {accuracy}")
-    return [f"accuracy by architecture: {', '.join(shown)}"] if shown else []
-
-
 def _reached(result: FederatedResult) -> list[str]:
     """``target 0.740 not reached in 30 rounds``, or how to set one."""
     if result.target is None:
@@ -148,11 +133,10 @@ def _privacy_lines(result: FederatedResult) -> list[str]:
     facts = result.privacy
     if facts is None:
         return []
-    epsilon, rounds = facts.epsilon, facts.rounds
-    shown = "infinity" if epsilon is None else f"{epsilon:.3g}"
-    after = counted(rounds, "round")
+    epsilon = "infinity" if facts.epsilon is None else f"{facts.epsilon:.3g}"
+    after = counted(facts.rounds, "round")
     by = f" ({facts.accountant}, simulated)" if facts.accountant else " (without noise)"
-    lines = [f"(epsilon, delta) = ({shown}, {facts.delta:.2g}) at user level after {after}{by}"]
+    lines = [f"(epsilon, delta) = ({epsilon}, {facts.delta:.2g}) at user level after {after}{by}"]
     lines.append(f"neighboring relation of epsilon: {facts.neighbors} one client")
     if facts.clipped is not None:
         clip = "nothing is clipped" if facts.clip_norm is None else f"{facts.clipped:.0%} of updates clipped"
@@ -162,16 +146,16 @@ def _privacy_lines(result: FederatedResult) -> list[str]:
 
 def _on_clock(result: FederatedResult) -> list[str]:
     """``virtual clock: target after 900 s of 3,000 s; 90 updates, 8 of partial work, 12 dropped out``."""
-    fleet = result.fleet
+    fleet, first = result.fleet, result.time_to_target
     if fleet is None:
         return []
-    first, lost = result.time_to_target, []
     end = f"{fleet.clock:,.0f} s" if first is None else f"target after {first:,.0f} s of {fleet.clock:,.0f} s"
-    for key, what in (("partial", "of partial work"), ("dropped", "dropped out"), ("late", "came too late")):
-        count = getattr(fleet, key)
-        lost += [f"{count:,} {what}"] if count else []
-    stale = [f"{fleet.staleness:.1f} server steps old on average"] if fleet.staleness else []
-    return [f"virtual clock: {end}; " + ", ".join([f"{fleet.arrived:,} updates", *stale, *lost])]
+    facts = [f"{fleet.arrived:,} updates"]
+    if fleet.staleness:
+        facts.append(f"{fleet.staleness:.1f} server steps old on average")
+    lost = {"of partial work": fleet.partial, "dropped out": fleet.dropped, "came too late": fleet.late}
+    facts += [f"{count:,} {what}" for what, count in lost.items() if count]
+    return [f"virtual clock: {end}; {', '.join(facts)}"]
 
 
 def probe_summary(name: str, result: ProbeResult) -> Group:
@@ -182,21 +166,18 @@ def probe_summary(name: str, result: ProbeResult) -> Group:
 
 def personal_lines(result: FederatedResult) -> list[str]:
     """Lines on which of the clients' models is reported, and its gains and losses against the last round's."""
-    facts = result.personalization
-    if facts is None:
-        return _unseen(result)
-    point, start = facts.points[facts.chosen], facts.start
-    if point.alpha == 0:
-        which = "the models of the last round were the best on the held-out examples"
-    else:
+    lines, facts = [], result.personalization
+    if facts is not None:
+        point, start = facts.points[facts.chosen], facts.start
         which = f"each client's own model, {point.epochs} epochs after the rounds"
-    lines = [f"{plain(facts.kind)}: {which}"]
-    for key, title in (("id_accuracy", "ID"), ("ood_accuracy", "OOD")):
-        before, after = number(getattr(start, key), 3), number(getattr(point, key), 3)
-        lines.append(f"{title} accuracy {before} after the last round -> {after}")
-    return [*lines, *_unseen(result)]
-
-
-def _unseen(result: FederatedResult) -> list[str]:
-    count = result.unseen
-    return [f"{count} more clients took part in no round; their accuracy is that of unseen clients"] if count else []
+        if point.alpha == 0:
+            which = "the models of the last round were the best on the held-out examples"
+        lines.append(f"{plain(facts.kind)}: {which}")
+        for title, before, after in (
+            ("ID", start.id_accuracy, point.id_accuracy),
+            ("OOD", start.ood_accuracy, point.ood_accuracy),
+        ):
+            lines.append(f"{title} accuracy {number(before, 3)} after the last round -> {number(after, 3)}")
+    if result.unseen:
+        lines.append(f"{result.unseen} more clients took part in no round; their accuracy is that of unseen clients")
+    return lines

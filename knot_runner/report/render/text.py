@@ -115,6 +115,11 @@ def spread_text(mean: float, half: float, digits: int, top: float | None) -> str
     return f" [{number(low, digits) if low else 0}, {number(high, digits) if high != top else f'{high:g}'}]"
 
 
+def estimate_text(mean: float, half: float | None, digits: int, top: float | None) -> str:
+    """``0.412±0.010``; the mean alone where there is no interval."""
+    return number(mean, digits) + ("" if half is None else spread_text(mean, half, digits, top))
+
+
 def paper_text(cell: TableCell, group: ColumnGroup) -> str:
     """The paper's number in brackets, with its printed digits and standard deviation; "" if the paper prints none."""
     if cell.paper is None:

@@ -78,13 +78,13 @@ def build_table(
     """
     made_by = table_kind(kind)
     printed = printed_table(made_by, kind, paper, metrics)
-    runs = load_runs(jobs)
+    runs = load_runs(jobs, command)
     if not any(run.status in ("done", "diverged") for run in runs):
-        raise nothing_there(runs, command)
+        raise nothing_there(runs)
     rows, heads, groups, lines = made_by.make(TableRequest(runs, printed, metrics, options or {}, command))
-    if rest := command_for(runs, command):
+    if rest := command_for(runs):
         lines = [*lines, f"The rest is made by: {rest}"]
-    title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.job.task for run in runs))}: {kind}"
+    title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.task for run in runs))}: {kind}"
     return ResultTable(kind, title, heads, groups, tuple(rows), (*lines, *notes))
 
 

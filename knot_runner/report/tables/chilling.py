@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner.metrics import ACCURACY, reached_at
-from knot_runner.report import run_folders
-from knot_runner.report.run_folders import Run
+from knot_runner.report.run_folders import Run, damaged, rounds
 from knot_runner.report.run_rows import RowSetting
 from knot_runner.results.base import bytes_of
 from knot_runner.util.errors import UserError
@@ -59,26 +58,26 @@ class LearningCurve:
         return sum(self.sent[:rounds]) / MEGABYTE
 
 
-def learning_curve(run: Run, command: str = "") -> LearningCurve:
+def learning_curve(run: Run) -> LearningCurve:
     """The learning curve of a finished run.
 
     Raises :class:`UserError` naming ``rounds.jsonl`` when it is absent or damaged.
     """
-    rows = run_folders.rounds(run, command)
+    rows = rounds(run)
     measured = tuple(row for row in rows if ACCURACY in row)
     return LearningCurve(measured, len(rows), tuple(bytes_of([row]) for row in rows))
 
 
-def with_learning_curves(runs: Sequence[Run], command: str) -> tuple[list[Run], dict[str, LearningCurve]]:
+def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
     """Return (``runs``, those with a damaged ``rounds.jsonl`` marked corrupt; curves of the finished ones by run
     id)."""
     made, curves = [], {}
     for run in runs:
         if run.status == "done":
             try:
-                curves[run.job.run_id] = learning_curve(run, command)
+                curves[run.run_id] = learning_curve(run)
             except UserError as problem:
-                run = Run(run.job, "corrupt", str(problem))
+                run = damaged(run, problem)
         made.append(run)
     return made, curves
 

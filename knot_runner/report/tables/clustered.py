@@ -37,23 +37,24 @@ def clustered(request: TableRequest) -> Parts:
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
     rows: list[TableRow] = []
     for (data, other), members in frame.groupby(["data", "other"], sort=False):
+        printed = None if other else table
         for line, own in members.groupby("line", sort=False):
             cells = {}
             for group, places, weighting in columns:
-                cells[group.key] = tuple(_cell(own, line, table, place, weighting) for place in places)
+                cells[group.key] = tuple(_cell(own, line, printed, place, weighting) for place in places)
             names = (data, line.algorithm, str(line.clients), other)[: len(heads)]
             rows.append(TableRow(names, names, cells))
-        accuracies = {metric: grid.by_column(members, metric) for metric in metrics}
-        needed = _needed(members, table)
-        uplifts = {}
+        needed, uplifts = _needed(members, table), {}
         for group, places, weighting in columns:
-            printed = table if weighting == grid.PRINTED else None
-            uplifts[group.key] = tuple(
-                _uplift(members, accuracies[weighting], needed, printed, place) for place in places
-            )
+            uplifts[group.key] = tuple(_uplift(members, needed, printed, place, weighting) for place in places)
         names = (data, UPLIFT, "", other)[: len(heads)]
         rows.append(TableRow(names, names, uplifts))
-    lines = [_legend(metrics), *_under(frame, rows, table), *cited(table)]
+    note = " Clusters alike is the paper's weighting; it favors small clusters." if grid.PRINTED in metrics else ""
+    legend = (
+        "Behind a graph: S, points of the interpolating measures. The paper's ± is the standard deviation over trials. "
+        f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it.{note}"
+    )
+    lines = [legend, *_under(frame, rows, table), *cited(table)]
     return rows, heads, tuple(group for group, _, _ in columns), lines
 
 
@@ -67,54 +68,50 @@ def _columns(
         own = [place for place in of if place.structure == structure]
         supports: list[int | None] = [*sorted({place.support for place in own if place.support is not None})] or [None]
         for metric in metrics:
+            weights = grid.ACCURACY_WEIGHTINGS[metric].format(examples=examples)
+            title = f"{grid.in_words(structure)}: accuracy in percent, {weights}"
             for support in supports:
                 shown = {support, None} if support == supports[0] else {support}
                 places = [place for place in own if place.support in shown]
-                columns.append((_group(places, metric, examples), places, metric))
+                names, heads = tuple(place.key for place in places), tuple(place.head for place in places)
+                key, unit = f"{metric} {' '.join(names)}", f"accuracy_{metric}_percent"
+                group = ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)
+                columns.append((group, places, metric))
     return columns
 
 
-def _group(there: Sequence[grid.GridColumn], metric: str, examples: str) -> ColumnGroup:
-    structure, names = there[0].structure, tuple(place.key for place in there)
-    weights = grid.ACCURACY_WEIGHTINGS[metric].format(examples=examples)
-    title = f"{grid.in_words(structure)}: accuracy in percent, {weights}"
-    unit, heads = f"accuracy_{metric}_percent", tuple(place.head for place in there)
-    key = f"{metric} {' '.join(names)}"
-    return ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)
-
-
 def _cell(own: pd.DataFrame, line: grid.GridRow, table: Printed, place: grid.GridColumn, weighting: str) -> TableCell:
-    there = own[own["key"] == place.key]
-    mean, std = (grid.printed_pair(table, line, place) if weighting == grid.PRINTED else None) or (None, None)
+    there, mean, std = own[own["key"] == place.key], None, None
+    if table is not None and weighting == grid.PRINTED:
+        by_clients = table.values.get(line.data, {}).get(line.algorithm, {})
+        mean, std = grid.printed_pair(table, by_clients.get(line.clients), place)
     like = comparable(there["run"]) and same_data(there["run"], table, line.data)
     cell = aggregate(there[weighting].dropna(), there, mean, like, top=100.0)
     return dataclasses.replace(cell, paper_std=std)
 
 
 def _uplift(
-    members: pd.DataFrame,
-    accuracies: pd.DataFrame,
-    needed: Sequence[grid.GridRow],
-    table: Printed,
-    place: grid.GridColumn,
+    members: pd.DataFrame, needed: Sequence[grid.GridRow], table: Printed, place: grid.GridColumn, weighting: str
 ) -> TableCell:
     """Mean and federation standard deviation over rows of the gain of clustering over vanilla; empty unless all
     ``needed`` rows are present, since a mean over other rows is a different number."""
     if place == place.vanilla:
         return TableCell()
-    mean, std = grid.printed_uplift(table, needed[0], place) or (None, None)
-    both = accuracies.reindex(columns=[place.key, place.vanilla.key])
-    over_seeds = {line: own for line, own in both.groupby("line") if own.notna().any().all()}
-    if not set(needed) <= set(over_seeds):
-        return TableCell(paper=mean, paper_std=std)
-    gains, counts = [], []
+    mean, std = None, None
+    if table is not None and weighting == grid.PRINTED:
+        mean, std = grid.printed_pair(table, table.uplift.get(needed[0].data), place)
+    gains, counts, planned = [], [], []
     for line in needed:
-        ours, plain = (over_seeds[line][key].dropna() for key in both)
+        own = members[members["line"] == line]
+        there = own[own["key"] == place.key]
+        ours, plain = (rows[weighting].dropna() for rows in (there, own[own["key"] == place.vanilla.key]))
+        if ours.empty or plain.empty:
+            return TableCell(paper=mean, paper_std=std)
         gains.append(statistics.fmean(ours) - statistics.fmean(plain))
         counts += [len(ours), len(plain)]
-    planned = int((members["key"] == place.key).groupby(members["line"]).sum()[needed].min())
+        planned.append(len(there))
     spread = statistics.pstdev(gains) if len(gains) > 1 else None  # undefined for one row
-    return TableCell(statistics.fmean(gains), None, min(counts), planned, paper=mean, std=spread, paper_std=std)
+    return TableCell(statistics.fmean(gains), None, min(counts), min(planned), paper=mean, std=spread, paper_std=std)
 
 
 def _needed(members: pd.DataFrame, table: Printed) -> list[grid.GridRow]:
@@ -123,14 +120,6 @@ def _needed(members: pd.DataFrame, table: Printed) -> list[grid.GridRow]:
     printed = table.values.get(data, {}) if table else {}
     paper = [grid.GridRow(data, algorithm, clients, other) for algorithm, rows in printed.items() for clients in rows]
     return paper or list(members["line"].unique())
-
-
-def _legend(metrics: Sequence[str]) -> str:
-    note = " Clusters alike is the paper's weighting; it favors small clusters." if grid.PRINTED in metrics else ""
-    return (
-        "Behind a graph: S, points of the interpolating measures. The paper's ± is the standard deviation over trials. "
-        f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it.{note}"
-    )
 
 
 def _under(frame: pd.DataFrame, rows: Sequence[TableRow], table: Printed) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.run_folders import Job, MeasuredRun, Run, is_finished
-from knot_runner.report.run_rows import Cases, case_of, lookup, one_per_seed, others, ranks, run_rows
+from knot_runner.report.run_rows import Cases, case_of, one_per_seed, others, ranks, run_rows
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     import pandas as pd
 
     places = []
-    for run, other in zip(runs, others([run.job for run in runs], GRID_KEYS), strict=True):
-        line, place = _line(run.job, cases, algorithms, other), _place(run.job)
+    for run, other in zip(runs, others(runs, GRID_KEYS), strict=True):
+        line, place = _line(run, cases, algorithms, other), _place(run)
         measured = _measured(run, place) if is_finished(run) else {}
         places.append({"line": line, **vars(line), "place": place, "key": place.key, **measured})
     columns = dict.fromkeys([*places[0], *ACCURACY_WEIGHTINGS])
@@ -115,7 +115,7 @@ def _measured(run: MeasuredRun, place: GridColumn) -> dict[str, float]:
 
 def examples_called(frame: pd.DataFrame) -> str:
     """Name of the examples that accuracies count: images or texts."""
-    texts = all("datasets" in run.job.config["task"] for run in frame["run"])
+    texts = all("datasets" in run.config["task"] for run in frame["run"])
     return "texts" if texts else "images"
 
 
@@ -126,28 +126,15 @@ def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
     return sorted(unlike, key=lambda place: (rank[place.structure], place.order))
 
 
-def by_column(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """``measure`` of finished runs: a row per ``line`` and ``seed``, a column per :attr:`GridColumn.key`; NaN if not
-    measured."""
-    there = frame.dropna(subset=[measure]).set_index(["line", "seed", "key"])[measure]
-    return there.astype("float64").unstack("key").reindex(columns=frame["key"].unique())
-
-
-def printed_pair(table: PrintedTable | None, line: GridRow, place: GridColumn) -> list[float] | None:
-    """The paper's mean and standard deviation of a cell, in percent; None if not printed."""
-    if table is None or line.other:
-        return None
-    return _printed(table, table.values.get(line.data, {}).get(line.algorithm, {}).get(line.clients), place)
-
-
-def printed_uplift(table: PrintedTable | None, line: GridRow, place: GridColumn) -> list[float] | None:
-    """The paper's mean gain of a column over the rows of ``line``'s data set, and its standard deviation, in points."""
-    return None if table is None or line.other else _printed(table, table.uplift.get(line.data), place)
-
-
-def _printed(table: PrintedTable, row: list[list[float]] | None, place: GridColumn) -> list[float] | None:
+def printed_pair(
+    table: PrintedTable, row: list[list[float]] | None, place: GridColumn
+) -> tuple[float | None, float | None]:
+    """Mean and standard deviation printed in column ``place`` of a ``row`` of ``table``; None where there are none."""
     wanted = [place.structure, place.graph, place.support]
-    return row[table.columns.index(wanted)] if row and wanted in table.columns else None
+    if not row or wanted not in table.columns:
+        return None, None
+    mean, std = row[table.columns.index(wanted)]
+    return mean, std
 
 
 def in_words(structure: str) -> str:
@@ -158,16 +145,16 @@ def in_words(structure: str) -> str:
 
 
 def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> GridRow:
-    clients = lookup(job.config, "partition.num_clients")
+    clients = job.setting("partition.num_clients")
     if "clustering" not in job.config.get("method", {}):
         raise UserError(f"{job.task} {job.method}: is not federated, so it has no row in a table of clustered runs")
     if not isinstance(clients, int):
-        kind = lookup(job.config, "partition.kind")
+        kind = job.setting("partition.kind")
         raise UserError("has no partition.num_clients to name a row; pairs and shards have", f"partition={kind}")
     return GridRow(case_of(job, cases), algorithms.get(job.method, job.method), clients, other)
 
 
 def _place(job: Job) -> GridColumn:
-    kind = str(lookup(job.config, "partition.kind"))
-    graph = lookup(job.config, GRAPH) or "none"
-    return GridColumn(STRUCTURES.get(kind, kind), graph, lookup(job.config, SUPPORT) if graph != "none" else None)
+    kind = str(job.setting("partition.kind"))
+    graph = job.setting(GRAPH) or "none"
+    return GridColumn(STRUCTURES.get(kind, kind), graph, job.setting(SUPPORT) if graph != "none" else None)

@@ -33,7 +33,7 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
         if len(absent):
             reasons = defaultdict(list)
             for run in absent["run"]:
-                reasons[UNUSED.get(run.status, run.problem)].append(str(run.job.seed))
+                reasons[UNUSED.get(run.status, run.problem)].append(str(run.seed))
             why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
             there = len(members) - len(absent)
             cases[f"{there} of {len(members)} runs are there ({why})."].append(name)
@@ -63,10 +63,10 @@ def sources(runs: Iterable[Run]) -> list[str]:
 def training_sizes(runs: Iterable[Run]) -> list[str]:
     """Lines on methods of one task that train on different numbers of examples, because they hold out other shares."""
     lines = []
-    for task, own in by_key((run.job.task, run) for run in finished(runs)).items():
-        if not unlike_shares(run.job.config for run in own):
+    for task, own in by_key((run.task, run) for run in finished(runs)).items():
+        if not unlike_shares(run.config for run in own):
             continue
-        counts = by_key((run.job.method, f"{_trained_on(run):,.0f}") for run in own)
+        counts = by_key((run.method, f"{_trained_on(run):,.0f}") for run in own)
         sizes = "; ".join(f"{method} {', '.join(dict.fromkeys(found))}" for method, found in counts.items())
         lines.append(f"Methods train on different numbers of examples of {task}: {sizes}.")
     return lines
@@ -82,7 +82,7 @@ def _trained_on(run: MeasuredRun) -> float:
 
 def embedded(runs: Iterable[Run]) -> str:
     """Description of the data of the ``runs`` with task.source=embedded; "" without any."""
-    found = [run.job.config.get("task") or {} for run in finished(runs) if run.result.source == "embedded"]
+    found = [run.config.get("task") or {} for run in finished(runs) if run.result.source == "embedded"]
     kinds = [task.get("kind") for task in found]
     if not kinds:
         return ""

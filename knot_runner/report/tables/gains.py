@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from knot_runner.metrics import METRICS
 from knot_runner.report.render.table_model import ColumnGroup, Parts
-from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import lookup
+from knot_runner.report.run_folders import Run, lookup
+from knot_runner.report.run_rows import run_rows
 from knot_runner.report.tables.kind import TableRequest, aggregate
-from knot_runner.report.tables.methods import methods_by_data
+from knot_runner.report.tables.methods import Cells, methods_by_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,24 +21,20 @@ GAIN, TEACHER = "gain", "teacher"
 def gains_table(request: TableRequest) -> Parts:
     """A grid with the gain of each row over the method ``options["reference"]``, and its best teacher."""
     metric, reference = request.metrics[0], str(request.options.get("reference", ""))
-    found = methods_by_data(request, ("ALL",))
-    references = [own for own in found.members if own["method"].iloc[0] == reference]
-    cells = []
-    for own in found.members:
-        gains = _gains(own, references, metric)
+    title, found = METRICS[metric].title, run_rows(request.runs)
+    references = [own for _, own in found[found["method"] == reference].groupby("label", sort=False)]
+
+    def cells(own: pd.DataFrame) -> Cells:
         teachers = [_best_teacher(run, metric) for run in own["run"]]
-        cells.append({GAIN: aggregate(gains, own), TEACHER: aggregate(teachers, own)})
-    nothing = f"No run of {reference or 'report.reference'} is asked for, so there is no gain to show."
-    return found.parts(_groups(metric, reference), cells, [] if references else [nothing])
+        return {GAIN: (aggregate(_gains(own, references, metric), own),), TEACHER: (aggregate(teachers, own),)}
 
-
-def _groups(metric: str, reference: str) -> tuple[ColumnGroup, ColumnGroup]:
-    title = METRICS[metric].title
     gained = f"{title} less that of {reference} at the same seed"
-    return (
+    groups = (
         ColumnGroup(GAIN, f"{gained}, in points", ("ALL",), 1, head="gain", signed=True),
         ColumnGroup(TEACHER, f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"),
     )
+    nothing = f"No run of {reference or 'report.reference'} is asked for, so there is no gain to show."
+    return methods_by_data(request, ("ALL",), groups, cells, [] if references else [nothing])
 
 
 def _gains(own: pd.DataFrame, references: list[pd.DataFrame], metric: str) -> list[float]:
@@ -53,7 +49,7 @@ def _gains(own: pd.DataFrame, references: list[pd.DataFrame], metric: str) -> li
 
 
 def _by_seed(rows: pd.DataFrame, metric: str) -> dict[int, float]:
-    values = {run.job.seed: run.metric(metric, "ALL") for run in rows["run"]}
+    values = {run.seed: run.metric(metric, "ALL") for run in rows["run"]}
     return {seed: value for seed, value in values.items() if value is not None}
 
 
@@ -87,11 +83,11 @@ TRADE_OFF_LINE = (
 
 def personal_table(request: TableRequest) -> Parts:
     """A grid with the trade-offs of clients' own models."""
-    found = methods_by_data(request, ("ALL",))
-    cells = []
-    for own in found.members:
-        cells.append({key: aggregate([_value(run, key) for run in own["run"]], own) for key in TRADE_OFFS})
-    return found.parts(TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE])
+
+    def cells(own: pd.DataFrame) -> Cells:
+        return {key: (aggregate([_value(run, key) for run in own["run"]], own),) for key in TRADE_OFFS}
+
+    return methods_by_data(request, ("ALL",), TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE])
 
 
 def _value(run: Run, key: str) -> float | None:

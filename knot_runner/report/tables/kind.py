@@ -28,7 +28,7 @@ def aggregate(
     100."""
     values = [value for value in ours if value is not None]
     planned = len(set(members["seed"]))
-    diverged = len({run.job.seed for run in members["run"] if run.status == "diverged"})
+    diverged = len({run.seed for run in members["run"] if run.status == "diverged"})
     if not values:
         return TableCell(planned=planned, diverged=diverged, paper=paper)
     mean, half = mean_interval(values)

@@ -3,10 +3,8 @@ scores of models trained on each alone."""
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.settings.run import ARM
@@ -14,8 +12,8 @@ from knot_runner.metrics import METRICS, top_of
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
-from knot_runner.report.run_folders import MeasuredRun, Run, finished, finished_as
-from knot_runner.report.run_rows import lookup, measured_line, one_per_seed, ranks, run_rows, variant, variants
+from knot_runner.report.run_folders import MeasuredRun, Run, finished, finished_as, lookup
+from knot_runner.report.run_rows import measured_line, one_per_seed, ranks, run_rows, variant, variants
 from knot_runner.report.tables.footnotes import absences, cited, comparable, missing_columns, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.results.training import StagesResult
@@ -25,56 +23,49 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
-class MethodsTable:
-    """A table under construction. ``members``: the runs of each of ``rows``, as in :func:`run_rows`."""
-
-    members: list[pd.DataFrame]
-    rows: list[TableRow]
-    heads: tuple[str, ...]
-    groups: tuple[ColumnGroup, ...]
-    lines: list[str]
-
-    def parts(
-        self, groups: Sequence[ColumnGroup] = (), cells: Sequence[dict[str, TableCell]] = (), lines: Sequence[str] = ()
-    ) -> Parts:
-        """The finished table plus ``groups`` of one column each, with a dict of ``cells`` per row, and ``lines``."""
-        rows = self.rows
-        if cells:
-            rows = [
-                dataclasses.replace(row, cells=row.cells | {key: (cell,) for key, cell in more.items()})
-                for row, more in zip(self.rows, cells, strict=True)
-            ]
-        return rows, self.heads, (*self.groups, *groups), [*self.lines, *lines]
+#: Cells of a row by group of columns.
+Cells = dict[str, tuple[TableCell, ...]]
 
 
 def methods_table(request: TableRequest) -> Parts:
     """A row per method and setting, a column per data set and their mean, for each metric."""
-    return methods_by_data(request, _columns(request.printed, finished(request.runs))).parts()
+    return methods_by_data(request, _columns(request.printed, finished(request.runs)))
 
 
 def grid_table(request: TableRequest) -> Parts:
     """A row per method and setting, a column per metric: the mean over data sets."""
-    return methods_by_data(request, ("ALL",)).parts()
+    return methods_by_data(request, ("ALL",))
 
 
-def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsTable:
-    """The table of the requested metrics on the data sets ``columns``.
+def methods_by_data(
+    request: TableRequest,
+    columns: tuple[str, ...],
+    more_groups: Sequence[ColumnGroup] = (),
+    more_cells: Callable[[pd.DataFrame], Cells] | None = None,
+    more_lines: Sequence[str] = (),
+) -> Parts:
+    """The table of the requested metrics on the data sets ``columns``, plus ``more_groups``, whose cells ``more_cells``
+    makes of the runs of a row.
 
     Raises :class:`UserError` for runs, or a printed table, of another task.
     """
     runs, table = request.runs, request.printed
-    _one_task(runs, table)
+    tasks = sorted({run.task for run in runs})
+    if len(tasks) > 1:
+        raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
+    if table and table.task != tasks[0]:
+        raise UserError(f"Table {table.table} of the paper is of task {table.task}; these runs are of {tasks[0]}")
     there, like = finished(runs), comparable(runs)
     measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in there]
     all_alike = like and table is not None and all(names == set(table.columns) - {"ALL"} for names in measured)
     of_global = _global_sets(there)
-    groups = tuple(group for metric in request.metrics for group in _groups(metric, columns, of_global, there))
+    groups = [group for metric in request.metrics for group in _groups(metric, columns, of_global, there)]
     found = _rows_of_methods(runs)
-    labeled, shown = found["label"].any(), spelled_labels(found["label"])
-    members, rows = [], []
+    shown = spelled_labels(found["label"])
+    heads = (ARM if ARM in runs[0].config else "method", "settings")[: 1 + found["label"].any()]
+    rows = []
     for (method, label), own in found.groupby(["method", "label"], sort=False):
-        cells: dict[str, tuple[TableCell, ...]] = {}
+        cells: Cells = {}
         for group in groups:
             metric = group.metric_name
             if group.variant not in (None, *variants(f"metrics.{metric}.ALL", own["run"])):
@@ -86,22 +77,13 @@ def methods_by_data(request: TableRequest, columns: tuple[str, ...]) -> MethodsT
                 ours = [_in_group(run, group, column) for run in own["run"]]
                 made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
             cells[group.key] = tuple(made)
-        keys, heads = (method, label), (display(method), shown[label])
-        rows.append(TableRow(keys, heads, cells) if labeled else TableRow(keys[:1], heads[:1], cells))
-        members.append(own)
-    first = ARM if ARM in runs[0].job.config else "method"
+        if more_cells:
+            cells |= more_cells(own)
+        keys, names = (method, label)[: len(heads)], (display(method), shown[label])[: len(heads)]
+        rows.append(TableRow(keys, names, cells))
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
     lines = [*absences(found, named), *sources(runs), *missing_columns(columns, measured, table)]
-    lines += measured_line(there) + cited(table)
-    return MethodsTable(members, rows, (first, "settings") if labeled else (first,), groups, lines)
-
-
-def _one_task(runs: Sequence[Run], table: paper_tables.PrintedTable | None) -> None:
-    tasks = sorted({run.job.task for run in runs})
-    if len(tasks) > 1:
-        raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
-    if table and table.task != tasks[0]:
-        raise UserError(f"Table {table.table} of the paper is of task {table.task}; these runs are of {tasks[0]}")
+    return rows, heads, (*groups, *more_groups), [*lines, *measured_line(there), *cited(table), *more_lines]
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
@@ -187,6 +169,6 @@ def _cell(
     for run in finished(members["run"]):
         value = lookup(run.result, f"{where}.{name}.{key}")
         if value is not None:
-            by_seed.setdefault(run.job.seed, []).append(value)
+            by_seed.setdefault(run.seed, []).append(value)
     means = [statistics.fmean(values) for values in by_seed.values()]
     return aggregate(means, members, paper, comparable(members["run"]), top)

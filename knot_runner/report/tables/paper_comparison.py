@@ -27,14 +27,6 @@ def printed_row(table: PrintedTable | None, case: str, key: RowSetting) -> list[
     return row
 
 
-def paper_number(table: PrintedTable | None, case: str, key: RowSetting, name: str) -> float | None:
-    """The number printed in column ``name``; None if there is none."""
-    row = printed_row(table, case, key)
-    if table is None or row is None or name not in table.columns:
-        return None
-    return row[table.columns.index(name)]
-
-
 def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> bool:
     """Whether our data have the paper's number of classes and at least half as many training images."""
     facts = table.cases.get(case) if table else None
@@ -55,7 +47,7 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
             if len(seeds):
                 named = f"{key.name}, seed {', '.join(map(str, sorted(seeds)))}"
                 reasons.setdefault(reason, []).append(named)
-    there = [curves[run.job.run_id] for run in rows.loc[rows["finished"], "run"]]
+    there = [curves[run.run_id] for run in rows.loc[rows["finished"], "run"]]
     lines = [f"{case}: {reason}: {'; '.join(named)}." for reason, named in reasons.items()]
     if any(len(curve.rows) < curve.rounds for curve in there):
         lines.append(f"{case}: not every round was measured, so rounds are upper bounds.")

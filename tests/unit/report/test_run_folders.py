@@ -1,5 +1,7 @@
 """Records of a run folder are read as its result sealed them, or named and left out."""
 
+import json
+
 import pytest
 
 from knot_runner.report.claims.items import _test_sizes
@@ -7,8 +9,8 @@ from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.figures.coreset import _strip
 from knot_runner.report.figures.federated_distance import _scatter
 from knot_runner.report.figures.style import Drawing, figure_of, panels
-from knot_runner.report.records import probe as probe_view
-from knot_runner.report.run_folders import cls_vectors, load_runs, predictions, probes, readable, rounds
+from knot_runner.report.figures.temperature_probe import pool_probes
+from knot_runner.report.run_folders import VECTORS, arrays, kept_file, load_runs, predictions, readable, rounds
 from knot_runner.report.run_rows import run_rows
 from knot_runner.report.tables.chilling import with_learning_curves
 from knot_runner.report.tables.footnotes import absences
@@ -40,24 +42,24 @@ def test_damaged_result_is_not_read(factory):
 
 def test_array_readers_return_arrays_by_name(factory):
     (run,) = load_runs([factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))])
-    found, (points, labels) = predictions(run), cls_vectors(run)
+    found, vectors = predictions(run), arrays(run, VECTORS)
     assert set(found) == {*run.result.bias, *(f"before/{name}" for name in run.result.bias)}
     shares, truth = found["before/MELD"]
     assert shares.shape == (30, 5) and (truth == found["MELD"][1]).all()
-    assert points.shape == (50, 16) and labels.max() == 4
-    assert {entry["model"] for entry in probes(run)} == {"student", "before", "MELD"}
+    assert vectors["vectors"].shape == (50, 16) and vectors["labels"].max() == 4
+    assert {entry["model"] for entry in json.loads(kept_file(run, "probe.json"))} == {"student", "before", "MELD"}
 
 
 def test_missing_and_damaged_arrays_name_the_command(factory):
-    (bare,) = load_runs([factory.made()])
-    for read in (predictions, cls_vectors, probes):
+    (bare,) = load_runs([factory.made()], "knot-runner z")
+    for name in ("predictions.safetensors", "vectors.safetensors", "probe.json"):
         with refuses():
-            read(bare, "knot-runner z")
-    (cut,) = load_runs([factory.predictions(factory.made(seed=1), rows=30)])
-    path = cut.job.folder / "predictions.safetensors"
+            kept_file(bare, name)
+    (cut,) = load_runs([factory.predictions(factory.made(seed=1), rows=30)], "knot-runner y")
+    path = cut.folder / "predictions.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
     with refuses():
-        predictions(cut, "knot-runner y")
+        predictions(cut)
 
 
 def test_rounds_of_a_federated_run_are_read(federated):
@@ -74,7 +76,7 @@ def test_rounds_of_a_federated_run_are_read(federated):
 
 def test_truncated_and_missing_rounds_are_refused(federated):
     (run,) = load_runs([federated.made(1.0, [0.1, 0.2, 0.3])])
-    path = run.job.folder / "rounds.jsonl"
+    path = run.folder / "rounds.jsonl"
     whole = path.read_bytes()
     for length in range(0, len(whole), 200):
         path.write_bytes(whole[:length])
@@ -87,13 +89,13 @@ def test_truncated_and_missing_rounds_are_refused(federated):
 
 READERS = {
     "predictions.safetensors": predictions,
-    "vectors.safetensors": cls_vectors,
-    "probe.json": probes,
+    "vectors.safetensors": lambda run: arrays(run, VECTORS),
+    "probe.json": lambda run: kept_file(run, "probe.json"),
     "rounds.jsonl": rounds,
-    "partition.json": lambda run: _test_sizes(run, ""),
-    "probe.safetensors": probe_view.read_probe,
-    "measures.safetensors": lambda run: _scatter(None, run, ""),
-    "coreset.safetensors": lambda run: _strip(run, ""),
+    "partition.json": lambda run: _test_sizes(run),
+    "probe.safetensors": lambda run: pool_probes([run]),
+    "measures.safetensors": lambda run: _scatter(None, run),
+    "coreset.safetensors": lambda run: _strip(run),
 }
 
 
@@ -120,16 +122,16 @@ def swap(one, other):
 def test_tables_and_figures_name_and_omit_swapped_logs(trio, tmp_path):
     jobs = trio
     swap(jobs[2].folder / "rounds.jsonl", jobs[4].folder / "rounds.jsonl")
-    runs, courses = with_learning_curves(load_runs(jobs), "knot-runner x")
+    runs, courses = with_learning_curves(load_runs(jobs, "knot-runner x"))
     wrong = {jobs[2].run_id, jobs[4].run_id}
-    assert {run.job.run_id for run in runs if run.status == "corrupt"} == wrong
+    assert {run.run_id for run in runs if run.status == "corrupt"} == wrong
     assert set(courses) == {job.run_id for job in jobs} - wrong
     rows = run_rows(runs)
     assert " ".join(absences(rows, rows["task"])).count("rounds.jsonl: does not match its digest in result.json") == 2
 
     @figure_of(reads=("rounds.jsonl",))
     def figure(runs, command):
-        return Drawing(panels(1, 8, 4)[0], "Runs", [], [run.job.run_id for run in runs])
+        return Drawing(panels(1, 8, 4)[0], "Runs", [], [run.run_id for run in runs])
 
     lines = figure(jobs, tmp_path / "x.png")
     assert wrong.isdisjoint(lines) and sum("does not match its digest" in line for line in lines) == 2

@@ -17,8 +17,8 @@ from tests.unit.report import clustered_runs
 from tests.unit.report.claimed import claim, grid, judged, knot
 
 
-def made(jobs):
-    return {run.job.run_id: run for run in load_runs(jobs)}
+def made(jobs, command=""):
+    return {run.run_id: run for run in load_runs(jobs, command)}
 
 
 @pytest.mark.parametrize(("side", "rows"), [("after", 40), ("before", 40), ("after", 4)])  # of 4, most miss a class
@@ -28,7 +28,7 @@ def test_replicates_are_the_metrics_of_each_resample(factory, side, rows):
     prefix = "before/" if side == "before" else ""
     stored = {k.removeprefix(prefix): v for k, v in predictions(run).items() if k.startswith("before") == bool(prefix)}
     wanted = [Want(run_id, side, measure, on) for measure in ("f1", "accuracy", "sd") for on in ("MELD", "ALL")]
-    found, problems = replicates(wanted, runs, "")
+    found, problems = replicates(wanted, runs)
     assert not problems
     draws = {name: drawn(labels) for name, (_, labels) in stored.items()}
     points = np.array(run.result.labels.coordinates)
@@ -48,10 +48,10 @@ def drawn(labels):
 def test_replicates_share_items_across_runs_metrics_and_blocks(factory, monkeypatch):
     jobs = [knot(factory, method, seed, 1.0) for method in ("sinkhorn_e", "entropy_e") for seed in (0, 1)]
     runs, wanted = made(jobs), [Want(job.run_id, "after", "accuracy") for job in jobs]
-    alone, _ = replicates(wanted, runs, "")
-    beside, _ = replicates([*wanted, *(Want(job.run_id, "after", "f1") for job in jobs)], runs, "")
+    alone, _ = replicates(wanted, runs)
+    beside, _ = replicates([*wanted, *(Want(job.run_id, "after", "f1") for job in jobs)], runs)
     monkeypatch.setattr(claims_items, "WIDEST", 4)
-    blocks, _ = replicates(wanted, runs, "")
+    blocks, _ = replicates(wanted, runs)
     assert np.array_equal(alone[wanted[0]], alone[wanted[2]])  # the same predictions
     for want in wanted:
         assert np.array_equal(alone[want], beside[want]) and np.array_equal(alone[want], blocks[want])
@@ -60,7 +60,7 @@ def test_replicates_share_items_across_runs_metrics_and_blocks(factory, monkeypa
 def test_replicates_name_damaged_predictions_and_keep_others(factory):
     good, bad = (knot(factory, "sinkhorn_e", seed, 1.0) for seed in (0, 1))
     (bad.folder / "predictions.safetensors").write_bytes(b"x" * 100)
-    found, problems = replicates([Want(job.run_id, "after", "sd") for job in (good, bad)], made([good, bad]), "make it")
+    found, problems = replicates([Want(job.run_id, "after", "sd") for job in (good, bad)], made([good, bad], "make it"))
     assert [want.run_id for want in found] == [good.run_id]
     assert str(bad.folder) in problems[bad.run_id] and "make it" in problems[bad.run_id]
 
@@ -72,7 +72,7 @@ def test_accuracy_over_clients_is_binomial_in_each(tmp_path):
     clustered_runs.write(job, 0.5, rounds=1, clusters=clusters | {"ari": None, "eigenvalues": []})
     clustered_runs.record_clients(job, [1.0, 0.5, None, 0.25], [40, 10, 0, 20], 0.7)
     wanted = [Want(job.run_id, "after", "accuracy", over=over) for over in ("weighted", "clusters", "unweighted")]
-    found, _ = replicates(wanted, made([job]), "")
+    found, _ = replicates(wanted, made([job]))
     spread = {1: 0.5 * 0.5 * 10, 3: 0.25 * 0.75 * 20}  # of the hits
     expected = [
         (50 / 70, (spread[1] + spread[3]) / 70**2),
@@ -124,7 +124,7 @@ def test_replicates_match_custom_metric_function(factory, own, name, function, o
     if on != "ALL":
         stored = {prefix + on: stored[prefix + on]}
     want = Want(job.run_id, side, name, on)
-    found, problems = replicates([want, Want(job.run_id, side, "f1", on)], {job.run_id: run}, "")
+    found, problems = replicates([want, Want(job.run_id, side, "f1", on)], {job.run_id: run})
     assert not problems
     for b in (0, 1, 500, RESAMPLES - 1):
         parts = [(shares[drawn(labels)[b]], labels[drawn(labels)[b]]) for shares, labels in stored.values()]
@@ -148,7 +148,7 @@ def test_replicates_omit_unusable_metric_with_its_problem(factory, monkeypatch, 
     run.result.metrics["own"] = {"MELD": 0.5}
     monkeypatch.setitem(METRICS.data, "own", Metric("own", "higher", function))
     want = Want(run_id, "after", "own", "MELD")
-    found, problems = replicates([want], {run_id: run}, "")
+    found, problems = replicates([want], {run_id: run})
     assert not found and problem in problems[want]
 
 
@@ -160,7 +160,7 @@ def test_replicates_omit_failing_sums_with_their_problem(factory, own, resampled
     own("own", None, of_sums=lambda sums: np.full(1, 0.5) if len(sums.truth) == 1 else resampled(len(sums.truth)))
     ((run_id, run),) = made([knot(factory, "sinkhorn_e", 0, 1.0, rows=30)]).items()
     want = Want(run_id, "after", "own", "MELD")
-    found, problems = replicates([want], {run_id: run}, "")
+    found, problems = replicates([want], {run_id: run})
     assert not found and problems[want].startswith("own fails on resampled test examples (")
     assert problem.format(count=RESAMPLES) in problems[want]
 

@@ -46,8 +46,8 @@ def test_judge_gives_one_seed_interval_without_verdict(factory):
     skills = {"sinkhorn_a": 1.0, "sinkhorn_e": 2.0, "entropy_a": 1.0, "entropy_e": 1.5}
     jobs = [knot(factory, method, 0, skill) for method, skill in skills.items()]
     found = judged(jobs, claim(of={"method.weighting": "e"}, against={"method.weighting": "a"}))[0]
-    runs = {run.job.run_id: run for run in load_runs(jobs)}
-    bank, _ = replicates([Want(run_id, "after", "f1") for run_id in runs], runs, "")
+    runs = {run.run_id: run for run in load_runs(jobs)}
+    bank, _ = replicates([Want(run_id, "after", "f1") for run_id in runs], runs)
     half = 1.96 * np.std(np.array([-0.5, 0.5, -0.5, 0.5]) @ list(bank.values()), ddof=1)
     assert found.verdict == "undecided" and found.basis == "test items"
     assert found.note == "no verdict before all runs of seeds 0 to 2 are there"

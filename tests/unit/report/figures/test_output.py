@@ -115,8 +115,8 @@ def test_last_round_star_stays_inside_axes(width, tmp_path):
     """It lies in a corner of the data, where its points would reach over the axis."""
     start = SimpleNamespace(id_accuracy=0.5, ood_accuracy=0.6)
     points = [SimpleNamespace(id_accuracy=0.9, ood_accuracy=0.3, step=1, alpha=1.0)]
-    job = SimpleNamespace(task="femnist", method="soup", label="", seed=0)
-    run = SimpleNamespace(job=job, result=Result(SimpleNamespace(start=start, points=points)))
+    result = Result(SimpleNamespace(start=start, points=points))
+    run = SimpleNamespace(task="femnist", method="soup", label="", seed=0, result=result)
     with figure_output(FigureOutput(("png",), width)), figure_style.figure_settings():
         drawing = FIGURES["id_ood"].__wrapped__([run], "")
         output.write_figure(drawing.figure, drawing.title, drawing.notes, tmp_path / "figure.png")

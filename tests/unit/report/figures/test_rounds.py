@@ -61,8 +61,8 @@ def test_curves_separate_settings_and_use_common_rounds(federated, tmp_path):
 
 @pytest.mark.parametrize("titles", [["participants"], ["participants", "others"]], ids=len)
 def test_aggregation_omits_panel_of_unmeasured_clients(federated, tmp_path, monkeypatch, titles):
-    drawn, panels = [], figure_style.panels
-    monkeypatch.setattr(figure_style, "panels", lambda *args, **more: drawn.append(panels(*args, **more)) or drawn[-1])
+    drawn, panels, used = [], figure_style.panels, "knot_runner.report.figures.rounds.panels"
+    monkeypatch.setattr(used, lambda *args, **more: drawn.append(panels(*args, **more)) or drawn[-1])
     if len(titles) == 1:
         monkeypatch.setattr("knot_runner.report.figures.rounds.others_change", lambda rows: {})
     FIGURES["aggregation"]([federated.made(1.0, [0.2, 0.3])], tmp_path / "figure.png")
