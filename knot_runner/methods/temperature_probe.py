@@ -32,7 +32,9 @@ ProbeProgress = Callable[[str, int, int, str], None]
 _ROWS = 256
 
 
-def probe_arrays(
+def probe_part(
+    number: int,
+    state: dict[str, Tensor],
     hp: ProbeSettings,
     settings: Settings,
     data: ImageData,
@@ -41,24 +43,31 @@ def probe_arrays(
     device: torch.device,
     watch: ProbeProgress,
     note: Callable[[str], None],
-) -> dict[str, Tensor]:
-    """The arrays of ``probe.safetensors``, on the CPU: K temperatures, N images of Fig. 1, M wrong ones of Fig. 2.
+) -> dict[str, Tensor] | None:
+    """Part ``number`` of a probe, on the CPU, given the ``state`` after the parts before it; None after the last.
 
-    ``temperatures`` float64 [K]; ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N];
-    ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M] (normalized pixels; inf: no change of decision
-    up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether the step put the image right), ``boundary.tried``
-    int64 [1]; ``softmax.probabilities`` float32 [K, C], ``softmax.label`` and ``softmax.row`` int64 [1].
-    Raises :class:`UserError` when the central training diverges, or for a ``shown_class`` that is not there.
+    Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The others, of K temperatures, are arrays of
+    ``probe.safetensors``. Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N].
+    Part 2, M wrong images of Fig. 2: ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M] (normalized
+    pixels; inf: no change of decision up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether the step put
+    the image right), ``boundary.tried`` int64 [1]. Part 3, Fig. 3: ``softmax.probabilities`` float32 [K, C],
+    ``softmax.label`` and ``softmax.row`` int64 [1].
+
+    Raises:
+        UserError: The central training diverges, or there is no image of ``shown_class``.
     """
     of_class = _shown_rows(hp, data, network)
-    probed = Probed(start_probe(hp, settings, data, test, network, device, watch), data, device)
-    rows = {key: _draw(settings.seed, key, getattr(hp, key), data, note) for key in ("images", "boundary_images")}
-    return {
-        "temperatures": torch.tensor(hp.temperatures, dtype=torch.float64),
-        **gradient_arrays(hp, probed, rows["images"], watch),
-        **boundary_arrays(hp, probed, rows["boundary_images"], watch),
-        **_softmax(hp, probed, of_class, note),
-    }
+    if number == 0:
+        return start_probe(hp, settings, data, test, network, device, watch)
+    model = build_network(network)
+    flat.load_flat(model, flat.layout_of(network), state["model.weights"], state["model.buffers"])
+    probed = Probed(model.to(device).eval().requires_grad_(False), data, device)
+    if number == 1:
+        return gradient_arrays(hp, probed, _draw(settings.seed, "images", hp.images, data, note), watch)
+    if number == 2:
+        rows = _draw(settings.seed, "boundary_images", hp.boundary_images, data, note)
+        return boundary_arrays(hp, probed, rows, watch)
+    return _softmax(hp, probed, of_class, note) if number == 3 else None
 
 
 def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str], None]) -> Tensor:
@@ -123,9 +132,9 @@ def start_probe(
     network: Network,
     device: torch.device,
     watch: ProbeProgress,
-) -> nn.Module:
-    """The model of :class:`Probed`: fresh, or after ``warm_epochs`` of central training at T=1 (the paper says no more
-    than "an initial neural network")."""
+) -> dict[str, Tensor]:
+    """The model's weights and buffers: fresh, or after ``warm_epochs`` of central training at T=1 (the paper says no
+    more than "an initial neural network")."""
     weights, buffers = flat.initial(network, settings.seed)
     if hp.warm_epochs:
         everything = torch.arange(len(data.labels))
@@ -149,9 +158,7 @@ def start_probe(
         weights, buffers = trained.weights, trained.buffers
         if not (weights.isfinite().all() and buffers.isfinite().all()):
             raise UserError(f"central training at {recipe.lr} diverged; a smaller rate would be right", "training.lr")
-    model = build_network(network)
-    flat.load_flat(model, flat.layout_of(network), weights, buffers)
-    return model.to(device).eval().requires_grad_(False)
+    return {"model.weights": weights, "model.buffers": buffers}
 
 
 def gradient_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from knot_runner.data.counts import Counts
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.store import Store
+from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.records import CONFIG_FILE
 from knot_runner.util.files import Facts, LogRow, write_atomic
 
@@ -121,6 +122,10 @@ class RunContext:
     keep: bool = False
     #: is given the numbers of every round, epoch, iteration, pair or temperature as they are known
     log: Log = lambda row: None
+
+    def commits(self, data: str, folder: Path | None = None) -> Commits:
+        """Return the commits of steps on ``data``, a digest of all their inputs, in ``folder`` (None: the run's)."""
+        return Commits(folder or self.folder, data, self.note, self.code, self.settings.plugins)
 
     def begin(self) -> None:
         """Write the config, which makes the folder that of a run, once nothing more can be refused."""

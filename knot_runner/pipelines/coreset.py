@@ -3,7 +3,6 @@ D.2)."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +17,7 @@ from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
 from knot_runner.pipelines.features.encoding import Space, client_partition, feature_space, read_examples
 from knot_runner.pipelines.features.texts import TextSpace
-from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.pipelines.rounds.loop import State, run_rounds
 from knot_runner.transport import coreset as descent
 from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.plan import squared_distances
@@ -81,23 +80,29 @@ def participants(hp: CoresetSettings, clients: int) -> int:
 def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray, list[Facts]]:
     """Runs all epochs, resuming from the last commit; returns the points [K, d] and the log."""
     hp, seed = context.hp, context.settings.seed
-    commits = Commits(context.folder, data, context.note, context.code)
-    commit, rows = commits.resume()
-    state = begin(hp, clients.points.shape[1], seed, "coreset")
-    if commit.step >= 0:
-        arrays = {name: tensor.numpy() for name, tensor in commit.tensors.items()}
-        state = Descent(**arrays, steps=commit.step + 1)
-    for epoch in range(commit.step + 1, hp.epochs):
-        began = time.monotonic()
-        state, row = advance_epoch(hp, seed, state, clients, epoch)
-        rows.append(row | {"seconds": time.monotonic() - began})
-        context.log({"epoch": epoch + 1, "loss": row["loss"]})
+
+    def advance(state: State, epoch: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+        if epoch == hp.epochs:
+            return None
+        before = Descent(**{name: tensor.numpy() for name, tensor in state.items()}, steps=epoch)
+        after, row = advance_epoch(hp, seed, before, clients, epoch)
         context.progress("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
-        if epoch + 1 == hp.epochs or commits.due():
-            arrays = {"points": state.points, "first": state.first, "second": state.second}
-            commits.save(epoch, {name: torch.from_numpy(array) for name, array in arrays.items()}, rows)
+        return _tensors(after), row
+
+    def start() -> State:
+        return _tensors(begin(hp, clients.points.shape[1], seed, "coreset"))
+
+    def log(row: LogRow) -> None:
+        context.log({"epoch": row["round"], "loss": row["loss"]})
+
+    state, rows = run_rounds(advance, context.commits(data), start, log=log)
     context.progress("epochs", 1, 1, "done")
-    return state.points, rows
+    return state["points"].numpy(), rows
+
+
+def _tensors(state: Descent) -> State:
+    arrays = {"points": state.points, "first": state.first, "second": state.second}
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def advance_epoch(
@@ -115,7 +120,7 @@ def advance_epoch(
     gradient = descent.aggregated([gradient for _, gradient in found], hp.aggregation)
     state = descent.descent_step(state, gradient, hp.optimizer, hp.lr)
     check_points(state.points, hp.lr, f"epoch {epoch + 1}")
-    return state, {"epoch": epoch + 1, "loss": loss, "participants": chosen}
+    return state, {"loss": loss, "participants": chosen}
 
 
 # ----------------------------------------------------------------------------------- shared with coreset_knn

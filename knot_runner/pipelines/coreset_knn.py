@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
 
@@ -29,10 +28,10 @@ from knot_runner.pipelines.coreset import (
     subsample,
 )
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
-from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.pipelines.rounds.loop import State, run_rounds
 from knot_runner.transport import coreset as descent
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import Facts, write_atomic
+from knot_runner.util.files import Facts, LogRow, write_atomic
 
 
 def inspect_coreset_knn(context: RunContext) -> RunInputs:
@@ -91,18 +90,21 @@ def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np
 def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[Facts]]:
     """Learns each client's coreset [K, d], resuming from the last commit; returns them and the log, a row per
     client."""
-    commits, count = Commits(context.folder, data, context.note, context.code), len(clients.rows)
-    commit, rows = commits.resume()
-    points = [commit.tensors["points"][client].numpy() for client in range(commit.step + 1)]
-    for client in range(commit.step + 1, count):
-        began = time.monotonic()
+    count = len(clients.rows)
+
+    def advance(state: State, client: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+        if client == count:
+            return None
         coreset, loss = own_coreset(context.hp, context.settings.seed, clients, client)
-        points.append(coreset)
-        rows.append({"client": client, "loss": loss, "seconds": time.monotonic() - began})
-        context.log({"client": client, "loss": loss})
-        commits.save(client, {"points": torch.from_numpy(np.stack(points))}, rows)
         context.progress("coresets", client + 1, count, f"distance {loss:.3f}")
-    return points, rows
+        points = torch.cat([state["points"], torch.from_numpy(coreset[None])])
+        return {"points": points}, {"client": client, "loss": loss}
+
+    def start() -> State:
+        return {"points": torch.empty(0, context.hp.points, clients.points.shape[1], dtype=torch.float64)}
+
+    state, rows = run_rounds(advance, context.commits(data), start, log=context.log)
+    return list(state["points"].numpy()), rows
 
 
 def own_coreset(hp: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:

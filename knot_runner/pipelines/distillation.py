@@ -24,7 +24,7 @@ from knot_runner.pipelines.parties.setup import make_federation, model_sources
 from knot_runner.pipelines.parties.stage_costs import distillation_costs
 from knot_runner.pipelines.parties.trained_model import parties_after, trained_models
 from knot_runner.pipelines.rounds.loop import State, by_requests, run_rounds
-from knot_runner.pipelines.runs.commits import Commits, join_machines
+from knot_runner.pipelines.runs.commits import join_machines
 from knot_runner.pipelines.runs.kept_models import KeptModels, write_models
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.results.base import SelectedOn
@@ -127,10 +127,9 @@ def advance_stages(context: RunContext, federation: PartyFederation, executor: E
                 context.log({artifact.info["title"]: epoch})
 
     method, hp = METHODS[context.hp.algorithm], context.hp
-    commits = Commits(context.folder, federation.data, context.note, context.code, context.settings.plugins)
     state, _ = run_rounds(
         by_requests(method, hp, federation, execute),
-        commits,
+        context.commits(federation.data),
         functools.partial(method.init, hp, federation),
         log=log,
         usable=lambda state: _all_there(state, store),

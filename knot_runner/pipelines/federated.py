@@ -22,7 +22,6 @@ from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import ClientRounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.summary import summarize
-from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.results.base import Evaluated, total_costs
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, write_json
@@ -108,7 +107,7 @@ def _train(
     clusters, facts, seconds = [], {}, {}
     if grouping is not None:
         clusters, facts, seconds = grouping.clusters, {"clusters": grouping.facts}, grouping.seconds
-    commits = Commits(context.folder, setup.task.digest, context.note, context.code, context.settings.plugins)
+    commits = context.commits(setup.task.digest)
     rounds = ClientRounds(context, setup, method, engine, clusters)
 
     def train() -> tuple[FederatedState, list[LogRow]]:

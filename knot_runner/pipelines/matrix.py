@@ -22,7 +22,7 @@ from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
-from knot_runner.pipelines.runs.commits import Commits, join_machines
+from knot_runner.pipelines.runs.commits import join_machines
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabeledSamples
@@ -140,7 +140,7 @@ def _measured(
 ) -> Artifact:
     settings, count, pairs = context.settings, len(sets), math.comb(len(sets), 2)
     folder = store.folder(DISTANCES_STAGE, key)
-    commits = Commits(folder, key, context.note, context.code, settings.plugins)
+    commits = context.commits(key, folder)
     commit, rows = commits.resume()
     known = torch.full((count, count), math.nan, dtype=torch.float64)  # of finished pairs, above the diagonal
     if commit.step >= 0:

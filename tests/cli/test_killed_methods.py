@@ -10,12 +10,13 @@ import pytest
 
 from tests.distill_runs import TINY_DISTILL, TWO_STAGE
 from tests.forked import Forked, reached, there
-from tests.integration.test_coreset_runs import CORESET
+from tests.integration.test_coreset_runs import CORESET, DIGITS, KNN
 from tests.integration.test_datafree import TINY_FREE
 from tests.runs import run
 from tests.tiny import TINY_IMAGES, replaced
 
 FREE = replaced(TINY_DISTILL, "method=data_free", *replaced(TINY_FREE, "method.synthesis.steps=250"))
+PROBE = [*DIGITS, "method=temperature_probe", "method.warm_epochs=1", "model.hidden=[8]"]
 #: (words, the rounds or the file after which the run is killed)
 CASES = {
     "fedavg": (replaced(TINY_IMAGES, "training.rounds=30"), [2]),
@@ -23,6 +24,8 @@ CASES = {
     "phases": (replaced(TWO_STAGE, "training.distill.epochs=20"), ["artifacts/phase1/*/info.json"]),
     "data_free": (FREE, ["artifacts/synthetic/*/commit.json"]),
     "coreset": (replaced(CORESET, "method.epochs=400", "method.distance=exact"), [0]),
+    "knn": (KNN, [0, 2]),
+    "probe": (PROBE, [0, 1]),
 }
 
 

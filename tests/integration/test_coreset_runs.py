@@ -40,7 +40,7 @@ def test_coreset_run_records_losses_points_and_participants(tmp_path, distance):
     assert kept["points"].shape == (5, 64) and 0 <= kept["points"].min() <= kept["points"].max() <= 1
     np.testing.assert_allclose(kept["points"], (kept["codes"] * 0.3081 + 0.1307).clamp(0, 1), atol=1e-6)
     assert result["classes_covered"] == len(np.unique(kept["labels"]))
-    assert [row["epoch"] for row in record.rows] == list(range(1, 13))
+    assert [row["round"] for row in record.rows] == list(range(1, 13))
     assert all(len(set(row["participants"])) == 3 and set(row["participants"]) <= set(range(6)) for row in record.rows)
     assert not (record.folder / "commit.json").exists()
 

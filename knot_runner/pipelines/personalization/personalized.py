@@ -43,7 +43,6 @@ from knot_runner.pipelines.personalization.facts import point_facts, trade_offs
 from knot_runner.pipelines.rounds.client_rounds import check_outcomes
 from knot_runner.pipelines.rounds.loop import State, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.scores import TestPredictions
-from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, removal, write_atomic
@@ -73,8 +72,7 @@ def personalize(context: RunContext, setup: Setup, engine: Engine, before: Train
     """Carries out each client's personalization after the rounds; returns their outcome with the deployed models."""
     work = _Work(context, setup, engine, before.method, before.state)
     folder, data = context.folder / PERSONAL_COMMITS, setup.task.digest
-    commits = Commits(folder, data, context.note, context.code, context.settings.plugins)
-    state, rows = run_rounds(work.advance, commits, work.begin)
+    state, rows = run_rounds(work.advance, context.commits(data, folder), work.begin)
     personal, facts = work.result(state)
     for point in facts["points"]:
         context.log({"personalization": {"epoch": point["epochs"], **scalars(point)}})

@@ -66,7 +66,11 @@ def run(hp=HP, spec=CNN, data=None, seed=0, said=None, watched=None):
     data = data or data_of(40)
     network = Network(spec, SHAPE, CLASSES)
     watch = lambda *event: watched.append(event)  # noqa: E731
-    return probe.probe_arrays(hp, run_settings, data, data, network, torch.device("cpu"), watch, said.append)
+    work = hp, run_settings, data, data, network, torch.device("cpu"), watch, said.append
+    state, number = {"temperatures": torch.tensor(hp.temperatures, dtype=torch.float64)}, 0
+    while (part := probe.probe_part(number, state, *work)) is not None:
+        state, number = state | part, number + 1
+    return {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
 
 
 @given(
