@@ -27,6 +27,10 @@ _PLACES = {
     "WEIGHTINGS": "knot_runner.methods.weighting",
     **dict.fromkeys(("METHODS", "Exchange", "Method"), "knot_runner.methods.contract"),
     **dict.fromkeys(("TERMS", "Term"), "knot_runner.methods.distill.term"),
+    "local_request": "knot_runner.methods.federated.chilling",
+    **dict.fromkeys(("make_setup", "open_engine"), "knot_runner.pipelines.clients.setup"),
+    "RunInputs": "knot_runner.pipelines.context",
+    "run_rounds": "knot_runner.pipelines.rounds.loop",
     **dict.fromkeys(("CLAIM_MEASURES", "ClaimMeasure"), "knot_runner.report.claims.measures"),
     "FIGURES": "knot_runner.report.figures.registry",
     "TABLE_KINDS": "knot_runner.report.tables.build",
@@ -44,9 +48,13 @@ if TYPE_CHECKING:
     from knot_runner.engine.tracker import TRACKERS, TrackedRun
     from knot_runner.methods.contract import METHODS, Exchange, Method
     from knot_runner.methods.distill.term import TERMS, Term
+    from knot_runner.methods.federated.chilling import local_request
     from knot_runner.methods.losses import LOSSES, Loss
     from knot_runner.methods.weighting import WEIGHTINGS
     from knot_runner.metrics import METRICS, Metric, TestSet
+    from knot_runner.pipelines.clients.setup import make_setup, open_engine
+    from knot_runner.pipelines.context import RunInputs
+    from knot_runner.pipelines.rounds.loop import run_rounds
     from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure
     from knot_runner.report.figures.registry import FIGURES
     from knot_runner.report.tables.build import TABLE_KINDS

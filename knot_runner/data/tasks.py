@@ -90,6 +90,16 @@ class PartyTask:
     read: str = ""
 
     @property
+    def classes(self) -> list[str]:
+        """The names of the labels."""
+        return self.labels.names
+
+    @property
+    def coordinates(self) -> list[list[float]]:
+        """A point for each label."""
+        return self.labels.coordinates
+
+    @property
     def source_digest(self) -> str:
         """sha256 (hex) of what was read: the same for all seeds."""
         return self.read or self.digest

@@ -12,14 +12,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+import torch
+
 import knot_runner
-from knot_runner import provenance
+from knot_runner import metrics, provenance
 from knot_runner.config.settings import Settings
 from knot_runner.config.settings.families import call, family_of
 from knot_runner.data.counts import Counts
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.store import Store
+from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.metrics import Coordinates
 from knot_runner.pipelines.runs.commits import Commits
 from knot_runner.records import CONFIG_FILE
 from knot_runner.util.files import Facts, LogRow, write_atomic
@@ -123,6 +128,16 @@ class RunContext:
     #: is given the numbers of every round, epoch, iteration, pair or temperature as they are known
     log: Log = lambda row: None
 
+    def predicted(self, probabilities: np.ndarray, labels: np.ndarray, coordinates: Coordinates) -> Facts:
+        """Write the ``probabilities`` [N, C] of one global model for all test examples, and return its metrics."""
+        arrays = {
+            "test.probabilities": torch.from_numpy(probabilities).float(),
+            "test.labels": torch.from_numpy(labels),
+        }
+        write_atomic(self.folder / "predictions.safetensors", tensor_parts(arrays))
+        measured = metrics.measured(metrics.TestSet(probabilities, probabilities, labels, coordinates))
+        return {"evaluated": "global", "metrics": {name: {"ALL": value} for name, value in measured.items()}}
+
     def commits(self, data: str, folder: Path | None = None) -> Commits:
         """Return the commits of steps on ``data``, a digest of all their inputs, in ``folder`` (None: the run's)."""
         return Commits(folder or self.folder, data, self.note, self.code, self.settings.plugins)
@@ -152,7 +167,11 @@ class RunContext:
         otherwise."""
         task = inputs.task
         files = [*getattr(task, "files", ()), *inputs.files]
-        counts = {} if inputs.counts is None else {"label_counts": inputs.counts.record()}
+        more: Facts = {}
+        if inputs.counts is not None:
+            more["label_counts"] = inputs.counts.record()
+        if hasattr(task, "classes"):
+            more["labels"] = {"names": task.classes, "coordinates": task.coordinates}
         return {
             "kind": self.family,
             "task": self.settings.task.name,
@@ -163,7 +182,7 @@ class RunContext:
             "device": "cpu",
             "threads": self.settings.hardware.threads,
             "machine": machine(),
-            **counts,
+            **more,
             **provenance.made_by(self.settings.plugins),
             "files": [dataclasses.asdict(file) for file in files],
             "versions": {

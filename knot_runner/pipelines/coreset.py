@@ -181,7 +181,6 @@ def describe_coresets(
         shape=list(space.shape),
         clients=len(partition.train),
         datasets={"train": sum(len(rows) for rows in partition.train), "test": len(task.test)},
-        labels={"names": task.classes, "coordinates": task.coordinates},
         distance=context.hp.distance,
         losses=[row["loss"] for row in rows],
     )

@@ -9,12 +9,9 @@ import numpy as np
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from knot_runner import metrics
 from knot_runner.config.settings import CoresetKnnSettings
 from knot_runner.data.counts import of_images
-from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool
-from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.coreset import (
     Clients,
@@ -31,7 +28,7 @@ from knot_runner.pipelines.features.encoding import client_partition, feature_sp
 from knot_runner.pipelines.rounds.loop import State, run_rounds
 from knot_runner.transport import coreset as descent
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import Facts, LogRow, write_atomic
+from knot_runner.util.files import Facts, LogRow
 
 
 def inspect_coreset_knn(context: RunContext) -> RunInputs:
@@ -63,10 +60,14 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
     clients = Clients(space.points(task.train), partition.train)
     points, rows = _coresets(context, clients, whole.digest)
     labels, owners = _labeled(points, clients, task.train.labels)
-    facts, predictions = _classify(np.concatenate(points), labels, space.points(task.test), task, partition)
+    classifier = KNeighborsClassifier(1, algorithm="brute").fit(np.concatenate(points), labels)
+    predicted, truth = classifier.predict(space.points(task.test)), task.test.labels
+    facts = context.predicted(np.eye(len(task.classes))[predicted], truth, task.coordinates)
+    shares = [float((predicted == truth)[rows].mean()) for rows in partition.test if len(rows)]
+    clients = {"weighted": float((predicted == truth).mean()), "unweighted": float(np.mean(shares))}
+    facts["metrics"]["client_accuracy"] = clients
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(context, space, np.concatenate(points), more)
-    write_atomic(context.folder / "predictions.safetensors", tensor_parts(predictions))
     describe_coresets(context, inputs, space, rows, record)
     record.add(data=whole.digest, **facts)
 
@@ -130,19 +131,3 @@ def _labeled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> 
         for coreset, rows in zip(points, clients.rows, strict=True)
     ]
     return np.concatenate(found), np.repeat(np.arange(len(points)), [len(coreset) for coreset in points])
-
-
-def _classify(
-    points: np.ndarray, labels: np.ndarray, test: np.ndarray, task: ImageTask | TextPool, partition: Partition
-) -> tuple[Facts, dict[str, torch.Tensor]]:
-    """Returns metrics and predictions of 1-nearest-neighbor classification of ``test`` [T, d] by ``points`` [M, d]:
-    one classifier for all."""
-    predicted = KNeighborsClassifier(1, algorithm="brute").fit(points, labels).predict(test)
-    truth = task.test.labels
-    votes = np.eye(len(task.classes))[predicted]
-    measured = metrics.measured(metrics.TestSet(votes, votes, truth, task.coordinates))
-    shares = [float((predicted == truth)[rows].mean()) for rows in partition.test if len(rows)]
-    clients = {"weighted": measured[metrics.ACCURACY], "unweighted": float(np.mean(shares))}
-    scores = {name: {"ALL": value} for name, value in measured.items()} | {"client_accuracy": clients}
-    arrays = {"test.probabilities": torch.from_numpy(votes).float(), "test.labels": torch.from_numpy(truth)}
-    return {"evaluated": "global", "metrics": scores}, arrays

@@ -67,7 +67,6 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
             device=str(executor.place.device),
             datasets=datasets,
             rows=task.rows,
-            labels={"names": task.labels.names, "coordinates": task.labels.coordinates},
         )
         context.begin()
         state = advance_stages(context, federation, executor, store)

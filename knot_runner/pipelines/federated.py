@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from knot_runner import metrics
 from knot_runner.config.settings import Centralized
 from knot_runner.config.settings.methods.federated import FederatedTraining, server_distillation
-from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.around import surrounded
 from knot_runner.methods.contract import METHODS, RoundMethod
 from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.messages import in_rounds
 from knot_runner.pipelines.clients.architectures import architecture_facts, keep_models
-from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup
+from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup, open_engine
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, as_kind, total_seconds
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import ClientRounds
@@ -66,7 +65,6 @@ def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> 
         DivergedError: A loss, weight or logit is not finite.
     """
     setup, method, start = inputs.prepared
-    settings = context.settings
     grouping = None
     if context.hp.clustering is not None:
         from knot_runner.methods.around.clusters import per_cluster
@@ -77,12 +75,8 @@ def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> 
             record.note(note)
         method = per_cluster(method, grouping.clusters)
         start = method.init(context.hp, setup.federation)
-    network, *others = setup.networks
-    engine = make_engine(
-        settings.hardware, network, setup.data, setup.test, context.note, settings.plugins, others=others
-    )
-    with contextlib.closing(engine):
-        context.note(f"engine {engine.name}, {settings.hardware.precision}")
+    with contextlib.closing(open_engine(context, setup)) as engine:
+        context.note(f"engine {engine.name}, {context.settings.hardware.precision}")
         context.begin()
         write_json(context.folder / "partition.json", client_counts(setup))
         record.add(**_described(context, setup, engine))
@@ -210,7 +204,6 @@ def _described(context: RunContext, setup: Setup, engine: Engine) -> Facts:
     facts = {
         "device": str(engine.device),
         "datasets": datasets,
-        "labels": {"names": setup.task.classes, "coordinates": setup.task.coordinates},
         "clients": len(federation),
         "engine": engine.name,
         "precision": context.settings.hardware.precision,

@@ -33,7 +33,6 @@ def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
         device=str(device),
         model=settings.model.name,
         temperatures=temperatures,
-        labels={"names": task.classes, "coordinates": task.coordinates},
     )
     context.begin()
     data, test = resident(task, task.train), resident(task, task.test)

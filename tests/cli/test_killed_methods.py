@@ -12,10 +12,12 @@ from tests.distill_runs import TINY_DISTILL, TWO_STAGE
 from tests.forked import Forked, reached, there
 from tests.integration.test_coreset_runs import CORESET, DIGITS, KNN
 from tests.integration.test_datafree import TINY_FREE
+from tests.integration.test_plugins import own
 from tests.runs import run
 from tests.tiny import TINY_IMAGES, replaced
 
 FREE = replaced(TINY_DISTILL, "method=data_free", *replaced(TINY_FREE, "method.synthesis.steps=250"))
+ENSEMBLE = own("ensemble.py", TINY_IMAGES, "method=ensemble", "training.local_epochs=40")
 PROBE = [*DIGITS, "method=temperature_probe", "method.warm_epochs=1", "model.hidden=[8]"]
 #: (words, the rounds or the file after which the run is killed)
 CASES = {
@@ -26,6 +28,7 @@ CASES = {
     "coreset": (replaced(CORESET, "method.epochs=400", "method.distance=exact"), [0]),
     "knn": (KNN, [0, 2]),
     "probe": (PROBE, [0, 1]),
+    "a plug-in's family": (ENSEMBLE, [0, 2]),
 }
 
 

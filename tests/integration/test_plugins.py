@@ -59,6 +59,16 @@ def test_plugin_family_runs_and_is_not_repeated(tmp_path, capsys):
     refused(capsys, *replaced(words, "seed=1", f"paths.output_dir={tmp_path / 'other'}"))
 
 
+def test_plugin_family_of_rounds_averages_predictions(tmp_path):
+    """Of clients that train alone; with one client these are those of a round of FedAvg."""
+    one = [word for word in TINY_IMAGES if not word.startswith("partition.")]
+    words = own("ensemble.py", one, "partition=centralized", "training.rounds=1")
+    ensemble, alone = (run(tmp_path / name, *words, f"method={name}") for name in ("ensemble", "fedavg"))
+    arrays, expected = ensemble.tensors("predictions"), alone.tensors("predictions")
+    assert torch.allclose(arrays["test.probabilities"], expected["test.probabilities"], atol=1e-6)
+    assert ensemble.result["metrics"]["accuracy"] == alone.result["metrics"]["accuracy"]
+
+
 def test_plugin_loss_scale_changes_student(tmp_path):
     """|| p - q ||_1 twice over is another loss than once, and changes the student."""
     found = [

@@ -41,7 +41,7 @@ class Family:
     #: function of the same context that returns its :class:`~knot_runner.pipelines.context.RunInputs`, without training
     inspect: str
     #: function of (title, result) that returns the summary for the terminal
-    summary: str
+    summary: str = "knot_runner.report.records.run_summary:metrics_summary"
     #: result class, :class:`~knot_runner.results.base.RunResult` or a subclass
     result: str = "knot_runner.results.base:RunResult"
     #: ``method.algorithm`` -> its :class:`~knot_runner.methods.contract.Method`; plug-ins add to METHODS
@@ -79,9 +79,10 @@ def register(family: Family) -> Family:
 def family_of(hp: Any) -> Family:
     """The family of a method's settings ``hp`` (or of their class)."""
     cls = hp if isinstance(hp, type) else type(hp)
-    if issubclass(cls, FederatedSettings):
-        return FAMILIES["federated"]
-    return next(family for family in FAMILIES.values() if cls in family.settings.values())
+    for family in FAMILIES.values():
+        if cls in family.settings.values():
+            return family
+    return FAMILIES["federated"]  # of a plug-in's method
 
 
 def family_of_algorithm(algorithm: str) -> Family:

@@ -25,8 +25,8 @@ from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.images.load import label_space
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.choose import DTYPES
-from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.engine.federated.choose import DTYPES, make_engine
+from knot_runner.engine.federated.cohort import ClientModel, Engine
 from knot_runner.engine.flops import ExampleFlops, example_flops
 from knot_runner.methods.federation import Federation, with_server
 from knot_runner.methods.party import Architecture, Party
@@ -150,6 +150,15 @@ def make_setup(context: RunContext) -> Setup:
     if server:
         federation = with_server(federation, tests=torch.arange(len(test.labels)), **server)
     return Setup(task, partition, federation, data, test, len(held_out))
+
+
+def open_engine(context: RunContext, setup: Setup) -> Engine:
+    """Return the engine that ``hardware`` chooses, with the examples of ``setup``; close it after use."""
+    network, *others = setup.networks
+    settings = context.settings
+    return make_engine(
+        settings.hardware, network, setup.data, setup.test, context.note, settings.plugins, others=others
+    )
 
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:

@@ -28,6 +28,13 @@ def summary_table(result: RunResult) -> Group:
     return summary
 
 
+def metrics_summary(name: str, result: RunResult) -> Group:
+    """Return each metric over all data sets, of a family without a summary of its own."""
+    values = {METRICS[metric].title: row["ALL"] for metric, row in result.metrics.items() if "ALL" in row}
+    rows: list[SummaryRow] = [(title, [Text(number(value, 4))]) for title, value in values.items()]
+    return run_view(name, result, ["metric", "value"], rows, cost_lines(result))
+
+
 # ------------------------------------------------------------------------------------------------------- distillation
 
 
