@@ -25,7 +25,7 @@ from typing import IO, Any
 from knot_runner.util.streams import is_open
 
 #: Seconds between two looks at a process that is not the direct parent.
-_POLL_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 def cores() -> int:
@@ -56,8 +56,8 @@ def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambd
         if parent is None:
             multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
         else:
-            while _is_running(parent):
-                time.sleep(_POLL_SECONDS)
+            while is_running(parent):
+                time.sleep(POLL_SECONDS)
         cleanup()
         os._exit(1)
 
@@ -65,7 +65,8 @@ def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambd
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _is_running(process: int) -> bool:
+def is_running(process: int) -> bool:
+    """Return whether there is such a process, zombies aside."""
     if Path("/proc/self").exists():  # Linux
         return Path(f"/proc/{process}/exe").exists()  # a zombie has none
     try:
@@ -97,24 +98,26 @@ def kill_descendants_on_signals() -> None:
 
 def _kill_descendants() -> None:
     found: set[int] = set()
-    while new := _descendants() - found:
+    while new := descendants(os.getpid()) - found:
         found |= new
-        _send_signal(new, signal.SIGSTOP)  # so that none starts another
-    _send_signal(found, signal.SIGKILL)
+        send_signal(new, signal.SIGSTOP)  # so that none starts another
+    send_signal(found, signal.SIGKILL)
 
 
-def _descendants() -> set[int]:
+def descendants(process: int) -> set[int]:
+    """Return the processes that ``process`` has started, directly or not (Linux)."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # ended meanwhile
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    found, new = set(), {os.getpid()}
-    while new := {process for process, parent in parents.items() if parent in new}:
+    found, new = set(), {process}
+    while new := {child for child, parent in parents.items() if parent in new}:
         found |= new
     return found
 
 
-def _send_signal(processes: set[int], number: int) -> None:
+def send_signal(processes: set[int], number: int) -> None:
+    """Send a signal to each of ``processes`` that is still there."""
     for process in processes:
         with contextlib.suppress(OSError):
             os.kill(process, number)

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from knot_runner.util.errors import UserError, first_line, require_extra
-from knot_runner.util.processes import kill_descendants_on_signals
+from knot_runner.util.processes import (
+    POLL_SECONDS,
+    descendants,
+    is_running,
+    kill_descendants_on_signals,
+    send_signal,
+)
 
 
 def connected(key: str, address: str | None = None) -> ModuleType:
     """The module ``ray``, connected until this process ends to the cluster at ``address``.
 
     None means Ray's default: the cluster of the variable ``RAY_ADDRESS``, else one running on this machine, else a new
-    one for this process, with a worker per core. A signal that ends this process kills the processes of such a new
-    one. Raises :class:`UserError` naming the setting ``key``.
+    one for this process, with a worker per core. The processes of such a new one end with this process, however that
+    ends. Raises :class:`UserError` naming the setting ``key``.
     """
     require_extra(key, "ray")
     ray: Any = importlib.import_module("ray")
     if ray.is_initialized():
         return ray
     kill_descendants_on_signals()
+    watch = f"from knot_runner.util.ray_cluster import kill_after; kill_after({os.getpid()})"
+    subprocess.Popen([sys.executable, "-c", watch], start_new_session=True)
     set_handler = signal.signal
     signal.signal = _keep_handler
     try:
@@ -33,6 +45,16 @@ def connected(key: str, address: str | None = None) -> ModuleType:
     finally:
         signal.signal = set_handler
     return ray
+
+
+def kill_after(parent: int) -> None:
+    """Wait for the end of process ``parent``, and kill what it has started and left behind: after ``kill -9`` Ray's
+    agents would look for their cluster for a minute."""
+    started: set[int] = set()
+    while is_running(parent):
+        started |= descendants(parent) - {os.getpid()}
+        time.sleep(POLL_SECONDS)
+    send_signal(started, signal.SIGKILL)
 
 
 def _keep_handler(number: int, handler: object, set_handler: Callable[..., object] = signal.signal) -> object:

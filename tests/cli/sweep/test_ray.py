@@ -116,5 +116,5 @@ def test_signal_ends_a_command_and_its_cluster():
     command.terminate()
     assert command.wait(10) == 143
     for _ in range(100):  # the system ends a killed process within a moment
-        time.sleep(0.05 * processes._is_running(grandchild))
-    assert not processes._is_running(grandchild)
+        time.sleep(0.05 * processes.is_running(grandchild))
+    assert not processes.is_running(grandchild)
