@@ -23,7 +23,7 @@ from knot_runner.composing.job import ComposedJob, plain_yaml
 from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
-from knot_runner.config.strict import by_key
+from knot_runner.config.strict import by_key, without
 from knot_runner.data.preflight import no_data
 from knot_runner.records import lock_of, read_result, recorded_config
 from knot_runner.report.records.run_summary import summary_table
@@ -66,8 +66,7 @@ def _print_composed(arguments: list[str], part: str) -> None:
     """Print the settings of the first job as built, Hydra's own, or both: ``part`` is job, hydra or all."""
     (job, *_), (command, *_) = compose_all(arguments, first=True)
     if part != "job":
-        shown = {key: value for key, value in plain_content(command.hydra).items() if not key.endswith("help")}
-        print(plain_yaml({"hydra": shown}), end="")
+        print(plain_yaml({"hydra": without(plain_content(command.hydra), "help", "hydra_help")}), end="")
     if part != "hydra":
         print(plain_yaml(job.config), end="")
 

@@ -144,7 +144,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
             value = valid_value(job, metric)
             if value is None:
                 worst, said = EXIT_FAILED, "no value"
-                drawn.tell(trial, state=optuna.trial.TrialState.FAIL)
+                drawn.tell(trial, None, state=optuna.trial.TrialState.FAIL)
             else:
                 said = f"{value:.4f}"
                 drawn.tell(trial, value)

@@ -73,7 +73,7 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
     try:
         return compose(file, overrides=[*search, *overrides], return_hydra_config=hydra)
     except MissingConfigException as problem:
-        raise missing_config(str(problem), config_dir) from None
+        raise missing_config(problem, config_dir) from None
     except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as problem:
         cause = f"\n{problem.__cause__}" if str(problem).startswith("Error merging override") else ""
         raise UserError(bad_override(f"{problem}{cause}", overrides)) from None

@@ -18,6 +18,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 Built = typing.TypeVar("Built")
@@ -176,7 +177,7 @@ def _build_by_tag(by: ByTag, values: Any, where: str) -> Any:
     return build(by.classes[tag], values, where)
 
 
-def _build_by_name(by: ByName, values: Any, where: str) -> dict[str, Any]:
+def _build_by_name(by: ByName, values: Any, where: str) -> Config:
     _expect(values, dict, f"{by.noun}s by name", where)
     for name in values:
         if name not in by.classes:
@@ -281,7 +282,7 @@ def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield from dotted_leaves(part, f"{key}.{name}" if key else str(name))
 
 
-def without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
+def without(values: Config, *keys: str) -> Config:
     """A copy of ``values`` less ``keys``."""
     return {key: value for key, value in values.items() if key not in keys}
 

@@ -23,7 +23,7 @@ from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.runs.single_run import finished_result, run_locked
 from knot_runner.records import lock_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
-from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
+from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, failed, write_failure
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import DiskError, UserError
 from knot_runner.util.files import BusyError, disk_errors, locked, writable, write_atomic
@@ -65,9 +65,7 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
     except BusyError:
         return "busy"
     except UserError as problem:  # its folder is not writable: record that if possible
-        state = "failed"
-        with contextlib.suppress(UserError):
-            write_failure(job.folder, _fault(problem), str(problem))
+        state = failed(job.folder, _fault(problem), str(problem))
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return state

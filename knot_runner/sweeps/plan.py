@@ -69,7 +69,7 @@ def new_plan(out: Path, fail_fast: bool, code: str | None) -> Plan:
     return Plan(out / ".sweeps" / name, fail_fast, code)
 
 
-def write_plan(plan: Plan, configs: Mapping[str, dict[str, Any]]) -> None:
+def write_plan(plan: Plan, configs: Mapping[str, Config]) -> None:
     """Write the plan for all processes of the sweep. ``configs``: run id -> composed config (plain), without keys that
     no run reads.
 

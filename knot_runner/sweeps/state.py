@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner import provenance
 from knot_runner.config.strict import build
-from knot_runner.records import read_result, read_sealed, result_problem
+from knot_runner.records import lock_of, read_result, read_sealed, result_problem
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, removal, write_atomic, write_json
 from knot_runner.util.processes import on_signal
@@ -73,6 +73,13 @@ def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
     failure = Failure(kind, line, before.attempts + 1 if before else 1, time.time())
     write_json(folder / FAILED, asdict(failure))
     return failure
+
+
+def failed(folder: Path, kind: Kind, cause: str) -> SweepState:
+    """The state of a failed attempt, which is recorded if the disk takes it."""
+    with contextlib.suppress(UserError):
+        write_failure(folder, kind, cause)
+    return "failed"
 
 
 @removal()
@@ -147,39 +154,33 @@ def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> Jo
     result = read_result(job.folder)
     if result is not None:
         changes = (data or provenance.CurrentData(job.settings.paths.data_dir)).changes(job.folder, result)
-        if changes and changes[0].startswith(provenance.FILE_CHANGE):
+        if not changes:
+            return JobState(result.status, result.status)
+        if changes[0].startswith(provenance.FILE_CHANGE):
             return JobState("damaged", f"damaged: {changes[0].removeprefix(provenance.FILE_CHANGE)}")
-        if changes:
-            return JobState("other data", f"made from other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
-        return JobState("diverged", "diverged") if result.status == "diverged" else JobState("done", "done")
+        return JobState("other data", f"made from other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
     progress = read_progress(job.folder)
     if progress is not None:
         return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")
-    if is_locked(Path(job.settings.paths.output_dir) / ".locks" / job.run_id):
+    if is_locked(lock_of(job.settings.paths.output_dir, job.run_id)):
         return JobState("running", "running")
     if (failure := read_failure(job.folder)) is not None:
         return JobState("failed", f"failed: {failure.cause}")
     if problem := result_problem(job.folder):
         return JobState("to do", problem)
-    return _begun(job) or JobState("to do", "to do")
+    return _interrupted(job)
 
 
-def _begun(job: ComposedJob) -> JobState | None:
-    """State of an interrupted job that can resume from its last commit, or None."""
-    done = _rounds_done(job)
-    if done is not None:
-        rounds = getattr(job.settings.training, "rounds", None)
-        return JobState("stopped", f"stopped in round {done} of {rounds}" if rounds else "stopped")
-    return JobState("stopped", "stopped") if (job.folder / "config.yaml").exists() else None
-
-
-def _rounds_done(job: ComposedJob) -> int | None:
-    """Rounds (epochs, stages) in the last commit of an interrupted job; None without a commit."""
-    for folder in (job.folder, job.folder / "training"):  # clusters train in the second
-        record = read_sealed(folder / "commit.json")
-        if record is not None:
-            return record["step"] + 1
-    return None
+def _interrupted(job: ComposedJob) -> JobState:
+    """State of a job without a process: whether it has begun, and the rounds (epochs, stages) of its last commit."""
+    commit = "commit.json"
+    record = read_sealed(job.folder / commit) or read_sealed(job.folder / "training" / commit)  # clusters train there
+    rounds = getattr(job.settings.training, "rounds", None)
+    if record and rounds:
+        return JobState("stopped", f"stopped in round {record['step'] + 1} of {rounds}")
+    if record or (job.folder / "config.yaml").exists():
+        return JobState("stopped", "stopped")
+    return JobState("to do", "to do")
 
 
 def is_locked(path: Path) -> bool:

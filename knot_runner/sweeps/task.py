@@ -13,8 +13,7 @@ from typing import Any
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings.families import family_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
-from knot_runner.sweeps.state import Kind, clear_failure, status, write_failure
-from knot_runner.util.errors import UserError
+from knot_runner.sweeps.state import Kind, clear_failure, failed, status
 from knot_runner.util.processes import Surroundings, begin_child, ended_along, prepared, start_process
 
 #: What launchers return for a job: run id, final state, whether it was resumed from a checkpoint, seconds.
@@ -48,7 +47,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
             return outcome(job.run_id, told[1], resumed, began)
         state = lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
-        state = _failed(job.folder, "error", f"its process could not be started: {problem}")
+        state = failed(job.folder, "error", f"its process could not be started: {problem}")
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return outcome(job.run_id, state, resumed, began)
@@ -77,13 +76,7 @@ def lost(folder: Path, kind: Kind, cause: str) -> str:
     if found is not None:
         clear_failure(folder)
         return found
-    return _failed(folder, kind, cause)
-
-
-def _failed(folder: Path, kind: Kind, cause: str) -> str:
-    with contextlib.suppress(UserError):  # a full disk must not end the sweep
-        write_failure(folder, kind, cause)
-    return "failed"
+    return failed(folder, kind, cause)
 
 
 def cause_of(code: int) -> tuple[Kind, str]:
@@ -91,11 +84,11 @@ def cause_of(code: int) -> tuple[Kind, str]:
     if code >= 0:
         return "exit", f"the job's process ended by itself with exit code {code}"
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-    hint = {
+    hints = {
         "SIGKILL": " (out of memory, or killed by hand)",
         "SIGSEGV": " (a crash in native code; its stack is in log.txt)",
     }
-    return "killed", f"the job's process was ended by {name}{hint.get(name, '')}"
+    return "killed", f"the job's process was ended by {name}{hints.get(name, '')}"
 
 
 # ------------------------------------------------------------------------------------------------- the process itself

@@ -6,7 +6,7 @@ import importlib.util
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from knot_runner.config.devices import device_names, is_device
 from knot_runner.config.plugins import Table, load_plugins
@@ -22,6 +22,7 @@ from knot_runner.config.settings.sizes import (
     require_sgd_momentum,
 )
 from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import nearest
 
 #: Bytes of one name in a path, on all file systems in use.
@@ -57,7 +58,7 @@ class ModelSettings:
     #: dropout probability
     dropout: FractionOrNone
     #: data set -> overrides for its local model
-    per_party: dict[str, dict[str, Any]] = field(default_factory=dict)
+    per_party: dict[str, Config] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(self.hidden % self.heads == 0, "heads", f"{self.heads} does not divide hidden={self.hidden}")
@@ -209,7 +210,7 @@ class TrackerSettings:
     #: MLflow server or folder; null uses MLFLOW_TRACKING_URI, or MLflow's default
     uri: str | None = None
     #: options of a custom tracker
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Config = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         named = "@" in (self.uri or "")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from knot_runner.config.settings.sizes import ABOVE_ZERO, AT_LEAST_ONE, Channels, Depth, ImageSide, Width
 from knot_runner.config.strict import AtMost, require
+from knot_runner.util.config_yaml import Config
 
 #: Channels of a wide ResNet's first convolution, and of its first stage times ``widen``.
 WRN_WIDTH = 16
@@ -200,7 +201,7 @@ class CustomSettings:
     #: module name of the last layer, which FedPer and FedRep keep local
     head: str = "head"
     #: additional arguments of ``target``
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Config = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parts = self.target.split(":")

@@ -19,6 +19,7 @@ from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.partition import Centralized
 from knot_runner.config.strict import build
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import Misfit, UserError
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
         raise UserError(f"{problem} architectures; finetune or soup would fit", "method.personalization.kind")
 
 
-def named_model(model: dict[str, Any], where: str, settings: Settings) -> Any:
+def named_model(model: Config, where: str, settings: Settings) -> Any:
     """Returns the settings of a model named in a method. Raises :class:`Misfit` for one of another kind than the
     task."""
     if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
