@@ -90,8 +90,9 @@ class Checkpoint:
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         append_synced(self.folder / ROUNDS_FILE, text)
-        self._hash.update(text.encode() + b"\n")
-        self._logged += len(text.encode()) + 1
+        logged = f"{text}\n".encode()
+        self._hash.update(logged)
+        self._logged += len(logged)
         rest, shared = self._parts.settle(tensors) if self._share else (tensors, {})
         content = tensor_parts(rest)
         state = self.folder / STATE_FILES[1 + self._slot]

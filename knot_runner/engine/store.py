@@ -89,16 +89,11 @@ class Store:
         """The artifact; it must be finished (the stages are executed in order)."""
         artifact = self.find(stage, key)
         if artifact is None:
-            raise UserError("this stage's result is gone; repeat the command to make it", f"{self.folder(stage, key)}")
+            raise UserError("this stage's result is gone; repeat the command to make it", self.folder(stage, key))
         return artifact
 
     def put(
-        self,
-        stage: str,
-        key: str,
-        tensors: Tensors,
-        info: Facts,
-        more: Mapping[str, str] | None = None,
+        self, stage: str, key: str, tensors: Tensors, info: Facts, more: Mapping[str, str] | None = None
     ) -> Artifact:
         """Write a finished artifact, with ``more`` files (name -> text), and delete its commits; call under
         :meth:`lock`."""
@@ -136,8 +131,10 @@ def _damage(folder: Path, info: Facts) -> str:
     """The damage of a finished artifact whose ``info`` is intact; "" if none."""
     if info["artifact"] != [folder.parent.name, folder.name]:
         return f"{folder / INFO}: is of another stage"
-    wrong = next((name for name, wanted in info["files"].items() if not _matches(folder / name, wanted)), None)
-    return f"{folder / wrong}: does not match its digest in {INFO}" if wrong else ""
+    for name, wanted in info["files"].items():
+        if not _matches(folder / name, wanted):
+            return f"{folder / name}: does not match its digest in {INFO}"
+    return ""
 
 
 def _matches(path: Path, wanted: str) -> bool:

@@ -12,7 +12,7 @@ From then on a settled tensor is the part's own memory-mapped content: memory do
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,11 +164,8 @@ class StateParts:
         self._parts, self._last, found = {}, {}, {}
         for entry in record:
             content = self._read(entry["file"], entry["sha256"])
-            own = {name: content[name] for name in entry["names"]}
-            held = {name: _Seen.of(tensor) for name, tensor in own.items()}
-            size = sum(tensor.nbytes for tensor in content.values())
-            self._parts[entry["file"]] = _Part(entry["sha256"], size, held)
-            found |= own
+            found |= {name: content[name] for name in entry["names"]}
+            self._hold(entry["file"], entry["sha256"], content, entry["names"])
         return found
 
     def tidy(self) -> None:
@@ -190,10 +187,13 @@ class StateParts:
             self._number += 1
         write_atomic(path, content)
         mapped = load_file(path)
-        held = {name: _Seen.of(tensor) for name, tensor in mapped.items()}
-        size = sum(tensor.nbytes for tensor in mapped.values())
-        self._parts[path.name] = _Part(digest_of_parts(content), size, held)
+        self._hold(path.name, digest_of_parts(content), mapped, mapped)
         return mapped
+
+    def _hold(self, file: str, digest: str, content: Tensors, names: Iterable[str]) -> None:
+        """Note the part ``file``, of whose ``content`` the tensors ``names`` are in the state."""
+        held = {name: _Seen.of(content[name]) for name in names}
+        self._parts[file] = _Part(digest, sum(tensor.nbytes for tensor in content.values()), held)
 
     def _read(self, name: str, digest: str) -> Tensors:
         path = self._folder / name

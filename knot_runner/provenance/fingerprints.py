@@ -110,12 +110,13 @@ class Now:
     def change(self, root: Path, was: Opened) -> str | None:
         """``changed``, ``is gone`` or ``is there now`` for a file below the data folder ``root``; None if its content
         is unchanged."""
-        if (root, was) not in self._changes:
+        key = root, was
+        if key not in self._changes:
             try:
-                self._changes[root, was] = self._compare(root / was.path, was)
+                self._changes[key] = self._compare(root / was.path, was)
             except (OSError, UserError):
-                self._changes[root, was] = "cannot be read"
-        return self._changes[root, was]
+                self._changes[key] = "cannot be read"
+        return self._changes[key]
 
     def _compare(self, path: Path, was: Opened) -> str | None:
         if was.sha256 is None:

@@ -43,8 +43,8 @@ def code_version() -> str:
 
 
 def _counts(path: Path) -> bool:
-    name = path.relative_to(PACKAGE_FOLDER).with_suffix("").as_posix()
-    return not any(name == place or name.startswith(f"{place}/") for place in NOT_COUNTED)
+    name = path.relative_to(PACKAGE_FOLDER).with_suffix("")
+    return NOT_COUNTED.isdisjoint(place.as_posix() for place in (name, *name.parents))
 
 
 def _digest(folder: Path, files: Iterable[Path]) -> str:
@@ -98,9 +98,9 @@ def made_by(plugins: Iterable[str]) -> Facts:
 
 def code_changes(record: Facts) -> list[str]:
     """One line per code version in ``record`` (see :func:`made_by`) that differs from the current one; [] if none."""
-    found, torch = [], _public(record["versions"]["torch"])
-    if record["code"] != code_version():
-        found.append(f"code {record['code']}, now {code_version()}")
+    found, code, torch = [], record["code"], _public(record["versions"]["torch"])
+    if code != code_version():
+        found.append(f"code {code}, now {code_version()}")
     for plugin, version in record["plugins"].items():
         now = plugin_version(plugin)
         if now != version:
