@@ -14,7 +14,6 @@ from __future__ import annotations
 import copy
 import functools
 import os
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,7 +75,6 @@ def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
 def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str, float]) -> dict[str, Outcome]:
     """Run all jobs and return their outcomes by run id. Ray starts them in this order, as many at once as fit."""
     task = ray.remote(max_retries=0, **kept)(run_on_worker)
-    began = time.monotonic()
 
     def submit(job: ComposedJob) -> Any:
         return task.remote(job.run_id, str(plan.path), str(Path.cwd()))
@@ -102,7 +100,7 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
         state = lost(job.folder, "killed", cause)  # it could not report its failure itself
         if state == "failed" and plan.fail_fast:
             plan.mark(STOP)
-        found[job.run_id] = outcome(job.run_id, state, False, began)
+        found[job.run_id] = outcome(job.run_id, state, False)
     return found
 
 

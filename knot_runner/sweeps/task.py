@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import time
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -16,7 +15,7 @@ from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import Kind, clear_failure, failed, status
 from knot_runner.util.processes import Surroundings, begin_child, ended_along, prepared, start_process
 
-#: What launchers return for a job: run id, final state, whether it was resumed from a checkpoint, seconds.
+#: What launchers return for a job: run id, final state, whether it was resumed from a checkpoint.
 Outcome = dict[str, Any]
 
 
@@ -34,9 +33,9 @@ def run_task(config: Any, plan_path: str, parent: int | None = None) -> Outcome:
 
 def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
     """:func:`run_task` for an already composed job."""
-    began, resumed = time.monotonic(), False
+    resumed = False
     if plan.stopped:
-        return outcome(job.run_id, "skipped", False, began)
+        return outcome(job.run_id, "skipped", False)
     try:
         process, pipe = start_process(server(job), in_job, job.config, str(plan.path), Surroundings())
         with ended_along(process):
@@ -44,13 +43,13 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
             process.join()
         resumed = bool(told and told[0])
         if len(told) == 2:
-            return outcome(job.run_id, told[1], resumed, began)
+            return outcome(job.run_id, told[1], resumed)
         state = lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
         state = failed(job.folder, "error", f"its process could not be started: {problem}")
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
-    return outcome(job.run_id, state, resumed, began)
+    return outcome(job.run_id, state, resumed)
 
 
 def _told(pipe: Connection) -> list[Any]:
@@ -63,10 +62,9 @@ def _told(pipe: Connection) -> list[Any]:
     return told
 
 
-def outcome(run_id: str, state: str, resumed: bool, began: float) -> Outcome:
-    """An outcome as plain data, since launchers send it between processes. ``began``: ``time.monotonic()`` at the
-    start."""
-    return {"run_id": run_id, "state": state, "resumed": resumed, "seconds": time.monotonic() - began}
+def outcome(run_id: str, state: str, resumed: bool) -> Outcome:
+    """An outcome as plain data, since launchers send it between processes."""
+    return {"run_id": run_id, "state": state, "resumed": resumed}
 
 
 def lost(folder: Path, kind: Kind, cause: str) -> str:
