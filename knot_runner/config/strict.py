@@ -156,7 +156,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if origin is dict:
         _expect(value, dict, "key: value pairs", where)
         return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return build(hint, value, where)
     return _scalar(hint, value, where)
 
@@ -190,7 +190,8 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
         if type(None) in options:
             return None
         raise UserError("is not set", where)
-    problems, words = [], []
+    problems: list[UserError] = []
+    words: list[Any] = []
     for option in options:
         if option is type(None):
             continue
@@ -259,7 +260,7 @@ def require(holds: bool, key: str, text: str) -> None:
 
 def digest(value: Any, length: int = 16) -> str:
     """Hash of plain data (JSON with sorted keys), ``length`` hex digits."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain, allow_nan=False)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=dataclasses.asdict, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
@@ -285,9 +286,3 @@ def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def without(values: Config, *keys: str) -> Config:
     """A copy of ``values`` less ``keys``."""
     return {key: value for key, value in values.items() if key not in keys}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    raise TypeError(f"cannot hash {type(value).__name__}")

@@ -148,12 +148,12 @@ class JobState:
     text: str
 
 
-def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> JobState:
+def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
     """State of ``job`` from its folder and lock. ``data``: the current data it would read, shared by a command's
     jobs."""
     result = read_result(job.folder)
     if result is not None:
-        changes = (data or provenance.CurrentData(job.settings.paths.data_dir)).changes(job.folder, result)
+        changes = data.changes(job.folder, result)
         if not changes:
             return JobState(result.status, result.status)
         if changes[0].startswith(provenance.FILE_CHANGE):

@@ -18,6 +18,7 @@ from knot_runner.config.settings.methods.personalization import shares_models
 from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.partition import Centralized
+from knot_runner.config.settings.tasks.task import TaskSettings
 from knot_runner.config.strict import build
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import Misfit, UserError
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 
 def check_parties_method(settings: Settings) -> None:
     """The data sets' roles. Raises :class:`UserError`."""
-    datasets = getattr(settings.task, "datasets", None)
-    for role in ("global", "transfer") if datasets else ():
-        found = sum(data.role == role for data in datasets.values())
+    if not isinstance(settings.task, TaskSettings):
+        return
+    roles = [data.role for data in settings.task.datasets.values()]
+    for role in ("global", "transfer"):
+        found = roles.count(role)
         if found != 1:
             why = f"the method needs one data set with role={role}, and {found} have it"
             hint = "Set task.datasets.NAME.role"
