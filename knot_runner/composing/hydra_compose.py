@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra import compose, initialize_config_dir
@@ -81,8 +82,8 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
 
 def plain_content(config: DictConfig, resolve: bool = False) -> Config:
     """Return the content of ``config`` as plain values, with or without its interpolations resolved."""
-    content = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
-    return {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
+    content: Any = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
+    return content or {}
 
 
 def plain_config(config: DictConfig) -> Config:

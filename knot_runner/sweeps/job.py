@@ -23,7 +23,7 @@ from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.runs.single_run import finished_result, run_locked
 from knot_runner.records import lock_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
-from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, failed, write_failure
+from knot_runner.sweeps.state import JOB_LOG, Kind, SweepState, clear_failure, failed, progress_file, write_failure
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import DiskError, UserError
 from knot_runner.util.files import BusyError, disk_errors, locked, writable, write_atomic
@@ -76,13 +76,13 @@ def _fault(problem: UserError) -> Kind:
 
 
 def _carried_out(job: ComposedJob, plan: Plan) -> SweepState:
-    with _log(job.folder) as log, ProgressFile(job.folder) as progress:
+    with _log(job.folder) as log, progress_file(job.folder) as progress:
 
         def note(text: str) -> None:
             with contextlib.suppress(OSError):  # disk full: the run itself reports this when it commits
                 print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
-        context = run_context(job, progress.watch, note, code=plan.code)
+        context = run_context(job, progress, note, code=plan.code)
         # written first, so that the job is known however it ends
         write_atomic(job.folder / "config.yaml", context.config_yaml)
         note(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")

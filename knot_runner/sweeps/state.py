@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -101,36 +102,32 @@ def status(folder: Path) -> str | None:
     return result.status if result else None
 
 
-class ProgressFile:
-    """Context manager that writes ``progress.json`` of one run and removes it on exit."""
+@contextlib.contextmanager
+def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]]:
+    """Write ``progress.json`` of one run, removed at the end of the block. Yields the function to call, a
+    :data:`knot_runner.pipelines.context.Progress`; it writes at most once per ``HEARTBEAT_SECONDS``."""
+    path, last = folder / PROGRESS, 0.0
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / PROGRESS
-        self._last = 0.0
-        self._leaving = contextlib.ExitStack()
-
-    def __enter__(self) -> ProgressFile:
-        self.watch("begin", 0, 1, "")
-        self._leaving.enter_context(on_signal(self._remove))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._leaving.close()
-        self._remove()
-
-    @removal()
-    def _remove(self) -> None:
-        self._path.unlink(missing_ok=True)
-
-    def watch(self, stage: str, done: int, total: int, text: str) -> None:
-        """A :data:`knot_runner.pipelines.context.Progress`; writes at most once per ``HEARTBEAT_SECONDS``."""
+    def watch(stage: str, done: int, total: int, text: str) -> None:
+        nonlocal last
         now = time.time()
-        if text == "done" or now - self._last < HEARTBEAT_SECONDS:
+        if text == "done" or now - last < HEARTBEAT_SECONDS:
             return
-        self._last = now
+        last = now
         progress = JobProgress(stage, done, total, text, now, socket.gethostname(), os.getpid())
         with contextlib.suppress(UserError):  # disk full: the run itself reports this when it commits
-            write_atomic(self._path, json.dumps(asdict(progress)), durable=False)
+            write_atomic(path, json.dumps(asdict(progress)), durable=False)
+
+    @removal()
+    def remove() -> None:
+        path.unlink(missing_ok=True)
+
+    watch("begin", 0, 1, "")
+    try:
+        with on_signal(remove):
+            yield watch
+    finally:
+        remove()
 
 
 def _read(kind: type[Any], path: Path) -> Any | None:

@@ -18,6 +18,7 @@ from knot_runner.config.settings.sizes import (
     Positive,
     Steps,
     Units,
+    require_enough,
     require_sgd_momentum,
 )
 from knot_runner.config.strict import AtMost, Holds, require
@@ -95,8 +96,7 @@ class StageSettings:
         require_sgd_momentum(self.optimizer, self.momentum)
         rising = self.milestones == sorted(set(self.milestones))
         require(rising, "milestones", f"{self.milestones} do not rise")
-        enough = self.max_examples is None or self.max_examples >= 10
-        require(enough, "max_examples", f"{self.max_examples} examples are too few; 10 is the least")
+        require_enough(self.max_examples, "examples")
         right = self.max_length is None or 8 <= self.max_length <= 512
         require(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
 

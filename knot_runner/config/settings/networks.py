@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import ABOVE_ZERO, AT_LEAST_ONE, Channels, Depth, ImageSide, Width
 from knot_runner.config.strict import AtMost, require
@@ -74,6 +76,12 @@ class CnnSettings:
         require(all(size >= 1 for size in self.hidden), "hidden", f"{self.hidden} has a size below 1")
 
 
+def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:
+    """The groups of a ``model`` with group normalization divide its numbers of ``channels``, ``what`` in words."""
+    fits = model.norm != "group" or all(count % model.groups == 0 for count in channels)
+    require(fits, "groups", f"{model.groups} does not divide {what}")
+
+
 @dataclass
 class ResnetSettings:
     """A ResNet of basic blocks (He et al. 2016); the width doubles at each stage."""
@@ -93,8 +101,7 @@ class ResnetSettings:
 
     def __post_init__(self) -> None:
         require(len(self.blocks) >= 1 and min(self.blocks) >= 1, "blocks", f"{self.blocks} has a stage without blocks")
-        fits = self.norm != "group" or self.width % self.groups == 0
-        require(fits, "groups", f"{self.groups} does not divide width={self.width}")
+        _require_groups(self, [self.width], f"width={self.width}")
 
 
 @dataclass
@@ -115,8 +122,7 @@ class WrnSettings:
     def __post_init__(self) -> None:
         fits = self.depth >= 10 and (self.depth - 4) % 6 == 0
         require(fits, "depth", f"{self.depth} is not 6n + 4, as 10, 16, 22, 28 and 40 are")
-        fits = self.norm != "group" or WRN_WIDTH % self.groups == 0
-        require(fits, "groups", f"{self.groups} does not divide {WRN_WIDTH}, the channels of the first convolution")
+        _require_groups(self, [WRN_WIDTH], f"{WRN_WIDTH}, the channels of the first convolution")
 
     @property
     def blocks(self) -> list[int]:
@@ -144,9 +150,7 @@ class VggSettings:
         require(len(self.stages) >= 1 and all(self.stages), "stages", f"{self.stages} has a stage without convolutions")
         fits = 0 <= self.pools <= len(self.stages)
         require(fits, "pools", f"{self.pools} is not in 0..{len(self.stages)}, the number of stages")
-        sizes = [size for stage in self.stages for size in stage]
-        fits = self.norm != "group" or all(size % self.groups == 0 for size in sizes)
-        require(fits, "groups", f"{self.groups} does not divide the channels of every convolution")
+        _require_groups(self, itertools.chain(*self.stages), "the channels of every convolution")
 
 
 @dataclass
@@ -165,13 +169,10 @@ class MobilenetSettings:
     groups: Channels
 
     def __post_init__(self) -> None:
-        if self.norm != "group":
-            return
-        fits = 8 % self.groups == 0 and self.last % self.groups == 0
-        require(fits, "groups", f"{self.groups} does not divide 8 and last={self.last}")
+        _require_groups(self, [8, self.last], f"8 and last={self.last}")
         # a group of one channel at one pixel has no variance
         narrowest = min(self.channels(MOBILENET_STAGES[0][1]), self.last)
-        fits = narrowest >= 2 * self.groups
+        fits = self.norm != "group" or narrowest >= 2 * self.groups
         require(fits, "groups", f"{self.groups} groups need {2 * self.groups} channels; the narrowest has {narrowest}")
 
     def channels(self, count: int) -> int:

@@ -47,6 +47,12 @@ Share = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")
 ShareOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
 
 
+def require_enough(max_examples: int | None, what: str) -> None:
+    """In a ``__post_init__``: ``max_examples`` keeps at least 10, ``what`` in words."""
+    enough = max_examples is None or max_examples >= 10
+    require(enough, "max_examples", f"{max_examples} {what} are too few; 10 is the least")
+
+
 def require_sgd_momentum(optimizer: str, momentum: float) -> None:
     """In a ``__post_init__``: no ``momentum`` of another optimizer than SGD."""
     require(optimizer == "sgd" or not momentum, "momentum", f"{momentum} works only with optimizer=sgd. Use 0")
