@@ -60,8 +60,7 @@ class PackedRun:
 
     def __post_init__(self) -> None:
         require(bool(_RUN_FOLDER.fullmatch(self.folder)), "folder", f"{self.folder[:200]!r} is not TASK/METHOD/RUN-ID")
-        names = [file.name for file in self.files]
-        require(len(set(names)) == len(names), "files", "names a file twice")
+        require(len({file.name for file in self.files}) == len(self.files), "files", "names a file twice")
 
     def member(self, name: str) -> str:
         """The name of file ``name`` inside the archive."""
@@ -77,8 +76,7 @@ class Manifest:
 
     def __post_init__(self) -> None:
         require(bool(self.runs), "runs", "is empty")
-        folders = [run.folder for run in self.runs]
-        require(len(set(folders)) == len(folders), "runs", "names a run twice")
+        require(len({run.folder for run in self.runs}) == len(self.runs), "runs", "names a run twice")
 
     def text(self) -> str:
         """The stored form: JSON with sorted keys."""

@@ -47,6 +47,7 @@ def run_jobs(options: argparse.Namespace) -> int:
     ``options.stale``: whether to keep or rerun finished runs whose code or data have changed since; without it, runs of
     other code are kept and runs of other data refused.
     """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     arguments = [*options.flags, *options.words]
     if options.cfg:
         _print_composed(arguments, options.cfg)
@@ -117,7 +118,6 @@ def _single(job: ComposedJob, stale_runs: str) -> int:
         hardware, family = job.settings.hardware, family_of(job.method)
         if family.trains and is_host(hardware.device) and (hardware.num_workers or cores()) > 1:
             begin_server(list(family.preload))
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from knot_runner.pipelines.context import run_context
         from knot_runner.pipelines.runs.single_run import complete_run  # torch: only now, not for a mistyped key
@@ -149,7 +149,6 @@ def _single(job: ComposedJob, stale_runs: str) -> int:
 
 def _sweep(command: Command, stale_runs: str) -> int:
     """Run all unfinished jobs with Hydra's launcher, then print their states and the causes of failures."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     unlike = {job.run_id: job for job in command.jobs}
     by_state = by_key((status(job.folder), job) for job in unlike.values())
     to_do, diverged = by_state.get(None, []), by_state.get("diverged", [])
