@@ -43,8 +43,8 @@ Temperature = Annotated[float, Holds(lambda value: value > 0, "is not above 0; 1
 Fraction = Annotated[float, Holds(lambda value: 0 < value < 1, "is not between 0 and 1")]
 FractionOrNone = Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
 #: shares up to all: within (0, 1], and with 0
-Share = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
-ShareOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
+Proportion = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
+ProportionOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
 
 
 def require_enough(max_examples: int | None, what: str) -> None:

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.methods.terms import Terms
-from knot_runner.config.settings.sizes import Fraction, Items, NotNegative, Positive, Share, Steps, StepsOrNone, Width
+from knot_runner.config.settings.sizes import (
+    Fraction,
+    Items,
+    NotNegative,
+    Positive,
+    Proportion,
+    Steps,
+    StepsOrNone,
+    Width,
+)
 from knot_runner.config.strict import ByTag, Holds, require
 
 
@@ -203,7 +212,7 @@ class DistillSettings:
     #: teachers for schedule=offline: names of model files, or finished runs as ``run:ID``
     teachers: list[Any]
     #: share of training examples with labels for the student
-    labeled: Share
+    labeled: Proportion
     #: share of images for epoch selection; null: 0.1 if a stage selects its best epoch; text tasks have validation sets
     valid: Fraction | None
     #: target ratio of a term with ``weight=auto`` to the cross-entropy on the first batches
