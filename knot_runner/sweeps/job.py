@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import itertools
 import os
 import socket
 import sys
@@ -130,17 +129,16 @@ def leased(settings: Settings) -> Iterator[str]:
         return
     folder = Path(settings.paths.output_dir) / ".locks" / "devices"
     with contextlib.ExitStack() as stack:
-        yield next(
-            device
-            for turn in itertools.count()
-            for device in devices
-            if _taken(stack, folder / f"{socket.gethostname()}-{device.replace(':', '')}-{turn}")
-        )
+        yield _take_device(stack, devices, folder)
 
 
-def _taken(stack: contextlib.ExitStack, path: Path) -> bool:
-    try:
-        stack.enter_context(locked(path, wait=False))
-    except BusyError:
-        return False
-    return True
+def _take_device(stack: contextlib.ExitStack, devices: list[str], folder: Path) -> str:
+    """Return the first of ``devices`` with the fewest locks in ``folder``, and lock it until ``stack`` closes."""
+    turn = 0
+    while True:
+        for device in devices:
+            path = folder / f"{socket.gethostname()}-{device.replace(':', '')}-{turn}"
+            with contextlib.suppress(BusyError):
+                stack.enter_context(locked(path, wait=False))
+                return device
+        turn += 1
