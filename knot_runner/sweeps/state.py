@@ -156,12 +156,11 @@ def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
         if changes[0].startswith(provenance.FILE_CHANGE):
             return JobState("damaged", f"damaged: {changes[0].removeprefix(provenance.FILE_CHANGE)}")
         return JobState("other data", f"made from other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
-    progress = read_progress(job.folder)
-    if progress is not None:
+    if progress := read_progress(job.folder):
         return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")
     if is_locked(lock_of(job.settings.paths.output_dir, job.run_id)):
         return JobState("running", "running")
-    if (failure := read_failure(job.folder)) is not None:
+    if failure := read_failure(job.folder):
         return JobState("failed", f"failed: {failure.cause}")
     if problem := result_problem(job.folder):
         return JobState("to do", problem)

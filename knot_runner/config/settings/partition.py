@@ -88,14 +88,13 @@ class Pairs:
     groups: list[list[int]] | None
 
     def __post_init__(self) -> None:
-        if self.groups is None:
-            require(self.num_clients >= 4, "num_clients", f"{self.num_clients} give no two clients a group")
-            return
-        require(len(self.groups) >= 2, "groups", "needs at least two groups of classes")
-        flat = list(itertools.chain(*self.groups))
-        fits = all(self.groups) and len(set(flat)) == len(flat)
-        require(fits, "groups", "a group is empty or a class is in two groups")
-        fits = self.num_clients >= 2 * len(self.groups)
+        groups = 2 if self.groups is None else len(self.groups)
+        if self.groups is not None:
+            require(groups >= 2, "groups", "needs at least two groups of classes")
+            flat = list(itertools.chain(*self.groups))
+            fits = all(self.groups) and len(set(flat)) == len(flat)
+            require(fits, "groups", "a group is empty or a class is in two groups")
+        fits = self.num_clients >= 2 * groups
         require(fits, "num_clients", f"{self.num_clients} give no two clients a group")
 
 
