@@ -88,8 +88,7 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         result = function(*arguments, **options)
-        found = problem(result, *arguments)
-        if found:
+        if found := problem(result, *arguments):
             raise UserError(f"{getattr(function, '__name__', 'the function')} returned {found}", where)
         return result
 

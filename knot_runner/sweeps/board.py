@@ -79,8 +79,7 @@ class Board:
 
     def _ended(self, job: ComposedJob) -> str:
         """What a job came to; "" if it has not ended."""
-        result = read_result(job.folder)
-        if result is not None:
+        if result := read_result(job.folder):
             return ended_line(result)
         failure = read_failure(job.folder)
         if failure is None or failure.at < self._since:

@@ -148,8 +148,7 @@ class JobState:
 def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
     """State of ``job`` from its folder and lock. ``data``: the current data it would read, shared by a command's
     jobs."""
-    result = read_result(job.folder)
-    if result is not None:
+    if result := read_result(job.folder):
         changes = data.changes(job.folder, result)
         if not changes:
             return JobState(result.status, result.status)

@@ -120,7 +120,6 @@ def _data_text(was: RunResult, now: RunResult) -> str:
     from knot_runner.report.render.text import first_few
 
     old, new = ({(file["path"], file["sha256"]) for file in result.files} for result in (was, now))
-    unlike = sorted({path for path, _ in old ^ new})
-    if unlike:
+    if unlike := sorted({path for path, _ in old ^ new}):
         return f"{first_few(unlike, 4)} differ"
     return f"digest {was.data[:12]} on record, {now.data[:12]} now"

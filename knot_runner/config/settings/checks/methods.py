@@ -53,8 +53,7 @@ def check_federated_method(settings: Settings) -> None:
             raise Misfit(own, other, why, "Use partition=small")
         if method.clustering is not None:
             raise Misfit(own, other, "clusters are of several clients", "Use partition=pairs")
-    distillation = server_distillation(method)
-    if distillation is not None:
+    if distillation := server_distillation(method):
         where = "method.server_distillation"
         check_batch(distillation.terms, f"{where}.terms", distillation.batch_size, f"{where}.batch_size")
     _check_personal(settings, method)
