@@ -22,6 +22,8 @@ from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 Built = typing.TypeVar("Built")
+#: A name, kind or algorithm -> the class of its settings.
+SettingsClasses = dict[str, type]
 #: evaluated once per class: a grid builds hundreds of each
 _hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 

@@ -26,6 +26,8 @@ from knot_runner.records import PART_FILES
 from knot_runner.util.files import Facts, digest_of_parts, sha256, write_atomic
 from knot_runner.util.shared_memory import map_file
 
+#: The content of a file, in order.
+FileParts = list[bytes | memoryview]
 #: Tensors by name, as a file holds them.
 Tensors = dict[str, Tensor]
 #: What the format calls each type, in the order in which the library lays tensors out: no file changed when its own
@@ -45,7 +47,7 @@ _JOINED = 1 << 20
 PART_BYTES = 1 << 23
 
 
-def tensor_parts(tensors: Mapping[str, Tensor]) -> list[bytes | memoryview]:
+def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
     """The parts of the file of ``tensors``, in their order: byte for byte what ``safetensors.torch.save`` makes.
 
     Large parts share the memory of tensors that lie contiguous on the CPU: write them before those change. Raises
@@ -85,8 +87,8 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return memoryview(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy()).cast("B")
 
 
-def _joined(parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    joined: list[bytes | memoryview] = []
+def _joined(parts: FileParts) -> FileParts:
+    joined: FileParts = []
     small = bytearray()
     for part in parts:
         if len(part) < _JOINED:

@@ -23,6 +23,8 @@ from knot_runner.util.processes import on_signal
 
 #: Seconds to wait for an online service before the run goes on without it.
 FINISH_SECONDS = 10
+#: Key of a row -> the key of the row that counts it: a round, an iteration or an epoch.
+Counters = dict[str, str]
 #: What rows are counted by, where they are.
 STEPS = ("round", "iteration", "epoch")
 
@@ -63,7 +65,7 @@ class TrackedRun:
 class Mirror(Protocol):
     """The mirror of one run. An exception of a method is reported once, and the run continues without the mirror."""
 
-    def log(self, row: LogRow, steps: dict[str, str]) -> None:
+    def log(self, row: LogRow, steps: Counters) -> None:
         """One ``row`` of values, its keys joined by ``/``. ``steps``: key -> the key of the row that counts it (a
         round, an iteration or an epoch); keys without such a counter are left out."""
 
@@ -83,7 +85,7 @@ def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts
     return found
 
 
-def counting_keys(row: LogRow) -> dict[str, str]:
+def counting_keys(row: LogRow) -> Counters:
     """Key of a flat ``row`` -> the key that counts it: the first of :data:`STEPS` beside it, else one of the row."""
     found = {}
     for key in row:
@@ -95,7 +97,7 @@ def counting_keys(row: LogRow) -> dict[str, str]:
     return found
 
 
-def points(row: LogRow, steps: dict[str, str], otherwise: int) -> Iterator[tuple[str, float, int]]:
+def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, float, int]]:
     """Yields (key, value, step) of every finite number in a flat ``row``, except the steps themselves; ``otherwise``:
     the step of keys without a counter."""
     counting = set(steps.values())

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from knot_runner.engine.tracker import FINISH_SECONDS, TrackedRun, flat, points
+from knot_runner.engine.tracker import FINISH_SECONDS, Counters, TrackedRun, flat, points
 from knot_runner.util.files import Facts, LogRow
 
 EVENTS_FOLDER = "tensorboard"
@@ -54,7 +54,7 @@ class WandbMirror:
         self._run = run
         self._defined: set[str] = set()
 
-    def log(self, row: LogRow, steps: dict[str, str]) -> None:
+    def log(self, row: LogRow, steps: Counters) -> None:
         for key in [*dict.fromkeys(steps.values()), *steps]:
             if key not in self._defined:
                 self._defined.add(key)
@@ -79,7 +79,7 @@ class TensorBoardMirror:
         text = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True)
         self._writer.add_text("config", textwrap.indent(text, "    "), 0)
 
-    def log(self, row: LogRow, steps: dict[str, str]) -> None:
+    def log(self, row: LogRow, steps: Counters) -> None:
         for key, value, step in points(row, steps, self._rows):
             self._writer.add_scalar(key, value, step)
         self._rows += 1
@@ -125,7 +125,7 @@ class MlflowMirror:
     def __init__(self, client: Any, run_id: str) -> None:
         self._client, self._id, self._rows = client, run_id, 0
 
-    def log(self, row: LogRow, steps: dict[str, str]) -> None:
+    def log(self, row: LogRow, steps: Counters) -> None:
         self._send(points(row, steps, self._rows))
         self._rows += 1
 

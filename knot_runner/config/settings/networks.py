@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import ABOVE_ZERO, AT_LEAST_ONE, Channels, Depth, ImageSide, Width
-from knot_runner.config.strict import AtMost, require
+from knot_runner.config.strict import AtMost, SettingsClasses, require
 from knot_runner.util.config_yaml import Config
 
 #: Channels of a wide ResNet's first convolution, and of its first stage times ``widen``.
@@ -213,7 +213,7 @@ class CustomSettings:
 ImageModel = MlpSettings | CnnSettings | ResnetSettings | WrnSettings | VggSettings | MobilenetSettings | CustomSettings
 
 #: ``model.kind`` -> its settings.
-NETWORK_SETTINGS: dict[str, type] = {
+NETWORK_SETTINGS: SettingsClasses = {
     "mlp": MlpSettings,
     "cnn": CnnSettings,
     "resnet": ResnetSettings,

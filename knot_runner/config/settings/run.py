@@ -46,12 +46,12 @@ from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
-from knot_runner.config.strict import ByTag, build, check_keys, dotted_leaves, shorten, without
+from knot_runner.config.strict import ByTag, SettingsClasses, build, check_keys, dotted_leaves, shorten, without
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import OTHER_NAMES, UserError, nearest, unknown
 
 #: Kind of training of a method's family -> its settings.
-TRAINING_SETTINGS: dict[str, type] = {
+TRAINING_SETTINGS: SettingsClasses = {
     "rounds": FederatedTraining,
     "stages": TrainingSettings,
     "central": CentralTraining,

@@ -17,7 +17,7 @@ from knot_runner.config.settings.sizes import (
     StepsOrNone,
     Width,
 )
-from knot_runner.config.strict import ByTag, Holds, require
+from knot_runner.config.strict import ByTag, Holds, SettingsClasses, require
 
 
 @dataclass
@@ -94,7 +94,7 @@ class GeneratorSynthesis:
 
 Synthesis = StatisticsSynthesis | RecordsSynthesis | GeneratorSynthesis
 #: ``method.synthesis.kind`` -> its settings.
-SYNTHESIS_SETTINGS: dict[str, type] = {
+SYNTHESIS_SETTINGS: SettingsClasses = {
     "statistics": StatisticsSynthesis,
     "records": RecordsSynthesis,
     "generator": GeneratorSynthesis,
@@ -168,7 +168,7 @@ class SnapshotSchedule:
 
 DistillSchedule = OfflineSchedule | MutualSchedule | GenerationsSchedule | AverageSchedule | SnapshotSchedule
 #: ``method.schedule.kind`` -> its settings.
-SCHEDULE_SETTINGS: dict[str, type] = {
+SCHEDULE_SETTINGS: SettingsClasses = {
     "offline": OfflineSchedule,
     "mutual": MutualSchedule,
     "generations": GenerationsSchedule,
