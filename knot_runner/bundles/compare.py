@@ -50,7 +50,7 @@ class Comparison:
 
 
 #: (path, recorded value, new value)
-Pair = tuple[str, Any, Any]
+ValuePair = tuple[str, Any, Any]
 #: Whether an accuracy lies in the interval of the recorded one, and a line on it.
 Judged = tuple[bool, str]
 
@@ -107,7 +107,7 @@ def _test_examples(result: RunResult) -> dict[str, int]:
     return counts | {"ALL": sum(counts.get(name, 0) for name in _accuracy(result) if name != "ALL")}
 
 
-def _compared(pairs: list[Pair], judged: list[Judged], unlike_files: list[str]) -> Comparison:
+def _compared(pairs: list[ValuePair], judged: list[Judged], unlike_files: list[str]) -> Comparison:
     # in type and value: 1 differs from 1.0 and True
     unequal = [(path, old, new) for path, old, new in pairs if type(old) is not type(new) or old != new]
     unequal.sort(key=lambda pair: -_gap(pair[1], pair[2]))
@@ -134,7 +134,7 @@ def _digests(result: RunResult) -> dict[str, str]:
 ABSENT = object()
 
 
-def _pairs(was: Any, now: Any, path: str) -> list[Pair]:
+def _pairs(was: Any, now: Any, path: str) -> list[ValuePair]:
     """(Path, recorded value, new value) of everything in the record except :data:`PASSING`; without recursion, since
     the record may be nested arbitrarily deep. Values only in the new run do not count: a run that is cut measures its
     last round."""
@@ -148,7 +148,7 @@ def _pairs(was: Any, now: Any, path: str) -> list[Pair]:
     return found
 
 
-def _parts(where: str, old: Any, new: Any) -> Iterator[Pair]:
+def _parts(where: str, old: Any, new: Any) -> Iterator[ValuePair]:
     """Yield the (path, old, new) members of two mappings or two lists; nothing for other values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key, value in old.items():

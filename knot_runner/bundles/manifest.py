@@ -60,8 +60,7 @@ class PackedRun:
 
     def __post_init__(self) -> None:
         require(bool(_RUN_FOLDER.fullmatch(self.folder)), "folder", f"{self.folder[:200]!r} is not TASK/METHOD/RUN-ID")
-        names = [file.name for file in self.files]
-        require(len(set(names)) == len(names), "files", "names a file twice")
+        require(len({file.name for file in self.files}) == len(self.files), "files", "names a file twice")
 
     def member(self, name: str) -> str:
         """The name of file ``name`` inside the archive."""
@@ -77,8 +76,7 @@ class Manifest:
 
     def __post_init__(self) -> None:
         require(bool(self.runs), "runs", "is empty")
-        folders = [run.folder for run in self.runs]
-        require(len(set(folders)) == len(folders), "runs", "names a run twice")
+        require(len({run.folder for run in self.runs}) == len(self.runs), "runs", "names a run twice")
 
     def text(self) -> str:
         """The stored form: JSON with sorted keys."""
@@ -113,7 +111,8 @@ def _no_number(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number")
 
 
-_BLOCK = tarfile.BLOCKSIZE
+#: Header after the last member of an archive.
+END = "", 0
 #: Exceptions of a damaged stream, beside ValueError.
 _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
@@ -135,40 +134,37 @@ def archive_bytes(members: Mapping[str, bytes]) -> bytes:
     return file.getvalue()
 
 
-class Members:
-    """Reads the members of an open archive in order. Every method raises ValueError if the archive is damaged."""
+def read_header(file: BinaryIO) -> tuple[str, int]:
+    """(Name, bytes of content) of the next member of an open archive; :data:`END` after the last one. Raises ValueError
+    if the archive is damaged."""
+    block = _read(file, tarfile.BLOCKSIZE)
+    if not block.strip(b"\0"):
+        return END
+    info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+    if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
+        raise ValueError(f"its member {info.name!r} is no plain file")
+    return info.name, info.size
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
 
-    def header(self) -> tuple[str, int] | None:
-        """(Name, bytes of content) of the next member; None after the last one."""
-        block = self._read(_BLOCK)
-        if not block.strip(b"\0"):
-            return None
-        info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
-        if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
-            raise ValueError(f"its member {info.name!r} is no plain file")
-        return info.name, info.size
+def read_content(file: BinaryIO, size: int) -> bytes:
+    """The ``size`` bytes of content of the member whose header was read last. Raises ValueError."""
+    content = _read(file, size)
+    _read(file, -size % tarfile.BLOCKSIZE)
+    return content
 
-    def content(self, size: int) -> bytes:
-        """The ``size`` bytes of content of the member whose header was read last."""
-        content = self._read(size)
-        self._read(-size % _BLOCK)
-        return content
 
-    def _read(self, size: int) -> bytes:
-        found = self._file.read(size)
-        if len(found) < size:
-            raise ValueError("it is cut short")
-        return found
+def _read(file: BinaryIO, size: int) -> bytes:
+    found = file.read(size)
+    if len(found) < size:
+        raise ValueError("it is cut short")
+    return found
 
 
 @contextmanager
-def open_members(path: Path) -> Iterator[Members]:
+def open_archive(path: Path) -> Iterator[BinaryIO]:
     """Open the archive at ``path``; inside the context, damage raises ValueError."""
     try:
         with gzip.open(path, "rb") as file:
-            yield Members(file)
+            yield file
     except _DAMAGE as problem:
         raise ValueError(str(problem) or type(problem).__name__) from None

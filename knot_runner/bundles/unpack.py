@@ -6,14 +6,17 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from knot_runner.bundles.manifest import (
+    END,
     MANIFEST,
     MAX_MANIFEST,
     Manifest,
-    Members,
     PackedRun,
-    open_members,
+    open_archive,
+    read_content,
+    read_header,
     read_manifest,
     strict_json,
 )
@@ -59,11 +62,11 @@ def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
     if not path.is_file():
         raise UserError("is not a file" if path.exists() else "is not there", path)
     try:
-        with open_members(path) as members:
-            manifest = _table_of_contents(path, members)
+        with open_archive(path) as file:
+            manifest = _table_of_contents(path, file)
             for run in manifest.runs:
-                _unpack(path, run, members, temporary / run.folder)
-            if members.header() is not None:
+                _unpack(path, run, file, temporary / run.folder)
+            if read_header(file) != END:
                 raise ValueError(f"it holds more files than its {MANIFEST} lists")
         return [_bundled(path, run, temporary / run.folder) for run in manifest.runs]
     except ValueError as problem:
@@ -83,26 +86,26 @@ def quoted(text: str) -> str:
     return plain(text)
 
 
-def _table_of_contents(path: Path, members: Members) -> Manifest:
+def _table_of_contents(path: Path, file: BinaryIO) -> Manifest:
     """Read the first member. Raises ValueError if it is not the table of contents, :class:`UserError` if that lists
     anything a bundle cannot have."""
-    header = members.header()
-    if header is None or header[0] != MANIFEST or header[1] > MAX_MANIFEST:
+    name, size = read_header(file)
+    if name != MANIFEST or size > MAX_MANIFEST:
         raise ValueError(f"it does not begin with {MANIFEST} ('knot-runner bundle RUN...' writes one)")
-    manifest = read_manifest(members.content(header[1]), str(path))
+    manifest = read_manifest(read_content(file, size), str(path))
     sizes = [file.size for run in manifest.runs for file in run.files]
     if problem := too_much(len(sizes), sum(sizes)):
         raise UserError(problem, path)
     return manifest
 
 
-def _unpack(path: Path, run: PackedRun, members: Members, folder: Path) -> None:
+def _unpack(path: Path, run: PackedRun, archive: BinaryIO, folder: Path) -> None:
     """Write the files of one run into ``folder``, checking each against the table of contents."""
     folder.mkdir(parents=True)
     for file in run.files:
-        if members.header() != (run.member(file.name), file.size):
+        if read_header(archive) != (run.member(file.name), file.size):
             raise ValueError(f"{run.folder}/{file.name} is not where {MANIFEST} has it, or of another size")
-        content = members.content(file.size)
+        content = read_content(archive, file.size)
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise UserError(f"run {run.folder}: {file.name} is not as its digest says", path)
         (folder / file.name).write_bytes(content)

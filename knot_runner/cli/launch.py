@@ -23,7 +23,7 @@ from knot_runner.composing.job import ComposedJob, plain_yaml
 from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
-from knot_runner.config.strict import by_key
+from knot_runner.config.strict import by_key, without
 from knot_runner.data.preflight import no_data
 from knot_runner.records import lock_of, read_result, recorded_config
 from knot_runner.report.records.run_summary import summary_table
@@ -47,6 +47,7 @@ def run_jobs(options: argparse.Namespace) -> int:
     ``options.stale``: whether to keep or rerun finished runs whose code or data have changed since; without it, runs of
     other code are kept and runs of other data refused.
     """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     arguments = [*options.flags, *options.words]
     if options.cfg:
         _print_composed(arguments, options.cfg)
@@ -57,8 +58,7 @@ def run_jobs(options: argparse.Namespace) -> int:
         return run_study(arguments, partial(_trial, options.stale))
     jobs, commands = compose_all(arguments)
     _look_for_stale(jobs, options.stale)
-    console = Console(stderr=True)
-    codes = [_carried_out(command, options.stale, console, alone=len(commands) == 1) for command in commands]
+    codes = [_carried_out(command, options.stale, alone=len(commands) == 1) for command in commands]
     return max(codes, key=WORSE.index)
 
 
@@ -66,8 +66,7 @@ def _print_composed(arguments: list[str], part: str) -> None:
     """Print the settings of the first job as built, Hydra's own, or both: ``part`` is job, hydra or all."""
     (job, *_), (command, *_) = compose_all(arguments, first=True)
     if part != "job":
-        shown = {key: value for key, value in plain_content(command.hydra).items() if not key.endswith("help")}
-        print(plain_yaml({"hydra": shown}), end="")
+        print(plain_yaml({"hydra": without(plain_content(command.hydra), "help", "hydra_help")}), end="")
     if part != "hydra":
         print(plain_yaml(job.config), end="")
 
@@ -75,7 +74,7 @@ def _print_composed(arguments: list[str], part: str) -> None:
 def _trial(stale_runs: str, command: Command) -> int:
     """Run one trial of a study as a grid of one job; returns the exit code."""
     _look_for_stale(command.jobs, stale_runs)
-    return _sweep(command, _code(stale_runs), Console(stderr=True))
+    return _sweep(command, stale_runs)
 
 
 def _code(stale_runs: str) -> str | None:
@@ -83,20 +82,20 @@ def _code(stale_runs: str) -> str | None:
     return provenance.code_version() if stale_runs == "rerun" else None
 
 
-def _carried_out(command: Command, stale_runs: str, console: Console, alone: bool) -> int:
+def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:
     """Run one preset, or a command without one, and show its report; returns the exit code. An error in one of several
     presets does not stop the others."""
-    code, keep, job = _code(stale_runs), stale_runs == "keep", command.jobs[0]
+    has_report = command.jobs[0].settings.report
     try:
-        if not job.settings.report:
-            return _sweep(command, code, console) if command.sweep else _single(job, code, keep, console)
-        from knot_runner.cli.show import check_shown, show  # tables and figures, which a single run does not need
-        from knot_runner.cli.verbs.preset import Preset
+        if has_report:
+            from knot_runner.cli.show import check_shown, show  # tables and figures, which a single run does not need
+            from knot_runner.cli.verbs.preset import Preset
 
-        check_shown(command.jobs)
-        exit_code = _sweep(command, code, console) if command.sweep else _single(job, code, keep, console)
-        if exit_code == 0:
-            show(Preset(str(command.preset), command.jobs, shlex.join(["knot-runner", *command.arguments])), keep)
+            check_shown(command.jobs)
+        exit_code = _sweep(command, stale_runs) if command.sweep else _single(command.jobs[0], stale_runs)
+        if exit_code == 0 and has_report:
+            line = shlex.join(["knot-runner", *command.arguments])
+            show(Preset(str(command.preset), command.jobs, line), keep=stale_runs == "keep")
     except UserError as problem:
         if alone:
             raise
@@ -108,8 +107,9 @@ def _carried_out(command: Command, stale_runs: str, console: Console, alone: boo
 # ---------------------------------------------------------------------------------------------------------- one run
 
 
-def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) -> int:
-    """One run in this process; returns the exit code. ``keep``: show a finished run even if its data have changed."""
+def _single(job: ComposedJob, stale_runs: str) -> int:
+    """One run in this process; returns the exit code."""
+    console = Console(stderr=True)
     if read_result(job.folder) is None:
         if problem := no_data([job.settings]):
             raise UserError(problem)
@@ -118,13 +118,13 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         hardware, family = job.settings.hardware, family_of(job.method)
         if family.trains and is_host(hardware.device) and (hardware.num_workers or cores()) > 1:
             begin_server(list(family.preload))
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from knot_runner.pipelines.context import run_context
         from knot_runner.pipelines.runs.single_run import complete_run  # torch: only now, not for a mistyped key
 
         with no_exit(job.settings.plugins), Live(console) as live, messages_to(live.note):
-            result = complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))
+            keep = stale_runs == "keep"  # show a finished run even if its data have changed
+            result = complete_run(run_context(job, live.watch, LOGGER.info, code=_code(stale_runs), keep=keep))
     except UserError:
         raise
     except Exception as problem:  # a bug or a broken machine: record it
@@ -147,9 +147,8 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
 # ----------------------------------------------------------------------------------------------------------- a sweep
 
 
-def _sweep(command: Command, code: str | None, console: Console) -> int:
+def _sweep(command: Command, stale_runs: str) -> int:
     """Run all unfinished jobs with Hydra's launcher, then print their states and the causes of failures."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     unlike = {job.run_id: job for job in command.jobs}
     by_state = by_key((status(job.folder), job) for job in unlike.values())
     to_do, diverged = by_state.get(None, []), by_state.get("diverged", [])
@@ -161,9 +160,9 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
         require_writable(Path(out), "paths.output_dir")
     if to_do:
         first = command.jobs[0].settings
-        plan = new_plan(Path(first.paths.output_dir), first.fail_fast, code)
+        plan = new_plan(Path(first.paths.output_dir), first.fail_fast, _code(stale_runs))
         write_plan(plan, {job.run_id: job.own_config for job in to_do})
-        with Board(to_do, there, console) as board, messages_to(board.note):
+        with Board(to_do, there, Console(stderr=True)) as board, messages_to(board.note):
             outcomes = _launched(plan, to_do, command.hydra)
     duplicates = len(command.jobs) - len(unlike)
     lines, exit_code = sweep_summary(to_do + diverged, there - len(diverged), outcomes, duplicates)

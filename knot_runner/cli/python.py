@@ -8,6 +8,7 @@ them).
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 from collections.abc import Sequence
@@ -85,11 +86,7 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
         raise UserError(f"{len(jobs)} runs are asked for; kr.sweep runs a grid, kr.run one of kr.compose(...)")
     job = jobs[0]
     require_writable(Path(job.settings.paths.output_dir), "paths.output_dir")
-
-    def progress(title: str, done: int, total: int, text: str) -> None:
-        LOGGER.debug("%s %d/%d %s", title, done, total, text)
-
-    context = run_context(job, progress, LOGGER.info)
+    context = run_context(job, functools.partial(LOGGER.debug, "%s %d/%d %s"), LOGGER.info)
     with main_left_alone():
         return FinishedRun(job.folder, complete_run(context))
 

@@ -98,8 +98,8 @@ def student_value(rows: list[LogRow], metric: str) -> float | None:
 
 
 #: Keys of a study -> their defaults: number of trials, the sampler's seed, number of trials drawn at once.
-SEED = "hydra.sweeper.sampler.seed"
-DEFAULTS = {"hydra.sweeper.n_trials": "20", SEED: "0", "hydra.sweeper.n_jobs": "1"}
+SAMPLER_SEED = "hydra.sweeper.sampler.seed"
+DEFAULTS = {"hydra.sweeper.n_trials": "20", SAMPLER_SEED: "0", "hydra.sweeper.n_jobs": "1"}
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
             value = valid_value(job, metric)
             if value is None:
                 worst, said = EXIT_FAILED, "no value"
-                drawn.tell(trial, state=optuna.trial.TrialState.FAIL)
+                drawn.tell(trial, None, state=optuna.trial.TrialState.FAIL)
             else:
                 said = f"{value:.4f}"
                 drawn.tell(trial, value)
@@ -169,7 +169,7 @@ def _read(arguments: Sequence[str]) -> Study:
         elif word != SWEEPER:
             rest.append(word)
     for key, text in own.items():
-        if not text.isdecimal() or not (key != SEED) <= int(text) <= MAX_JOBS:
+        if not text.isdecimal() or not (key != SAMPLER_SEED) <= int(text) <= MAX_JOBS:
             raise UserError(f"expected a whole number, got {message_text(text)!r}", key)
     words, space = [flag for flag in options.flags if flag != "--multirun"], []
     for one in last_counts(parse_overrides(expand_preset(rest, options.config_dir)[0])):

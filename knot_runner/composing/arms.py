@@ -22,8 +22,9 @@ def read_arms(found: Any) -> Arms:
         raise UserError("is not a mapping of names to overrides, as in near: {method: finetune}", "sweep.arms")
     arms = {}
     for name, own in found.items():
-        arms[str(name)] = parse_overrides([_override(key, value) for key, value in own.items()])
-        for override in arms[str(name)]:
+        words = [key if key.startswith("~") else f"{key}={_text(value)}" for key, value in own.items()]
+        arms[str(name)] = overrides = parse_overrides(words)
+        for override in overrides:
             if override.is_sweep_override():
                 line = message_text(typed_line(override))
                 raise UserError(f"{line} has several values. Use one value, or several arms", f"sweep.arms.{name}")
@@ -35,18 +36,19 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
 
     Raises :class:`UserError` for an unknown arm, and for a key that is set by one of ``others``, too.
     """
-    keys = {_key(override) for override in others}
+    keys = {_key(typed_line(override)) for override in others}
     found = []
     for name in names:
         if not arms:
             raise UserError("there are no arms. Choose a preset with sweep.arms", f"{ARM}={message_text(name)}")
         if name not in arms:
             raise unknown(ARM, message_text(name), arms)
-        for override in arms[name]:
-            if _key(override) in keys:
-                line = message_text(typed_line(override))
-                raise UserError(f"{ARM}={name} has {line}. Remove it, or choose other arms", _key(override))
-        found.append([f"{ARM}={name}", *(typed_line(override) for override in arms[name])])
+        lines = [typed_line(override) for override in arms[name]]
+        for line in lines:
+            if _key(line) in keys:
+                problem = f"{ARM}={name} has {message_text(line)}. Remove it, or choose other arms"
+                raise UserError(problem, _key(line))
+        found.append([f"{ARM}={name}", *lines])
     return found
 
 
@@ -55,12 +57,8 @@ def without_arm(overrides: Iterable[str]) -> list[str]:
     return [override for override in overrides if not override.startswith(f"{ARM}=")]
 
 
-def _key(override: Override) -> str:
-    return typed_line(override).partition("=")[0].lstrip("+~")
-
-
-def _override(key: str, value: Any) -> str:
-    return key if key.startswith("~") else f"{key}={_text(value)}"
+def _key(line: str) -> str:
+    return line.partition("=")[0].lstrip("+~")
 
 
 def _text(value: Any) -> str:

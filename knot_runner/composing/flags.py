@@ -20,8 +20,7 @@ UNSUPPORTED = (
 class _Help(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Wrap each line by itself, so that examples keep their lines."""
-        wrapped = [textwrap.fill(line, width, break_on_hyphens=False) for line in text.splitlines()]
-        return "\n".join(wrapped)
+        return "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in text.splitlines())
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,23 +50,23 @@ class Parser(argparse.ArgumentParser):
         options, options.words = self.parse_known_args(arguments)
         for word in options.words:
             if word.startswith("-"):
-                raise UserError(self._unknown(word))
+                raise self._unknown(word)
         options.flags = []
-        for name in ("config_dir", "config_name", "multirun"):
-            value = getattr(options, name, None)
-            if value:
-                option = f"--{name.replace('_', '-')}"
-                options.flags.append(option if value is True else f"{option}={value}")
+        for name, option in (("config_dir", "--config-dir"), ("config_name", "--config-name")):
+            if value := getattr(options, name, None):
+                options.flags.append(f"{option}={value}")
+        if getattr(options, "multirun", False):
+            options.flags.append("--multirun")
         return options
 
-    def _unknown(self, word: str) -> str:
+    def _unknown(self, word: str) -> UserError:
         name, equals, _ = word.partition("=")
         if name in UNSUPPORTED:
-            return f"{name}: not supported"
-        key = name.lstrip("-")
+            return UserError("not supported", name)
+        key, name = name.lstrip("-"), name[:40]
         if equals and ("." in key or (config_folder() / key).is_dir()):
-            return f"{name[:40]}: unknown option. Settings have no dashes: {word[:60].lstrip('-')}"
-        return f"{name[:40]}: unknown option{nearest(name[:40], self._option_string_actions)}"
+            return UserError(f"unknown option. Settings have no dashes: {word[:60].lstrip('-')}", name)
+        return UserError(f"unknown option{nearest(name, self._option_string_actions)}", name)
 
     def error(self, message: str) -> None:  # type: ignore[override]
         """Raise argparse's error as a :class:`UserError`."""

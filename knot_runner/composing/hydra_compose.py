@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra import compose, initialize_config_dir
@@ -73,7 +74,7 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
     try:
         return compose(file, overrides=[*search, *overrides], return_hydra_config=hydra)
     except MissingConfigException as problem:
-        raise missing_config(str(problem), config_dir) from None
+        raise missing_config(problem, config_dir) from None
     except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as problem:
         cause = f"\n{problem.__cause__}" if str(problem).startswith("Error merging override") else ""
         raise UserError(bad_override(f"{problem}{cause}", overrides)) from None
@@ -81,8 +82,8 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
 
 def plain_content(config: DictConfig, resolve: bool = False) -> Config:
     """Return the content of ``config`` as plain values, with or without its interpolations resolved."""
-    content = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
-    return {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
+    content: Any = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
+    return content or {}
 
 
 def plain_config(config: DictConfig) -> Config:

@@ -99,12 +99,12 @@ def job_of(config: Config) -> ComposedJob:
 
 def job_variant(method: Config) -> str:
     """Title words for settings that are otherwise not shown: temperature of a chilled method, graph, measures."""
-    parts = []
+    text = ""
     if method.get("temperature") not in (None, 1):
-        parts.append(f"T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else ""))
+        text += f" T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else "")
     if method.get("clustering"):
-        parts.append(method["clustering"]["graph"])
+        text += f" {method['clustering']['graph']}"
     if method.get("fedwad") and method.get("distance") != "exact":
-        mode, support = method["fedwad"]["mode"], method["fedwad"]["support"]
-        parts.append(mode if mode == "exact" else f"S={support}")
-    return "".join(f" {part}" for part in parts)
+        is_exact = method["fedwad"]["mode"] == "exact"
+        text += " exact" if is_exact else f" S={method['fedwad']['support']}"
+    return text

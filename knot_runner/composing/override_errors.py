@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from hydra.errors import MissingConfigException
+
 from knot_runner.composing.hydra_keys import LAUNCHERS
 from knot_runner.util.config_yaml import choices
 from knot_runner.util.errors import UserError, not_installed, unknown
@@ -30,18 +32,18 @@ def one_line(text: str) -> str:
     return message_text(" ".join(text.split()), 200)
 
 
-def missing_config(text: str, config_dir: str | None) -> UserError:
-    """The error of an unknown choice such as ``method=sinkhron_e``; ``text``: Hydra's error."""
-    own = re.match(r"In '([^']*)': Could not (?:find|load) '([^']*)'", text)
+def missing_config(problem: MissingConfigException, config_dir: str | None) -> UserError:
+    """The error of an unknown choice such as ``method=sinkhron_e``."""
+    text, wanted = str(problem), problem.missing_cfg_file or ""
+    own = re.match(r"In '([^']*)': Could not (?:find|load)", text)
     if own and config_dir and (path := Path(config_dir) / f"{own.group(1)}.yaml").is_file():
-        return UserError(f"its defaults name {message_text(own.group(2))!r}, which does not exist", str(path))
-    wanted = re.search(r"(?:Could not find|Cannot find primary config|In .*?: Could not find) '([^']*)'", text)
-    group, _, name = (wanted.group(1) if wanted else "").partition("/")
-    if group == "hydra" and name.startswith("launcher/"):
-        name = name.removeprefix("launcher/")
-        if LAUNCHERS.get(name):
-            return not_installed(f"hydra/launcher={name}", LAUNCHERS[name])
-        return unknown("hydra/launcher", message_text(name), LAUNCHERS)
+        return UserError(f"its defaults name {message_text(wanted)!r}, which does not exist", path)
+    launcher = wanted.removeprefix("hydra/launcher/")
+    if launcher != wanted:
+        if LAUNCHERS.get(launcher):
+            return not_installed(f"hydra/launcher={launcher}", LAUNCHERS[launcher])
+        return unknown("hydra/launcher", message_text(launcher), LAUNCHERS)
+    group, _, name = wanted.partition("/")
     if group not in GROUPS:
         return UserError(one_line(text))
     return unknown(group, message_text(name), choices(group, config_dir), f"knot-runner ls {group}")

@@ -84,8 +84,8 @@ def _unreadable(argument: str) -> UserError:
     key, equals, value = argument.partition("=")
     if not key or not equals:
         return UserError("expected key=value", f"{message_text(argument)!r}")
-    text = f"{message_text(key)}: cannot read {message_text(value)!r}"
-    return UserError(f"{text}. Quote special characters: 'key=\"a, b\"'")
+    hint = "Quote special characters: 'key=\"a, b\"'"
+    return UserError(f"cannot read {message_text(value)!r}", message_text(key), hint=hint)
 
 
 def last_counts(overrides: Sequence[Override]) -> list[Override]:

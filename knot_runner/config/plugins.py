@@ -15,7 +15,6 @@ import sys
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
 from knot_runner.util.errors import UserError
@@ -57,8 +56,6 @@ class Table(UserDict[str, Entry]):
 
     def __setitem__(self, key: str, entry: Entry) -> None:
         where = f"{self.name}[{key!r}]"
-        if not isinstance(key, str):
-            raise UserError(f"{where}: register an entry under a name")
         if key in self.data and self._owners.get(key, "") != _loading:
             raise UserError(f"{where} already exists. Register the new entry under another name")
         self.data[key] = self._accept(where, entry)
@@ -91,8 +88,7 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         result = function(*arguments, **options)
-        found = problem(result, *arguments)
-        if found:
+        if found := problem(result, *arguments):
             raise UserError(f"{getattr(function, '__name__', 'the function')} returned {found}", where)
         return result
 
@@ -157,18 +153,19 @@ def as_written(plugin: str) -> str:
 
 
 def _load(plugin: str) -> None:
-    path = Path(plugin).resolve()
-    name = path.stem if plugin.endswith(".py") else plugin
-    if plugin.endswith(".py") and not path.is_file():
-        where = f"; it was looked for as {path}" if as_written(plugin) != str(path) else ""
-        raise UserError(f"{as_written(plugin)}: is not there{where}", "plugins")
+    is_file, path, written = plugin.endswith(".py"), Path(plugin).resolve(), as_written(plugin)
+    name = path.stem if is_file else plugin
+    if is_file and not path.is_file():
+        where = "" if written == str(path) else f"; it was looked for as {path}"
+        raise UserError(f"{written}: is not there{where}", "plugins")
     if name in sys.modules:
-        if plugin.endswith(".py"):
-            _check_same(plugin, path, sys.modules[name])
+        other = Path(getattr(sys.modules[name], "__file__", None) or "built-in")
+        if is_file and not (other.is_file() and other.read_bytes() == path.read_bytes()):
+            raise UserError(f"{written}: another module is named {name} ({other}). Rename the file", "plugins")
         return
     try:
         with no_exit([plugin]):
-            if plugin.endswith(".py"):
+            if is_file:
                 loader = importlib.machinery.SourceFileLoader(name, str(path))
                 spec = importlib.machinery.ModuleSpec(name, loader, origin=str(path))
                 spec.has_location = True
@@ -176,20 +173,9 @@ def _load(plugin: str) -> None:
                 loader.exec_module(module)
             else:
                 importlib.import_module(plugin)
-    except UserError as problem:
+    except (UserError, ImportError, OSError, SyntaxError) as problem:
         sys.modules.pop(name, None)
-        where = f"plugins: {as_written(plugin)}: "
-        raise UserError(where + str(problem).removeprefix(where)) from None
-    except (ImportError, OSError, SyntaxError) as problem:
-        sys.modules.pop(name, None)
-        where = "" if plugin.endswith(".py") else "; modules are looked for on Python's path, and a file ends in .py"
+        if isinstance(problem, UserError):
+            raise UserError(str(problem).removeprefix(f"plugins: {written}: "), f"plugins: {written}") from None
+        where = "" if is_file else "; modules are looked for on Python's path, and a file ends in .py"
         raise UserError(f"{plugin}: cannot be imported ({problem}){where}", "plugins") from None
-
-
-def _check_same(plugin: str, path: Path, loaded: ModuleType) -> None:
-    """Raise :class:`UserError` unless ``loaded``, which has the name of the file ``path``, is that file or a copy."""
-    other = Path(getattr(loaded, "__file__", None) or "built-in")
-    if not (other.is_file() and other.read_bytes() == path.read_bytes()):
-        raise UserError(
-            f"{as_written(plugin)}: another module is named {loaded.__name__} ({other}). Rename the file", "plugins"
-        )

@@ -18,9 +18,12 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 Built = typing.TypeVar("Built")
+#: A name, kind or algorithm -> the class of its settings.
+SettingsClasses = dict[str, type]
 #: evaluated once per class: a grid builds hundreds of each
 _hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 
@@ -155,7 +158,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if origin is dict:
         _expect(value, dict, "key: value pairs", where)
         return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return build(hint, value, where)
     return _scalar(hint, value, where)
 
@@ -176,7 +179,7 @@ def _build_by_tag(by: ByTag, values: Any, where: str) -> Any:
     return build(by.classes[tag], values, where)
 
 
-def _build_by_name(by: ByName, values: Any, where: str) -> dict[str, Any]:
+def _build_by_name(by: ByName, values: Any, where: str) -> Config:
     _expect(values, dict, f"{by.noun}s by name", where)
     for name in values:
         if name not in by.classes:
@@ -189,7 +192,8 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
         if type(None) in options:
             return None
         raise UserError("is not set", where)
-    problems, words = [], []
+    problems: list[UserError] = []
+    words: list[Any] = []
     for option in options:
         if option is type(None):
             continue
@@ -258,7 +262,7 @@ def require(holds: bool, key: str, text: str) -> None:
 
 def digest(value: Any, length: int = 16) -> str:
     """Hash of plain data (JSON with sorted keys), ``length`` hex digits."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain, allow_nan=False)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=dataclasses.asdict, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
@@ -281,12 +285,6 @@ def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield from dotted_leaves(part, f"{key}.{name}" if key else str(name))
 
 
-def without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
+def without(values: Config, *keys: str) -> Config:
     """A copy of ``values`` less ``keys``."""
     return {key: value for key, value in values.items() if key not in keys}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    raise TypeError(f"cannot hash {type(value).__name__}")

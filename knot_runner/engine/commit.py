@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load as load_bytes
-from torch import Tensor
 
-from knot_runner.engine.tensor_file import DoesNotMatch, StateParts, tensor_parts
+from knot_runner.engine.tensor_file import DoesNotMatch, StateParts, Tensors, tensor_parts
 from knot_runner.records import PART_FILES, ROUNDS_FILE, STATE_FILES, clear_states, sealed_problem, write_sealed
 from knot_runner.util.files import (
+    Facts,
+    LogRow,
     append_synced,
     digest_of_parts,
     parsed_json,
@@ -41,8 +42,8 @@ class Commit:
     """
 
     step: int
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
+    tensors: Tensors = field(default_factory=dict)
+    values: Facts = field(default_factory=dict)
     problem: str = ""
 
 
@@ -81,9 +82,7 @@ class Checkpoint:
         self._slot = 1 - int(record["file"].removeprefix("state-").removesuffix(".safetensors"))
         return Commit(record["step"], load_bytes(state) | parts, record["values"])
 
-    def save(
-        self, step: int, tensors: dict[str, Tensor], values: dict[str, Any], rows: list[dict[str, Any]]
-    ) -> dict[str, Tensor]:
+    def save(self, step: int, tensors: Tensors, values: Facts, rows: list[LogRow]) -> Tensors:
         """Commit the state after ``step`` with the ``rows`` logged since the last commit. Values, rows: plain JSON.
 
         Returns those of ``tensors`` that have just moved into a file shared between commits: the same values,
@@ -91,8 +90,9 @@ class Checkpoint:
         """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         append_synced(self.folder / ROUNDS_FILE, text)
-        self._hash.update(text.encode() + b"\n")
-        self._logged += len(text.encode()) + 1
+        logged = f"{text}\n".encode()
+        self._hash.update(logged)
+        self._logged += len(logged)
         rest, shared = self._parts.settle(tensors) if self._share else (tensors, {})
         content = tensor_parts(rest)
         state = self.folder / STATE_FILES[1 + self._slot]
@@ -112,7 +112,7 @@ class Checkpoint:
         self._parts.tidy()
         return shared
 
-    def log(self) -> list[dict[str, Any]]:
+    def log(self) -> list[LogRow]:
         """The rows logged so far."""
         path = self.folder / ROUNDS_FILE
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
@@ -127,7 +127,7 @@ class Checkpoint:
         """Identity of the work: the folder's name (run id, or key of a stage) with the one above it."""
         return "/".join(self.folder.absolute().parts[-2:])
 
-    def _verified(self) -> tuple[dict[str, Any], bytes, bytes]:
+    def _verified(self) -> tuple[Facts, bytes, bytes]:
         """The record, the bytes of its state and of its log. Raises :class:`DoesNotMatch`."""
         path = self.folder / RECORD
         record: Any = parsed_json(self._read(RECORD))

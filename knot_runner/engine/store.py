@@ -16,14 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from knot_runner import provenance
 from knot_runner.engine.commit import load_bytes
-from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.engine.tensor_file import Tensors, tensor_parts
 from knot_runner.records import clear_states, lock_of_stage, read_sealed, sealed_problem, write_sealed
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import digest_of_parts, locked, read_json, removal, set_aside_files, sha256, write_atomic
+from knot_runner.util.files import (
+    Facts,
+    digest_of_parts,
+    locked,
+    read_json,
+    removal,
+    set_aside_files,
+    sha256,
+    write_atomic,
+)
 
 INFO, TENSORS = "info.json", "tensors.safetensors"
 #: (path, digest) -> the file's inode, size and times when it was found to have that digest, in this process.
@@ -37,14 +44,14 @@ class Artifact:
     stage: str
     key: str
     folder: Path
-    info: dict[str, Any]
+    info: Facts
 
     @property
     def tensors_path(self) -> Path:
         """The file of its tensors, which matched its digest when the artifact was found."""
         return self.folder / TENSORS
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Tensors:
         """Its tensors. Raises :class:`UserError` when their file does not match its digest."""
         return load_bytes(self.read(TENSORS))
 
@@ -82,16 +89,11 @@ class Store:
         """The artifact; it must be finished (the stages are executed in order)."""
         artifact = self.find(stage, key)
         if artifact is None:
-            raise UserError("this stage's result is gone; repeat the command to make it", f"{self.folder(stage, key)}")
+            raise UserError("this stage's result is gone; repeat the command to make it", self.folder(stage, key))
         return artifact
 
     def put(
-        self,
-        stage: str,
-        key: str,
-        tensors: dict[str, Tensor],
-        info: dict[str, Any],
-        more: Mapping[str, str] | None = None,
+        self, stage: str, key: str, tensors: Tensors, info: Facts, more: Mapping[str, str] | None = None
     ) -> Artifact:
         """Write a finished artifact, with ``more`` files (name -> text), and delete its commits; call under
         :meth:`lock`."""
@@ -125,12 +127,14 @@ class Store:
             print(f"{damage}; set aside in {place}, and made anew", file=sys.stderr, flush=True)
 
 
-def _damage(folder: Path, info: dict[str, Any]) -> str:
+def _damage(folder: Path, info: Facts) -> str:
     """The damage of a finished artifact whose ``info`` is intact; "" if none."""
     if info["artifact"] != [folder.parent.name, folder.name]:
         return f"{folder / INFO}: is of another stage"
-    wrong = next((name for name, wanted in info["files"].items() if not _matches(folder / name, wanted)), None)
-    return f"{folder / wrong}: does not match its digest in {INFO}" if wrong else ""
+    for name, wanted in info["files"].items():
+        if not _matches(folder / name, wanted):
+            return f"{folder / name}: does not match its digest in {INFO}"
+    return ""
 
 
 def _matches(path: Path, wanted: str) -> bool:

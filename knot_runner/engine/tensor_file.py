@@ -12,10 +12,9 @@ From then on a settled tensor is the part's own memory-mapped content: memory do
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +23,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from knot_runner.records import PART_FILES
-from knot_runner.util.files import digest_of_parts, sha256, write_atomic
+from knot_runner.util.files import Facts, digest_of_parts, sha256, write_atomic
 from knot_runner.util.shared_memory import map_file
 
+#: The content of a file, in order.
+FileParts = list[bytes | memoryview]
+#: Tensors by name, as a file holds them.
+Tensors = dict[str, Tensor]
 #: What the format calls each type, in the order in which the library lays tensors out: no file changed when its own
 #: ``save`` was left.
 _NAMES = {
@@ -44,7 +47,7 @@ _JOINED = 1 << 20
 PART_BYTES = 1 << 23
 
 
-def tensor_parts(tensors: Mapping[str, Tensor]) -> list[bytes | memoryview]:
+def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
     """The parts of the file of ``tensors``, in their order: byte for byte what ``safetensors.torch.save`` makes.
 
     Large parts share the memory of tensors that lie contiguous on the CPU: write them before those change. Raises
@@ -84,8 +87,8 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return memoryview(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy()).cast("B")
 
 
-def _joined(parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    joined: list[bytes | memoryview] = []
+def _joined(parts: FileParts) -> FileParts:
+    joined: FileParts = []
     small = bytearray()
     for part in parts:
         if len(part) < _JOINED:
@@ -139,14 +142,14 @@ class StateParts:
         self._last: dict[str, _Seen] = {}  # tensors in the last commit's own file
         self._number = 0
 
-    def settle(self, tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def settle(self, tensors: Tensors) -> tuple[Tensors, Tensors]:
         """Returns the tensors of the state that the next commit has to write, and those just moved into a part,
         memory-mapped, by name. Writes at most one part, which no commit names yet."""
         self._forget_changed(tensors)
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}
         given_up = [part for part in self._parts.values() if part.half_dead]
         settled |= {name: tensors[name] for part in given_up for name in part.held}
-        moved: dict[str, Tensor] = {}
+        moved: Tensors = {}
         if sum(tensor.nbytes for tensor in settled.values()) >= PART_BYTES:
             moved = self._write(settled)  # tensors of a dropped part become new objects
         kept = {name for part in self._parts.values() for name in part.held}
@@ -154,20 +157,17 @@ class StateParts:
         self._last = {name: _Seen.of(tensor) for name, tensor in rest.items()}
         return rest, moved
 
-    def record(self) -> list[dict[str, Any]]:
+    def record(self) -> list[Facts]:
         """Returns the parts' entry of a commit's record: file, digest and names in use of each."""
         return [{"file": file, "sha256": part.sha256, "names": sorted(part.held)} for file, part in self._parts.items()]
 
-    def load(self, record: list[dict[str, Any]]) -> dict[str, Tensor]:
+    def load(self, record: list[Facts]) -> Tensors:
         """The tensors of the parts that a commit's ``record`` names, mapped. Raises :class:`DoesNotMatch`."""
         self._parts, self._last, found = {}, {}, {}
         for entry in record:
             content = self._read(entry["file"], entry["sha256"])
-            own = {name: content[name] for name in entry["names"]}
-            held = {name: _Seen.of(tensor) for name, tensor in own.items()}
-            size = sum(tensor.nbytes for tensor in content.values())
-            self._parts[entry["file"]] = _Part(entry["sha256"], size, held)
-            found |= own
+            found |= {name: content[name] for name in entry["names"]}
+            self._hold(entry["file"], entry["sha256"], content, entry["names"])
         return found
 
     def tidy(self) -> None:
@@ -176,25 +176,28 @@ class StateParts:
             if path.name not in self._parts:
                 path.unlink(missing_ok=True)
 
-    def _forget_changed(self, tensors: dict[str, Tensor]) -> None:
+    def _forget_changed(self, tensors: Tensors) -> None:
         parts, self._parts = self._parts, {}
         for file, part in parts.items():
             held = {name: seen for name, seen in part.held.items() if seen.is_now(tensors.get(name))}
             if held:
                 self._parts[file] = _Part(part.sha256, part.size, held)
 
-    def _write(self, settled: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _write(self, settled: Tensors) -> Tensors:
         content = tensor_parts(settled)
         while (path := self._folder / PART_FILES.replace("*", str(self._number))).exists():
             self._number += 1
         write_atomic(path, content)
         mapped = load_file(path)
-        held = {name: _Seen.of(tensor) for name, tensor in mapped.items()}
-        size = sum(tensor.nbytes for tensor in mapped.values())
-        self._parts[path.name] = _Part(digest_of_parts(content), size, held)
+        self._hold(path.name, digest_of_parts(content), mapped, mapped)
         return mapped
 
-    def _read(self, name: str, digest: str) -> dict[str, Tensor]:
+    def _hold(self, file: str, digest: str, content: Tensors, names: Iterable[str]) -> None:
+        """Note the part ``file``, of whose ``content`` the tensors ``names`` are in the state."""
+        held = {name: _Seen.of(content[name]) for name in names}
+        self._parts[file] = _Part(digest, sum(tensor.nbytes for tensor in content.values()), held)
+
+    def _read(self, name: str, digest: str) -> Tensors:
         path = self._folder / name
         try:
             if sha256(path) != digest:

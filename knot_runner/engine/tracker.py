@@ -10,18 +10,21 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 from knot_runner.config.plugins import Table
 from knot_runner.config.settings import TRACKER_EXTRAS, TrackerSettings
 from knot_runner.config.settings.families import load
 from knot_runner.results.base import RunResult
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, first_line, nearest, require_extra
+from knot_runner.util.files import Facts, LogRow
 from knot_runner.util.processes import on_signal
 
 #: Seconds to wait for an online service before the run goes on without it.
 FINISH_SECONDS = 10
+#: Key of a row -> the key of the row that counts it: a round, an iteration or an epoch.
+Counters = dict[str, str]
 #: What rows are counted by, where they are.
 STEPS = ("round", "iteration", "epoch")
 
@@ -35,7 +38,7 @@ class TrackedRun:
     """
 
     spec: TrackerSettings
-    config: dict[str, Any]
+    config: Config
     folder: Path
     run_id: str
     task: str
@@ -62,41 +65,39 @@ class TrackedRun:
 class Mirror(Protocol):
     """The mirror of one run. An exception of a method is reported once, and the run continues without the mirror."""
 
-    def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
+    def log(self, row: LogRow, steps: Counters) -> None:
         """One ``row`` of values, its keys joined by ``/``. ``steps``: key -> the key of the row that counts it (a
         round, an iteration or an epoch); keys without such a counter are left out."""
 
-    def summarize(self, values: dict[str, Any]) -> None:
+    def summarize(self, values: Facts) -> None:
         """The numbers of the finished run, and its ``status``."""
 
     def close(self, failed: bool) -> None:
         """The run ends, for good or, with ``failed``, by an error or a signal."""
 
 
-def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> dict[str, Any]:
+def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts:
     """Nested ``values`` with their keys joined by ``joint``."""
-    found: dict[str, Any] = {}
+    found: Facts = {}
     for name, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, joint, f"{prefix}{name}{joint}")
-        else:
-            found[f"{prefix}{name}"] = value
+        key = f"{prefix}{name}"
+        found |= flat(value, joint, f"{key}{joint}") if isinstance(value, Mapping) else {key: value}
     return found
 
 
-def counting_keys(row: dict[str, Any]) -> dict[str, str]:
+def counting_keys(row: LogRow) -> Counters:
     """Key of a flat ``row`` -> the key that counts it: the first of :data:`STEPS` beside it, else one of the row."""
     found = {}
     for key in row:
-        place = key.rpartition("/")[0]
-        candidates = [f"{place}/{step}" for step in STEPS if place] + list(STEPS)
+        place, joint, _ = key.rpartition("/")
+        candidates = [f"{place}{joint}{step}" for step in STEPS] + list(STEPS)
         counted = next((one for one in candidates if one in row), None)
         if counted is not None and counted != key:
             found[key] = counted
     return found
 
 
-def points(row: dict[str, Any], steps: dict[str, str], otherwise: int) -> Iterator[tuple[str, float, int]]:
+def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, float, int]]:
     """Yields (key, value, step) of every finite number in a flat ``row``, except the steps themselves; ``otherwise``:
     the step of keys without a counter."""
     counting = set(steps.values())
@@ -126,10 +127,13 @@ class Tracker:
         self._mirror: Mirror | None = None
         self._leaving = contextlib.ExitStack()
         self._waiting = self._name != "none"
-        if self._waiting:
-            _require(self._name)
+        if self._waiting and self._name not in TRACKERS:
+            raise UserError(f"no tracker {self._name!r}{nearest(self._name, ['none', *TRACKERS])}", "tracker.name")
+        extra = TRACKER_EXTRAS.get(self._name)
+        if extra:
+            require_extra(f"tracker={self._name}", extra)
 
-    def log(self, row: dict[str, Any]) -> None:
+    def log(self, row: LogRow) -> None:
         """Mirror one row of numbers: of a round, an epoch, an iteration, a pair, a temperature."""
         self._begin_once()
         values = flat(row)
@@ -139,7 +143,7 @@ class Tracker:
         """Mirrors the numbers of a result as the run's summary: its metrics and other scalars."""
         numbers = {key: value for key, value in vars(result).items() if type(value) in (int, float)}
         status = {"status": result.status}
-        measures = flat(result.metrics) | flat({"valid": getattr(result, "valid", None) or {}})
+        measures = flat({**result.metrics, "valid": getattr(result, "valid", None) or {}})
         self._begin_once()
         self._attempt(lambda mirror: mirror.summarize(status | numbers | measures))
 
@@ -147,9 +151,7 @@ class Tracker:
         self._leaving.enter_context(on_signal(lambda: self._close(True)))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._leaving.close()
         self._close(kind is not None)
 
@@ -163,7 +165,7 @@ class Tracker:
             call(self._mirror)
         except Exception as problem:  # a failing mirror must never end the run
             self._mirror = None
-            self._note(f"tracker: {self._name} failed ({first_line(problem)}); the local records go on without it")
+            self._drop("failed", problem)
 
     def _begin_once(self) -> None:
         if not self._waiting:
@@ -173,14 +175,7 @@ class Tracker:
         try:
             self._mirror = (load(begin) if isinstance(begin, str) else begin)(self._run)
         except Exception as problem:  # no server, no key, no service: the run itself needs none of them
-            self._note(
-                f"tracker: {self._name} did not start ({first_line(problem)}); the local records go on without it"
-            )
+            self._drop("did not start", problem)
 
-
-def _require(name: str) -> None:
-    if name not in TRACKERS:
-        raise UserError(f"no tracker {name!r}{nearest(name, ['none', *TRACKERS])}", "tracker.name")
-    extra = TRACKER_EXTRAS.get(name)
-    if extra:
-        require_extra(f"tracker={name}", extra)
+    def _drop(self, how: str, problem: Exception) -> None:
+        self._note(f"tracker: {self._name} {how} ({first_line(problem)}); the local records go on without it")

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from knot_runner.engine.tracker import FINISH_SECONDS, TrackedRun, flat, points
+from knot_runner.engine.tracker import FINISH_SECONDS, Counters, TrackedRun, flat, points
+from knot_runner.util.files import Facts, LogRow
 
 EVENTS_FOLDER = "tensorboard"
 #: The tag that a resumed run is found by.
@@ -53,14 +54,14 @@ class WandbMirror:
         self._run = run
         self._defined: set[str] = set()
 
-    def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
+    def log(self, row: LogRow, steps: Counters) -> None:
         for key in [*dict.fromkeys(steps.values()), *steps]:
             if key not in self._defined:
                 self._defined.add(key)
                 self._run.define_metric(key, **({"step_metric": steps[key]} if key in steps else {}))
         self._run.log(row)
 
-    def summarize(self, values: dict[str, Any]) -> None:
+    def summarize(self, values: Facts) -> None:
         self._run.summary.update(values)
 
     def close(self, failed: bool) -> None:
@@ -78,12 +79,12 @@ class TensorBoardMirror:
         text = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True)
         self._writer.add_text("config", textwrap.indent(text, "    "), 0)
 
-    def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
+    def log(self, row: LogRow, steps: Counters) -> None:
         for key, value, step in points(row, steps, self._rows):
             self._writer.add_scalar(key, value, step)
         self._rows += 1
 
-    def summarize(self, values: dict[str, Any]) -> None:
+    def summarize(self, values: Facts) -> None:
         """As the hyperparameters' measures: the dashboard HPARAMS compares runs by them."""
         settings = flat(self._run.config, ".")
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str)}
@@ -124,11 +125,11 @@ class MlflowMirror:
     def __init__(self, client: Any, run_id: str) -> None:
         self._client, self._id, self._rows = client, run_id, 0
 
-    def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
+    def log(self, row: LogRow, steps: Counters) -> None:
         self._send(points(row, steps, self._rows))
         self._rows += 1
 
-    def summarize(self, values: dict[str, Any]) -> None:
+    def summarize(self, values: Facts) -> None:
         self._send((f"final/{key}", value, step) for key, value, step in points(values, {}, 0))
         if "status" in values:
             self._client.set_tag(self._id, "status", values["status"])

@@ -110,12 +110,13 @@ class Now:
     def change(self, root: Path, was: Opened) -> str | None:
         """``changed``, ``is gone`` or ``is there now`` for a file below the data folder ``root``; None if its content
         is unchanged."""
-        if (root, was) not in self._changes:
+        key = root, was
+        if key not in self._changes:
             try:
-                self._changes[root, was] = self._compare(root / was.path, was)
+                self._changes[key] = self._compare(root / was.path, was)
             except (OSError, UserError):
-                self._changes[root, was] = "cannot be read"
-        return self._changes[root, was]
+                self._changes[key] = "cannot be read"
+        return self._changes[key]
 
     def _compare(self, path: Path, was: Opened) -> str | None:
         if was.sha256 is None:
@@ -123,11 +124,13 @@ class Now:
         if not (path.is_dir() if was.pattern else path.is_file()):
             return "is gone"
         if was.pattern:
-            return None if _listing(path, was.pattern) == was.listing else self._differs(path, was)
-        stat = path.stat()
-        if stat.st_size != was.size:
-            return "changed"
-        same = (stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns) == (was.mtime_ns, was.inode, was.ctime_ns)
+            parts = [_opened(name, (path / name).stat(), None) for name in members(path, was.pattern)]
+            same = merge_fingerprints("", was.pattern, parts).listing == was.listing
+        else:
+            stat = path.stat()
+            if stat.st_size != was.size:
+                return "changed"
+            same = (stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns) == (was.mtime_ns, was.inode, was.ctime_ns)
         return None if same else self._differs(path, was)
 
     def _differs(self, path: Path, was: Opened) -> str | None:
@@ -135,11 +138,6 @@ class Now:
         if key not in self._digests:
             self._digests[key] = _content(path, was.pattern)
         return None if self._digests[key] == was.sha256 else "changed"
-
-
-def _listing(folder: Path, pattern: str) -> str:
-    parts = [_opened(name, (folder / name).stat(), None) for name in members(folder, pattern)]
-    return merge_fingerprints("", pattern, parts).listing
 
 
 def _content(path: Path, pattern: str) -> str | None:

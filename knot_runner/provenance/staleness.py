@@ -43,8 +43,8 @@ def code_version() -> str:
 
 
 def _counts(path: Path) -> bool:
-    name = path.relative_to(PACKAGE_FOLDER).with_suffix("").as_posix()
-    return not any(name == place or name.startswith(f"{place}/") for place in NOT_COUNTED)
+    name = path.relative_to(PACKAGE_FOLDER).with_suffix("")
+    return NOT_COUNTED.isdisjoint(place.as_posix() for place in (name, *name.parents))
 
 
 def _digest(folder: Path, files: Iterable[Path]) -> str:
@@ -98,9 +98,9 @@ def made_by(plugins: Iterable[str]) -> Facts:
 
 def code_changes(record: Facts) -> list[str]:
     """One line per code version in ``record`` (see :func:`made_by`) that differs from the current one; [] if none."""
-    found, torch = [], _public(record["versions"]["torch"])
-    if record["code"] != code_version():
-        found.append(f"code {record['code']}, now {code_version()}")
+    found, code, torch = [], record["code"], _public(record["versions"]["torch"])
+    if code != code_version():
+        found.append(f"code {code}, now {code_version()}")
     for plugin, version in record["plugins"].items():
         now = plugin_version(plugin)
         if now != version:
@@ -118,17 +118,17 @@ MAX_REASONS = 4
 
 def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
     """Return why a finished run in ``folder`` (its ``result.json``) is stale, one line each; [] if it is not."""
-    files = file_changes(folder, result)
+    files = _file_changes(folder, result)
     found = code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now)
     if not any(reason.startswith(f"{FILE_CHANGE}{CONFIG_FILE}") for reason in files):
-        found += setting_changes(folder, settings)
+        found += _setting_changes(folder, settings)
     return found + files
 
 
-def setting_changes(folder: Path, settings: Settings) -> list[str]:
+def _setting_changes(folder: Path, settings: Settings) -> list[str]:
     """Return one line per setting whose value in the record of a finished run is another one than in ``settings``, of
     those that can change its numbers: values that were null in the run id may be filled in differently today."""
-    if not (folder / CONFIG_FILE).is_file():  # which file_changes reports
+    if not (folder / CONFIG_FILE).is_file():  # which _file_changes reports
         return []
     recorded = dict(dotted_leaves(counted_settings(recorded_config(folder))))
     now = dict(dotted_leaves(counted_settings(settings_record(settings))))
@@ -136,7 +136,7 @@ def setting_changes(folder: Path, settings: Settings) -> list[str]:
     return [f"{SETTING_CHANGE}{key}: {was} is recorded, now {new}" for key, was, new in values if was != new]
 
 
-def file_changes(folder: Path, result: RunResult) -> list[str]:
+def _file_changes(folder: Path, result: RunResult) -> list[str]:
     """Return one line per file of a finished run that is missing or changed since its result was written."""
     return [f"{FILE_CHANGE}{name}: {problem}" for name, problem in changed_files(folder, result).items()]
 
@@ -176,7 +176,7 @@ class CurrentData:
 
     def changes(self, folder: Path, result: RunResult) -> list[str]:
         """Return why a finished run does not count as done (:func:`blocking`)."""
-        return blocking(data_changes(result, self.data, self.now) + file_changes(folder, result))
+        return blocking(data_changes(result, self.data, self.now) + _file_changes(folder, result))
 
 
 def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> str:

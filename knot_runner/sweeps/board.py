@@ -79,8 +79,7 @@ class Board:
 
     def _ended(self, job: ComposedJob) -> str:
         """What a job came to; "" if it has not ended."""
-        result = read_result(job.folder)
-        if result is not None:
+        if result := read_result(job.folder):
             return ended_line(result)
         failure = read_failure(job.folder)
         if failure is None or failure.at < self._since:
@@ -151,7 +150,7 @@ def sweep_summary(
     by_state = by_key((status(job.folder), job) for job in jobs)
     done, diverged, left = (by_state.get(state, []) for state in ("done", "diverged", None))
     failed = [job for job in left if job.run_id not in skipped]
-    causes = [(job.title, _cause(job)) for job in failed] + [(job.title, _divergence(job)) for job in diverged]
+    causes = [(_cause(job), job.title) for job in failed] + [(_divergence(job), job.title) for job in diverged]
     parts = [f"{found_done + len(done)} done", f"{len(failed)} failed"]
     if diverged:
         parts.append(f"{len(diverged)} diverged")
@@ -187,9 +186,9 @@ def _cause(job: ComposedJob) -> str:
 
 
 def _grouped(causes: Sequence[tuple[str, str]]) -> list[str]:
-    """One line per distinct cause, from (title, cause) of each job: an error common to a grid is printed once."""
+    """One line per distinct cause, from (cause, title) of each job: an error common to a grid is printed once."""
     lines = []
-    for text, (first, *others) in by_key((text, title) for title, text in causes).items():
+    for text, (first, *others) in by_key(causes).items():
         more = f" and {len(others)} more" if others else ""
         lines.append(f"  {first}{more}: {text}")
     return lines

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import itertools
 import os
 import socket
 import sys
@@ -23,7 +22,7 @@ from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.runs.single_run import finished_result, run_locked
 from knot_runner.records import lock_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
-from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
+from knot_runner.sweeps.state import JOB_LOG, Kind, SweepState, clear_failure, failed, progress_file, write_failure
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import DiskError, UserError
 from knot_runner.util.files import BusyError, disk_errors, locked, writable, write_atomic
@@ -65,9 +64,7 @@ def attempt(job: ComposedJob, plan: Plan) -> SweepState:
     except BusyError:
         return "busy"
     except UserError as problem:  # its folder is not writable: record that if possible
-        state = "failed"
-        with contextlib.suppress(UserError):
-            write_failure(job.folder, _fault(problem), str(problem))
+        state = failed(job.folder, _fault(problem), str(problem))
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return state
@@ -78,13 +75,13 @@ def _fault(problem: UserError) -> Kind:
 
 
 def _carried_out(job: ComposedJob, plan: Plan) -> SweepState:
-    with _log(job.folder) as log, ProgressFile(job.folder) as progress:
+    with _log(job.folder) as log, progress_file(job.folder) as progress:
 
         def note(text: str) -> None:
             with contextlib.suppress(OSError):  # disk full: the run itself reports this when it commits
                 print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
-        context = run_context(job, progress.watch, note, code=plan.code)
+        context = run_context(job, progress, note, code=plan.code)
         # written first, so that the job is known however it ends
         write_atomic(job.folder / "config.yaml", context.config_yaml)
         note(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
@@ -132,17 +129,16 @@ def leased(settings: Settings) -> Iterator[str]:
         return
     folder = Path(settings.paths.output_dir) / ".locks" / "devices"
     with contextlib.ExitStack() as stack:
-        yield next(
-            device
-            for turn in itertools.count()
-            for device in devices
-            if _taken(stack, folder / f"{socket.gethostname()}-{device.replace(':', '')}-{turn}")
-        )
+        yield _take_device(stack, devices, folder)
 
 
-def _taken(stack: contextlib.ExitStack, path: Path) -> bool:
-    try:
-        stack.enter_context(locked(path, wait=False))
-    except BusyError:
-        return False
-    return True
+def _take_device(stack: contextlib.ExitStack, devices: list[str], folder: Path) -> str:
+    """Return the first of ``devices`` with the fewest locks in ``folder``, and lock it until ``stack`` closes."""
+    turn = 0
+    while True:
+        for device in devices:
+            path = folder / f"{socket.gethostname()}-{device.replace(':', '')}-{turn}"
+            with contextlib.suppress(BusyError):
+                stack.enter_context(locked(path, wait=False))
+                return device
+        turn += 1

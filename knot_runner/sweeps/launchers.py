@@ -14,7 +14,6 @@ from __future__ import annotations
 import copy
 import functools
 import os
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from hydra.core.utils import JobRuntime, setup_globals
 from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from knot_runner.composing.hydra_keys import is_ray
 from knot_runner.composing.job import ComposedJob, job_of
@@ -76,7 +75,6 @@ def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
 def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str, float]) -> dict[str, Outcome]:
     """Run all jobs and return their outcomes by run id. Ray starts them in this order, as many at once as fit."""
     task = ray.remote(max_retries=0, **kept)(run_on_worker)
-    began = time.monotonic()
 
     def submit(job: ComposedJob) -> Any:
         return task.remote(job.run_id, str(plan.path), str(Path.cwd()))
@@ -89,26 +87,21 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
         job = under_way.pop(ended)
         try:
             found[job.run_id] = ray.get(ended)
+            continue
         except ray.exceptions.RayTaskError as problem:  # the worker is alive but lacks the folder, plan or program
             cause = f"{_KEY}: a worker could not begin it: {first_line(problem.cause)}"
-            found[job.run_id] = _failed(job, plan, cause, began)
         except ray.exceptions.RayError as problem:
             deaths[job.run_id] += 1
             cause = f"{_KEY}: its worker was lost ({first_line(problem)})"
             if deaths[job.run_id] < MAX_LOST:
                 LOGGER.info("%s: %s; it goes on from its last commit", job.title, cause)
                 under_way[submit(job)] = job
-            else:
-                found[job.run_id] = _failed(job, plan, cause, began)
+                continue
+        state = lost(job.folder, "killed", cause)  # it could not report its failure itself
+        if state == "failed" and plan.fail_fast:
+            plan.mark(STOP)
+        found[job.run_id] = outcome(job.run_id, state, False)
     return found
-
-
-def _failed(job: ComposedJob, plan: Plan, cause: str, began: float) -> Outcome:
-    """Record the failure of a job that could not report it itself, unless it already has a result."""
-    state = lost(job.folder, "killed", cause)
-    if state == "failed" and plan.fail_fast:
-        plan.mark(STOP)
-    return outcome(job.run_id, state, False, began)
 
 
 #: Class of submitit's launcher on this machine; the processes of its launcher on SLURM outlive the command.
@@ -150,11 +143,8 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
         return RayLauncher(plan, own.address, own.num_cpus, own.num_gpus)
     setup_globals()
     JobRuntime.instance().set("name", "knot-runner")
-    master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": copy.deepcopy(hydra)})
-    with open_dict(master.hydra):
-        master.hydra.run.dir = str(plan.out)
-        master.hydra.sweep.dir = str(plan.out / ".sweep")
-        master.hydra.job.name = "knot-runner"
+    own = {"run": {"dir": str(plan.out)}, "sweep": {"dir": str(plan.out / ".sweep")}, "job": {"name": "knot-runner"}}
+    master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": OmegaConf.merge(hydra, own)})
     context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callback())  # type: ignore[arg-type]
     task = functools.partial(run_task, plan_path=str(plan.path))
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)

@@ -42,10 +42,9 @@ class Plan:
     def config(self, run_id: str) -> Config:
         """The composed config of a job as plain data. Raises :class:`UserError` naming its file if that is missing."""
         path = self.folder / "jobs" / f"{run_id}.json"
-        found = read_json(path)
-        if not isinstance(found, dict):
+        config = _from_json(read_json(path))
+        if not isinstance(config, dict):
             raise _damaged(path)
-        config: Config = _from_json(found)
         return config
 
     @property
@@ -69,7 +68,7 @@ def new_plan(out: Path, fail_fast: bool, code: str | None) -> Plan:
     return Plan(out / ".sweeps" / name, fail_fast, code)
 
 
-def write_plan(plan: Plan, configs: Mapping[str, dict[str, Any]]) -> None:
+def write_plan(plan: Plan, configs: Mapping[str, Config]) -> None:
     """Write the plan for all processes of the sweep. ``configs``: run id -> composed config (plain), without keys that
     no run reads.
 

@@ -12,13 +12,14 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner import provenance
 from knot_runner.config.strict import build
-from knot_runner.records import read_result, read_sealed, result_problem
+from knot_runner.records import lock_of, read_result, read_sealed, result_problem
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, removal, write_atomic, write_json
 from knot_runner.util.processes import on_signal
@@ -75,6 +76,13 @@ def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
     return failure
 
 
+def failed(folder: Path, kind: Kind, cause: str) -> SweepState:
+    """The state of a failed attempt, which is recorded if the disk takes it."""
+    with contextlib.suppress(UserError):
+        write_failure(folder, kind, cause)
+    return "failed"
+
+
 @removal()
 def clear_failure(folder: Path) -> None:
     """Delete the recorded failure, after an attempt has succeeded."""
@@ -94,36 +102,32 @@ def status(folder: Path) -> str | None:
     return result.status if result else None
 
 
-class ProgressFile:
-    """Context manager that writes ``progress.json`` of one run and removes it on exit."""
+@contextlib.contextmanager
+def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]]:
+    """Write ``progress.json`` of one run, removed at the end of the block. Yields the function to call, a
+    :data:`knot_runner.pipelines.context.Progress`; it writes at most once per ``HEARTBEAT_SECONDS``."""
+    path, last = folder / PROGRESS, 0.0
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / PROGRESS
-        self._last = 0.0
-        self._leaving = contextlib.ExitStack()
-
-    def __enter__(self) -> ProgressFile:
-        self.watch("begin", 0, 1, "")
-        self._leaving.enter_context(on_signal(self._remove))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._leaving.close()
-        self._remove()
-
-    @removal()
-    def _remove(self) -> None:
-        self._path.unlink(missing_ok=True)
-
-    def watch(self, stage: str, done: int, total: int, text: str) -> None:
-        """A :data:`knot_runner.pipelines.context.Progress`; writes at most once per ``HEARTBEAT_SECONDS``."""
+    def watch(stage: str, done: int, total: int, text: str) -> None:
+        nonlocal last
         now = time.time()
-        if text == "done" or now - self._last < HEARTBEAT_SECONDS:
+        if text == "done" or now - last < HEARTBEAT_SECONDS:
             return
-        self._last = now
+        last = now
         progress = JobProgress(stage, done, total, text, now, socket.gethostname(), os.getpid())
         with contextlib.suppress(UserError):  # disk full: the run itself reports this when it commits
-            write_atomic(self._path, json.dumps(asdict(progress)), durable=False)
+            write_atomic(path, json.dumps(asdict(progress)), durable=False)
+
+    @removal()
+    def remove() -> None:
+        path.unlink(missing_ok=True)
+
+    watch("begin", 0, 1, "")
+    try:
+        with on_signal(remove):
+            yield watch
+    finally:
+        remove()
 
 
 def _read(kind: type[Any], path: Path) -> Any | None:
@@ -141,45 +145,37 @@ class JobState:
     text: str
 
 
-def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> JobState:
+def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
     """State of ``job`` from its folder and lock. ``data``: the current data it would read, shared by a command's
     jobs."""
-    result = read_result(job.folder)
-    if result is not None:
-        changes = (data or provenance.CurrentData(job.settings.paths.data_dir)).changes(job.folder, result)
-        if changes and changes[0].startswith(provenance.FILE_CHANGE):
+    if result := read_result(job.folder):
+        changes = data.changes(job.folder, result)
+        if not changes:
+            return JobState(result.status, result.status)
+        if changes[0].startswith(provenance.FILE_CHANGE):
             return JobState("damaged", f"damaged: {changes[0].removeprefix(provenance.FILE_CHANGE)}")
-        if changes:
-            return JobState("other data", f"made from other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
-        return JobState("diverged", "diverged") if result.status == "diverged" else JobState("done", "done")
-    progress = read_progress(job.folder)
-    if progress is not None:
+        return JobState("other data", f"made from other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
+    if progress := read_progress(job.folder):
         return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")
-    if is_locked(Path(job.settings.paths.output_dir) / ".locks" / job.run_id):
+    if is_locked(lock_of(job.settings.paths.output_dir, job.run_id)):
         return JobState("running", "running")
-    if (failure := read_failure(job.folder)) is not None:
+    if failure := read_failure(job.folder):
         return JobState("failed", f"failed: {failure.cause}")
     if problem := result_problem(job.folder):
         return JobState("to do", problem)
-    return _begun(job) or JobState("to do", "to do")
+    return _interrupted(job)
 
 
-def _begun(job: ComposedJob) -> JobState | None:
-    """State of an interrupted job that can resume from its last commit, or None."""
-    done = _rounds_done(job)
-    if done is not None:
-        rounds = getattr(job.settings.training, "rounds", None)
-        return JobState("stopped", f"stopped in round {done} of {rounds}" if rounds else "stopped")
-    return JobState("stopped", "stopped") if (job.folder / "config.yaml").exists() else None
-
-
-def _rounds_done(job: ComposedJob) -> int | None:
-    """Rounds (epochs, stages) in the last commit of an interrupted job; None without a commit."""
-    for folder in (job.folder, job.folder / "training"):  # clusters train in the second
-        record = read_sealed(folder / "commit.json")
-        if record is not None:
-            return record["step"] + 1
-    return None
+def _interrupted(job: ComposedJob) -> JobState:
+    """State of a job without a process: whether it has begun, and the rounds (epochs, stages) of its last commit."""
+    commit = "commit.json"
+    record = read_sealed(job.folder / commit) or read_sealed(job.folder / "training" / commit)  # clusters train there
+    rounds = getattr(job.settings.training, "rounds", None)
+    if record and rounds:
+        return JobState("stopped", f"stopped in round {record['step'] + 1} of {rounds}")
+    if record or (job.folder / "config.yaml").exists():
+        return JobState("stopped", "stopped")
+    return JobState("to do", "to do")
 
 
 def is_locked(path: Path) -> bool:

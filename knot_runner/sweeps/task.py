@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import time
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -13,11 +12,10 @@ from typing import Any
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings.families import family_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
-from knot_runner.sweeps.state import Kind, clear_failure, status, write_failure
-from knot_runner.util.errors import UserError
+from knot_runner.sweeps.state import Kind, clear_failure, failed, status
 from knot_runner.util.processes import Surroundings, begin_child, ended_along, prepared, start_process
 
-#: What launchers return for a job: run id, final state, whether it was resumed from a checkpoint, seconds.
+#: What launchers return for a job: run id, final state, whether it was resumed from a checkpoint.
 Outcome = dict[str, Any]
 
 
@@ -35,9 +33,9 @@ def run_task(config: Any, plan_path: str, parent: int | None = None) -> Outcome:
 
 def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
     """:func:`run_task` for an already composed job."""
-    began, resumed = time.monotonic(), False
+    resumed = False
     if plan.stopped:
-        return outcome(job.run_id, "skipped", False, began)
+        return outcome(job.run_id, "skipped", False)
     try:
         process, pipe = start_process(server(job), in_job, job.config, str(plan.path), Surroundings())
         with ended_along(process):
@@ -45,13 +43,13 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
             process.join()
         resumed = bool(told and told[0])
         if len(told) == 2:
-            return outcome(job.run_id, told[1], resumed, began)
+            return outcome(job.run_id, told[1], resumed)
         state = lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
-        state = _failed(job.folder, "error", f"its process could not be started: {problem}")
+        state = failed(job.folder, "error", f"its process could not be started: {problem}")
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
-    return outcome(job.run_id, state, resumed, began)
+    return outcome(job.run_id, state, resumed)
 
 
 def _told(pipe: Connection) -> list[Any]:
@@ -64,10 +62,9 @@ def _told(pipe: Connection) -> list[Any]:
     return told
 
 
-def outcome(run_id: str, state: str, resumed: bool, began: float) -> Outcome:
-    """An outcome as plain data, since launchers send it between processes. ``began``: ``time.monotonic()`` at the
-    start."""
-    return {"run_id": run_id, "state": state, "resumed": resumed, "seconds": time.monotonic() - began}
+def outcome(run_id: str, state: str, resumed: bool) -> Outcome:
+    """An outcome as plain data, since launchers send it between processes."""
+    return {"run_id": run_id, "state": state, "resumed": resumed}
 
 
 def lost(folder: Path, kind: Kind, cause: str) -> str:
@@ -77,13 +74,7 @@ def lost(folder: Path, kind: Kind, cause: str) -> str:
     if found is not None:
         clear_failure(folder)
         return found
-    return _failed(folder, kind, cause)
-
-
-def _failed(folder: Path, kind: Kind, cause: str) -> str:
-    with contextlib.suppress(UserError):  # a full disk must not end the sweep
-        write_failure(folder, kind, cause)
-    return "failed"
+    return failed(folder, kind, cause)
 
 
 def cause_of(code: int) -> tuple[Kind, str]:
@@ -91,11 +82,11 @@ def cause_of(code: int) -> tuple[Kind, str]:
     if code >= 0:
         return "exit", f"the job's process ended by itself with exit code {code}"
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-    hint = {
+    hints = {
         "SIGKILL": " (out of memory, or killed by hand)",
         "SIGSEGV": " (a crash in native code; its stack is in log.txt)",
     }
-    return "killed", f"the job's process was ended by {name}{hint.get(name, '')}"
+    return "killed", f"the job's process was ended by {name}{hints.get(name, '')}"
 
 
 # ------------------------------------------------------------------------------------------------- the process itself

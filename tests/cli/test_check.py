@@ -11,6 +11,7 @@ import pytest
 from knot_runner.cli.main import main
 from knot_runner.cli.parsers import run_verb
 from knot_runner.composing.commands import compose_all
+from knot_runner.provenance import CurrentData
 from knot_runner.records import write_sealed
 from knot_runner.sweeps.state import is_locked, state_of
 from knot_runner.util.files import locked
@@ -47,14 +48,14 @@ def test_state_of_tells_where_each_job_stands(tmp_path):
     told = {"stage": "rounds", "done": 2, "total": 3, "text": "", "at": time.time(), "host": "h", "pid": 1}
     write(running, "progress.json", told)
     write(begun, "config.yaml", {})
-    found = [state_of(job) for job in (fresh, done, diverged, failed, stopped, running, begun)]
+    found = [state_of(job, CurrentData(None)) for job in (fresh, done, diverged, failed, stopped, running, begun)]
     assert [state.standing for state in found] == [
         "to do", "done", "diverged", "failed", "stopped", "running", "stopped",
     ]  # fmt: skip
     texts = [state.text for state in found]
     assert texts[3:6] == ["failed: ended by SIGKILL", "stopped in round 2 of 3", "running: rounds 2 of 3"]
     write(running, "progress.json", told | {"at": time.time() - 3600})  # it was killed an hour ago
-    assert state_of(running).standing == "to do"
+    assert state_of(running, CurrentData(None)).standing == "to do"
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="locks are read from /proc")  # noqa: PTH110
@@ -63,8 +64,8 @@ def test_is_locked_detects_lock_without_creating_it(tmp_path):
     lock = tmp_path / ".locks" / job.run_id
     assert not is_locked(lock) and not lock.exists()
     with locked(lock):
-        assert state_of(job).standing == "running"
-    assert not is_locked(lock) and state_of(job).standing == "to do"
+        assert state_of(job, CurrentData(None)).standing == "running"
+    assert not is_locked(lock) and state_of(job, CurrentData(None)).standing == "to do"
 
 
 def test_check_tells_what_is_left(tmp_path, capsys):

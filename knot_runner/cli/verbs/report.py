@@ -40,9 +40,8 @@ def _standing(folder: Path) -> Standing:
     from knot_runner.report.page.build import Standing
     from knot_runner.sweeps.state import read_failure, read_progress
 
-    at_work, failure = read_progress(folder), read_failure(folder)
-    if at_work is not None:
+    if at_work := read_progress(folder):
         return Standing("running", f"{at_work.stage}: {at_work.done} of {at_work.total}")
-    if failure is not None:
+    if failure := read_failure(folder):
         return Standing("failed", f"{failure.cause} ({failure.kind}, attempts: {failure.attempts})")
     return Standing("missing")

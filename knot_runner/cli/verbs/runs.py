@@ -48,12 +48,12 @@ def _show_bound(run: str, keys: dict[str, str]) -> None:
 
     folder = find_run(run, Path(keys.get("paths.output_dir", "outputs")).expanduser())
     result = require_result(folder)
-    sealed = BOUND_FILE in result.digest
+    path, sealed = folder / BOUND_FILE, BOUND_FILE in result.digest
     record = json.loads(read_record(folder, result, BOUND_FILE)) if sealed else _measured(folder, result, keys)
     output().print(bound_table(f"Generalization bound (KNOT Theorem 5.2) of {folder}", record))
     if not sealed:
-        write_sealed(folder / BOUND_FILE, record)
-    print(folder / BOUND_FILE)
+        write_sealed(path, record)
+    print(path)
 
 
 def _measured(folder: Path, result: RunResult, keys: dict[str, str]) -> Facts:
@@ -62,11 +62,9 @@ def _measured(folder: Path, result: RunResult, keys: dict[str, str]) -> Facts:
     from knot_runner.pipelines.context import run_context
 
     config = recorded_config(folder)
-    paths = {
-        **config.get("paths", {}),
-        "output_dir": str(folder.resolve().parents[2]),
-    }  # <out>/<task>/<method>/<run id>
-    paths |= {key.removeprefix("paths."): value for key, value in keys.items()}
+    out = str(folder.resolve().parents[2])  # <out>/<task>/<method>/<run id>
+    typed = {key.removeprefix("paths."): value for key, value in keys.items()}
+    paths = {**config.get("paths", {}), "output_dir": out, **typed}
     context = run_context(job_of({**config, "paths": paths}), lambda *_: None, lambda _: None)
     return bound_of_run(dataclasses.replace(context, folder=folder, run_id=folder.name), result)
 
@@ -90,15 +88,13 @@ def bundle_command(options: argparse.Namespace) -> int:
             one = packed_run(folder, options.weights)
             packed[one.run.folder] = one
     runs = [packed[name] for name in sorted(packed)]
-    to = Path(options.to).expanduser() if options.to else folder_for(out, "bundles") / _name(sorted(packed))
+    if options.to:
+        to = Path(options.to).expanduser()
+    else:
+        ids = [Path(name).name for name in sorted(packed)]
+        to = folder_for(out, "bundles") / f"{ids[0] if len(ids) == 1 else digest(ids, 12)}{ENDINGS[0]}"
     write_bundle(runs, to)
     for line in contents_lines(runs):
         print(plain(line))
     print(to)
     return 0
-
-
-def _name(folders: list[str]) -> str:
-    """Name of the archive: the run id, or a digest of the ids of several runs."""
-    ids = [folder.rpartition("/")[2] for folder in folders]
-    return f"{ids[0] if len(ids) == 1 else digest(ids, 12)}{ENDINGS[0]}"

@@ -29,13 +29,16 @@ def verify_command(options: argparse.Namespace) -> int:
         if value is not None and value < 1:
             raise UserError("expected at least 1", f"--{name}={value}")
     from knot_runner.bundles.unpack import read_bundle
+    from knot_runner.report.render.text import duration
 
     with temporary_folder() as folder:
         runs = read_bundle(Path(names[0]).expanduser(), folder / "bundle")
         out = Path(keys.get("paths.output_dir", f"{folder}/runs")).expanduser()
         if out.exists() and (not out.is_dir() or any(out.iterdir())):  # a run in it would be compared with itself
             raise UserError("not an empty folder. The runs are rerun there", f"paths.output_dir={out}")
-        _say_how_long(runs)
+        known = [total for run in runs if (total := run.result.seconds.total) is not None and total <= 1e9]
+        if known:
+            LOGGER.info("%s took %s on record", counted(len(known), "run"), duration(sum(known)))
         from knot_runner.bundles.rerun import RerunPlace  # imports torch
 
         data = keys.get("paths.data_dir") or os.environ.get("KNOT_DATA")
@@ -49,15 +52,6 @@ def verify_command(options: argparse.Namespace) -> int:
 
 #: The verdict on a run that was refused or failed here.
 NOT_MADE = "not made again"
-
-
-def _say_how_long(runs: list[BundledRun]) -> None:
-    """Print the recorded duration of the original runs, as far as known."""
-    from knot_runner.report.render.text import duration
-
-    seconds = [total for run in runs if (total := run.result.seconds.total) is not None and total <= 1e9]
-    if seconds:
-        LOGGER.info("%s took %s on record", counted(len(seconds), "run"), duration(sum(seconds)))
 
 
 def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
@@ -126,7 +120,6 @@ def _data_text(was: RunResult, now: RunResult) -> str:
     from knot_runner.report.render.text import first_few
 
     old, new = ({(file["path"], file["sha256"]) for file in result.files} for result in (was, now))
-    unlike = sorted({path for path, _ in old ^ new})
-    if unlike:
+    if unlike := sorted({path for path, _ in old ^ new}):
         return f"{first_few(unlike, 4)} differ"
     return f"digest {was.data[:12]} on record, {now.data[:12]} now"

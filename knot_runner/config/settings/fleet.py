@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.methods.algorithms import FedPerSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
-from knot_runner.config.settings.sizes import NOT_NEGATIVE, FractionOrNone, Positive, Share, Steps
+from knot_runner.config.settings.sizes import NOT_NEGATIVE, FractionOrNone, Positive, Proportion, Steps
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import Misfit, UserError
 
@@ -42,7 +42,7 @@ class AvailabilitySettings:
     """Periodic availability with a random phase per client."""
 
     #: available share of each period
-    share: Share
+    share: Proportion
     #: period in seconds
     period: Positive
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from knot_runner.config.devices import device_names, is_device
 from knot_runner.config.plugins import Table, load_plugins
@@ -19,13 +18,12 @@ from knot_runner.config.settings.sizes import (
     Positive,
     Steps,
     Units,
+    require_enough,
     require_sgd_momentum,
 )
 from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import nearest
-
-#: Bytes of one name in a path, on all file systems in use.
-LONGEST_NAME = 255
 
 
 @dataclass
@@ -57,7 +55,7 @@ class ModelSettings:
     #: dropout probability
     dropout: FractionOrNone
     #: data set -> overrides for its local model
-    per_party: dict[str, dict[str, Any]] = field(default_factory=dict)
+    per_party: dict[str, Config] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(self.hidden % self.heads == 0, "heads", f"{self.heads} does not divide hidden={self.hidden}")
@@ -98,8 +96,7 @@ class StageSettings:
         require_sgd_momentum(self.optimizer, self.momentum)
         rising = self.milestones == sorted(set(self.milestones))
         require(rising, "milestones", f"{self.milestones} do not rise")
-        enough = self.max_examples is None or self.max_examples >= 10
-        require(enough, "max_examples", f"{self.max_examples} examples are too few; 10 is the least")
+        require_enough(self.max_examples, "examples")
         right = self.max_length is None or 8 <= self.max_length <= 512
         require(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
 
@@ -182,11 +179,8 @@ class PathSettings:
     def __post_init__(self) -> None:
         require(self.output_dir != "", "output_dir", "is empty; a folder is right, or . for the current one")
         for key in ("data_dir", "output_dir"):
-            path = Path(getattr(self, key) or "").expanduser()
-            longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
-            require(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")
-            if getattr(self, key):
-                setattr(self, key, str(path))
+            if path := getattr(self, key):
+                setattr(self, key, str(Path(path).expanduser()))
 
 
 #: ``tracker.name`` -> the extra of its package, "" where it needs none; plug-ins add others.
@@ -209,7 +203,7 @@ class TrackerSettings:
     #: MLflow server or folder; null uses MLFLOW_TRACKING_URI, or MLflow's default
     uri: str | None = None
     #: options of a custom tracker
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Config = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         named = "@" in (self.uri or "")

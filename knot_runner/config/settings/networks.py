@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import ABOVE_ZERO, AT_LEAST_ONE, Channels, Depth, ImageSide, Width
-from knot_runner.config.strict import AtMost, require
+from knot_runner.config.strict import AtMost, SettingsClasses, require
+from knot_runner.util.config_yaml import Config
 
 #: Channels of a wide ResNet's first convolution, and of its first stage times ``widen``.
 WRN_WIDTH = 16
@@ -73,6 +76,12 @@ class CnnSettings:
         require(all(size >= 1 for size in self.hidden), "hidden", f"{self.hidden} has a size below 1")
 
 
+def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:
+    """The groups of a ``model`` with group normalization divide its numbers of ``channels``, ``what`` in words."""
+    fits = model.norm != "group" or all(count % model.groups == 0 for count in channels)
+    require(fits, "groups", f"{model.groups} does not divide {what}")
+
+
 @dataclass
 class ResnetSettings:
     """A ResNet of basic blocks (He et al. 2016); the width doubles at each stage."""
@@ -92,8 +101,7 @@ class ResnetSettings:
 
     def __post_init__(self) -> None:
         require(len(self.blocks) >= 1 and min(self.blocks) >= 1, "blocks", f"{self.blocks} has a stage without blocks")
-        fits = self.norm != "group" or self.width % self.groups == 0
-        require(fits, "groups", f"{self.groups} does not divide width={self.width}")
+        _require_groups(self, [self.width], f"width={self.width}")
 
 
 @dataclass
@@ -114,8 +122,7 @@ class WrnSettings:
     def __post_init__(self) -> None:
         fits = self.depth >= 10 and (self.depth - 4) % 6 == 0
         require(fits, "depth", f"{self.depth} is not 6n + 4, as 10, 16, 22, 28 and 40 are")
-        fits = self.norm != "group" or WRN_WIDTH % self.groups == 0
-        require(fits, "groups", f"{self.groups} does not divide {WRN_WIDTH}, the channels of the first convolution")
+        _require_groups(self, [WRN_WIDTH], f"{WRN_WIDTH}, the channels of the first convolution")
 
     @property
     def blocks(self) -> list[int]:
@@ -143,9 +150,7 @@ class VggSettings:
         require(len(self.stages) >= 1 and all(self.stages), "stages", f"{self.stages} has a stage without convolutions")
         fits = 0 <= self.pools <= len(self.stages)
         require(fits, "pools", f"{self.pools} is not in 0..{len(self.stages)}, the number of stages")
-        sizes = [size for stage in self.stages for size in stage]
-        fits = self.norm != "group" or all(size % self.groups == 0 for size in sizes)
-        require(fits, "groups", f"{self.groups} does not divide the channels of every convolution")
+        _require_groups(self, itertools.chain(*self.stages), "the channels of every convolution")
 
 
 @dataclass
@@ -164,13 +169,10 @@ class MobilenetSettings:
     groups: Channels
 
     def __post_init__(self) -> None:
-        if self.norm != "group":
-            return
-        fits = 8 % self.groups == 0 and self.last % self.groups == 0
-        require(fits, "groups", f"{self.groups} does not divide 8 and last={self.last}")
+        _require_groups(self, [8, self.last], f"8 and last={self.last}")
         # a group of one channel at one pixel has no variance
         narrowest = min(self.channels(MOBILENET_STAGES[0][1]), self.last)
-        fits = narrowest >= 2 * self.groups
+        fits = self.norm != "group" or narrowest >= 2 * self.groups
         require(fits, "groups", f"{self.groups} groups need {2 * self.groups} channels; the narrowest has {narrowest}")
 
     def channels(self, count: int) -> int:
@@ -200,7 +202,7 @@ class CustomSettings:
     #: module name of the last layer, which FedPer and FedRep keep local
     head: str = "head"
     #: additional arguments of ``target``
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Config = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parts = self.target.split(":")
@@ -211,7 +213,7 @@ class CustomSettings:
 ImageModel = MlpSettings | CnnSettings | ResnetSettings | WrnSettings | VggSettings | MobilenetSettings | CustomSettings
 
 #: ``model.kind`` -> its settings.
-NETWORK_SETTINGS: dict[str, type] = {
+NETWORK_SETTINGS: SettingsClasses = {
     "mlp": MlpSettings,
     "cnn": CnnSettings,
     "resnet": ResnetSettings,

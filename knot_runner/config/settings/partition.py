@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -11,6 +11,7 @@ from knot_runner.config.plugins import Table
 from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fraction, Items, ItemsOrNone, Parties
 from knot_runner.config.strict import AtMost, Holds, require, without
+from knot_runner.util.config_yaml import Config
 
 Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "is not in (0, 1e6]; kind=iid is its limit")]
 
@@ -87,17 +88,14 @@ class Pairs:
     groups: list[list[int]] | None
 
     def __post_init__(self) -> None:
-        if self.groups is None:
-            require(self.num_clients >= 4, "num_clients", f"{self.num_clients} give no two clients a group")
-            return
-        require(len(self.groups) >= 2, "groups", "needs at least two groups of classes")
-        flat = [label for group in self.groups for label in group]
-        require(
-            all(self.groups) and len(set(flat)) == len(flat), "groups", "a group is empty or a class is in two groups"
-        )
-        require(
-            self.num_clients >= 2 * len(self.groups), "num_clients", f"{self.num_clients} give no two clients a group"
-        )
+        groups = 2 if self.groups is None else len(self.groups)
+        if self.groups is not None:
+            require(groups >= 2, "groups", "needs at least two groups of classes")
+            flat = list(itertools.chain(*self.groups))
+            fits = all(self.groups) and len(set(flat)) == len(flat)
+            require(fits, "groups", "a group is empty or a class is in two groups")
+        fits = self.num_clients >= 2 * groups
+        require(fits, "num_clients", f"{self.num_clients} give no two clients a group")
 
 
 @dataclass
@@ -170,39 +168,38 @@ PERSONAL_VALID = 0.2
 READ_VALID = ("transfer_matrix", "landscape")
 
 
-def transfer_group(config: dict[str, Any]) -> dict[str, Any] | None:
+def transfer_group(config: Config) -> Config | None:
     """The group ``transfer`` of a composed config, unchecked: another data set as the transfer set; None without one,
     as with ``transfer=none``, which is empty."""
     return config.get("transfer") or None
 
 
-def party_shares(config: dict[str, Any]) -> dict[str, Any]:
+def party_shares(config: Config) -> Config:
     """The shares of the partition of a composed distillation, with defaults for null ones; not checked."""
     partition = config["partition"]
-    defaults = dataclasses.asdict(PartyShares(valid=stages_valid(config)))
+    defaults = vars(PartyShares(valid=stages_valid(config)))
     if transfer_group(config) is not None:
         defaults["transfer"] = None
     return defaults | {key: partition[key] for key in defaults if partition.get(key) is not None}
 
 
-def stages_valid(config: dict[str, Any]) -> float | None:
+def stages_valid(config: Config) -> float | None:
     """Return the share of images that a composed distillation holds out by default: 0.1 if a stage that it trains
     selects its best epoch on them, or if its bound is measured on them."""
     method, training = config["method"], config["training"]
-    stages = {"local", "pretrain", "distill"}
-    if method["algorithm"] == "teachers":
-        stages.remove("distill")
+    unused = {"distill"} if method["algorithm"] == "teachers" else set()
     if method["algorithm"] == "distill":
-        stages.remove("pretrain")
+        unused.add("pretrain")
         if all(teacher["kind"] == "run" for teacher in method["teachers"]):
-            stages.remove("local")
+            unused.add("local")
         if method.get("synthesis") is not None:  # the student selects on the generated images
-            stages.remove("distill")
+            unused.add("distill")
+    stages = {"local", "pretrain", "distill"} - unused
     selects = any(training[stage].get("select") == "best" for stage in stages)
     return STAGES_VALID if selects or method.get("bound") else None
 
 
-def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
+def held_out_shares(config: Config) -> Config:
     """The shares that a composed federated run holds out from its clients, {} where there are none: ``transfer`` where
     a server distills (unless the task has a transfer set of its own, or another data set is it) and ``valid`` where
     clients' own models are chosen or learned on them have defaults. Not checked.
@@ -214,18 +211,17 @@ def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
     settings = METHOD_SETTINGS.get(str(method.get("algorithm")))
     if _reads_valid(method.get("personalization")) or getattr(settings, "selects", False):
         shares["valid"] = PERSONAL_VALID
-    names = [field.name for field in dataclasses.fields(HeldOut)]
-    shares |= {key: partition[key] for key in names if partition.get(key) is not None}
+    shares |= {key: partition[key] for key in vars(HeldOut()) if partition.get(key) is not None}
     elsewhere = transfer_group(config) is not None or has_transfer_set(config["task"])
     return without(shares, "transfer") if elsewhere else shares
 
 
-def _reads_valid(personal: dict[str, Any] | None) -> bool:
+def _reads_valid(personal: Config | None) -> bool:
     """Whether a composed personalization selects a model on held-out examples, or learns or chooses clients on them."""
     if not isinstance(personal, dict):
         return False
-    otherwise = "last" if personal.get("kind") == "finetune" else "valid"
-    return personal.get("kind") in READ_VALID or personal.get("select", otherwise) == "valid"
+    kind = personal.get("kind")
+    return kind in READ_VALID or personal.get("select", "last" if kind == "finetune" else "valid") == "valid"
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:
@@ -235,15 +231,15 @@ def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = 
     unlike, overrides = [], []
     for key in TRAINING_SHARES:
         group, name = key.split(".")
-        values = list(dict.fromkeys((config.get(group) or {}).get(name) for config in groups))
+        values = dict.fromkeys((config.get(group) or {}).get(name) for config in groups)
         if len(values) > 1 and key not in free:
             listed = " and ".join("null" if value is None else f"{value:g}" for value in values)
             unlike.append(f"{key} is {listed}")
-            overrides.append(f"{key}={max(value for value in values if value is not None):g}")
+            overrides.append(f"{key}={max(value or 0 for value in values):g}")
     return f"{', '.join(unlike)}; {' '.join(overrides)} makes them equal" if unlike else ""
 
 
-def has_transfer_set(task: dict[str, Any]) -> bool:
+def has_transfer_set(task: Config) -> bool:
     """Whether a composed task has a data set of the role transfer."""
     datasets = task.get("datasets")
     return isinstance(datasets, dict) and any(data.get("role") == "transfer" for data in datasets.values())

@@ -46,11 +46,12 @@ from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
-from knot_runner.config.strict import ByTag, build, check_keys, dotted_leaves, shorten, without
+from knot_runner.config.strict import ByTag, SettingsClasses, build, check_keys, dotted_leaves, shorten, without
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import OTHER_NAMES, UserError, nearest, unknown
 
 #: Kind of training of a method's family -> its settings.
-TRAINING_SETTINGS: dict[str, type] = {
+TRAINING_SETTINGS: SettingsClasses = {
     "rounds": FederatedTraining,
     "stages": TrainingSettings,
     "central": CentralTraining,
@@ -91,11 +92,11 @@ class Settings:
     #: clipping and noise for federated training; null disables both
     privacy: UserPrivacySettings | None = None
     #: grid of a preset: comma-separated values by override, and ``arms``: overrides by name; not part of a run
-    sweep: dict[str, Any] | None = None
+    sweep: Config | None = None
     #: start no further jobs of a sweep after a failure
     fail_fast: bool
     #: output of ``table``, ``plot``, ``claims`` and ``report`` for a preset; not part of a run
-    report: dict[str, Any] | None = None
+    report: Config | None = None
 
     #: what was filled in for null, and why
     notes: list[str] = dataclasses.field(default_factory=list, init=False, compare=False)
@@ -106,7 +107,7 @@ class Settings:
         return isinstance(self.task, ImageTaskSettings)
 
 
-def build_run(config: dict[str, Any]) -> Settings:
+def build_run(config: Config) -> Settings:
     """Return the settings of one run from the composed ``config``. Raises :class:`UserError`."""
     check_keys(config)
     refuse_secrets(config)
@@ -157,7 +158,7 @@ def build_run(config: dict[str, Any]) -> Settings:
     return settings
 
 
-def _check_names(config: dict[str, Any]) -> None:
+def _check_names(config: Config) -> None:
     """Raises :class:`UserError` for a key that is no group, and for a group of which no file is chosen."""
     names = {field.name for field in dataclasses.fields(Settings)} - {"shares", "held_out", "notes"}
     for key in config:
@@ -211,21 +212,21 @@ def _transport_losses(value: Any) -> Iterator[SinkhornSettings | SinkhornTermSet
             yield from _transport_losses(part)
 
 
-def _method_settings(method: dict[str, Any]) -> type:
+def _method_settings(method: Config) -> type:
     algorithm = method.get("algorithm")
     if not isinstance(algorithm, str) or algorithm not in METHOD_SETTINGS:
         raise unknown("method.algorithm", str(algorithm), METHOD_SETTINGS, "knot-runner ls method")
     return METHOD_SETTINGS[algorithm]
 
 
-def _parts(config: dict[str, Any], task_kind: str, family: Family) -> dict[str, Any]:
+def _parts(config: Config, task_kind: str, family: Family) -> Config:
     """Groups whose kind depends on the task, built first so that errors name their keys."""
     _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
     if task_kind in UNTRAINED_TASKS:
         return {"task": build(UNTRAINED_TASKS[task_kind], config["task"], "task")}
     on_images = task_kind == "images"
     model = NETWORK_SETTINGS[config["model"]["kind"]] if on_images else ModelSettings
-    parts: dict[str, Any] = {
+    parts: Config = {
         "task": build(ImageTaskSettings if on_images else TaskSettings, config["task"], "task"),
         "model": build(model, config["model"], "model"),
         "training": build(TRAINING_SETTINGS[family.training], config["training"], "training"),
@@ -245,7 +246,7 @@ def _parts(config: dict[str, Any], task_kind: str, family: Family) -> dict[str, 
     return parts
 
 
-def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+def _check_formats(config: Config, group: Config, known: tuple[str, ...], where: str) -> None:
     """Checks that formats of local files are ``known``, or a plug-in's, whose reader is looked up on loading."""
     for key, value in group.items():
         if not isinstance(value, dict):

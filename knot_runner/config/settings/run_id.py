@@ -9,6 +9,7 @@ from knot_runner.config.plugins import as_written
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS
 from knot_runner.config.strict import digest, without
+from knot_runner.util.config_yaml import Config
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
@@ -27,7 +28,7 @@ UNREAD_KEYS = {
 LABELED = ("model", "training", "fleet", "privacy")
 
 
-def settings_record(settings: Settings) -> dict[str, Any]:
+def settings_record(settings: Settings) -> Config:
     """Return all settings of a run as plain data, as config.yaml holds them; they build the same run again."""
     record = without(dataclasses.asdict(settings), "notes")
     shares = record.pop("shares") or {}
@@ -37,12 +38,12 @@ def settings_record(settings: Settings) -> dict[str, Any]:
     return record
 
 
-def run_id(record: dict[str, Any]) -> str:
+def run_id(record: Config) -> str:
     """Return the name of a run's folder: the digest of its :func:`counted_settings` that are not null."""
     return digest(_not_null(counted_settings(record)), 12)
 
 
-def counted_settings(record: dict[str, Any]) -> dict[str, Any]:
+def counted_settings(record: Config) -> Config:
     """Return those settings of a run's ``record`` that can change its numbers."""
     method = dict(record["method"])
     family = family_of_algorithm(method["algorithm"])
@@ -64,12 +65,12 @@ def counted_settings(record: dict[str, Any]) -> dict[str, Any]:
     return counted
 
 
-def kind_of(task: dict[str, Any]) -> str:
+def kind_of(task: Config) -> str:
     """Return the family of a composed task: images, image_sets, gaussians or texts."""
     return task["kind"] if task.get("kind") in ("images", "image_sets", "gaussians") else "texts"
 
 
-def _read_settings(settings: dict[str, Any]) -> dict[str, Any]:
+def _read_settings(settings: Config) -> Config:
     """Return the settings of a method, at any depth, without :data:`UNREAD_KEYS` ones."""
     unread = {name for (key, value), names in UNREAD_KEYS.items() if settings.get(key) == value for name in names}
     read = without(settings, *unread)
@@ -82,7 +83,7 @@ def _identity(teacher: Any) -> Any:
     return {key: teacher[key] for key in ("kind", "run", "weights")} if is_run else teacher
 
 
-def _counted_hardware(hardware: dict[str, Any]) -> dict[str, Any]:
+def _counted_hardware(hardware: Config) -> Config:
     counted = {key: hardware[key] for key in HARDWARE_IN_RUN_ID}
     if counted["engine"] == "ray":  # its actors train as lean does, bit for bit
         counted["engine"] = "lean"

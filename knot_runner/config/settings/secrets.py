@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
 
 from knot_runner.config.strict import dotted_leaves
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 
 #: Names of environment variables that hold secrets, and the least length of one that is looked for.
@@ -14,7 +14,7 @@ SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 MIN_LENGTH = 8
 
 
-def refuse_secrets(config: dict[str, Any]) -> None:
+def refuse_secrets(config: Config) -> None:
     """Raises :class:`UserError` naming the key of ``config`` (plain) with a value of such a variable, however it came
     there (``${oc.env:WANDB_API_KEY}``): config.yaml and trackers would store it. The message does not contain the
     value."""

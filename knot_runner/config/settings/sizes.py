@@ -43,8 +43,14 @@ Temperature = Annotated[float, Holds(lambda value: value > 0, "is not above 0; 1
 Fraction = Annotated[float, Holds(lambda value: 0 < value < 1, "is not between 0 and 1")]
 FractionOrNone = Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
 #: shares up to all: within (0, 1], and with 0
-Share = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
-ShareOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
+Proportion = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
+ProportionOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
+
+
+def require_enough(max_examples: int | None, what: str) -> None:
+    """In a ``__post_init__``: ``max_examples`` keeps at least 10, ``what`` in words."""
+    enough = max_examples is None or max_examples >= 10
+    require(enough, "max_examples", f"{max_examples} {what} are too few; 10 is the least")
 
 
 def require_sgd_momentum(optimizer: str, momentum: float) -> None:

@@ -26,7 +26,7 @@ class Launched:
         self.calls.append(([name for (name,) in job_overrides], initial_job_idx))
         states = self.states.pop(0) if self.states else ["done"] * len(job_overrides)
         pairs = zip(job_overrides, states, strict=True)
-        return [SimpleNamespace(return_value=task.outcome(name, state, False, 0.0)) for (name,), state in pairs]
+        return [SimpleNamespace(return_value=task.outcome(name, state, False)) for (name,), state in pairs]
 
 
 @pytest.fixture

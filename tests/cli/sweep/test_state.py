@@ -35,13 +35,13 @@ def test_read_failure_ignores_damaged_and_foreign_files(content, tmp_path):
 
 
 def test_progress_file_throttles_expires_and_cleans_up(tmp_path, monkeypatch):
-    with state.ProgressFile(tmp_path) as file:
+    with state.progress_file(tmp_path) as watch:
         assert state.read_progress(tmp_path).stage == "begin"
-        file.watch("rounds", 1, 9, "accuracy .1")  # too soon
+        watch("rounds", 1, 9, "accuracy .1")  # too soon
         assert state.read_progress(tmp_path).stage == "begin"
         now = time.time()
         monkeypatch.setattr(state.time, "time", lambda: now + 2)
-        file.watch("rounds", 2, 9, "accuracy .2")
+        watch("rounds", 2, 9, "accuracy .2")
         found = state.read_progress(tmp_path)
         assert (found.stage, found.done, found.total, found.text) == ("rounds", 2, 9, "accuracy .2")
         monkeypatch.setattr(state.time, "time", lambda: now + 2 + 2 * state.FRESH_SECONDS)
@@ -51,7 +51,7 @@ def test_progress_file_throttles_expires_and_cleans_up(tmp_path, monkeypatch):
 
 def test_state_files_that_cannot_be_deleted_are_reported(tmp_path, caplog):
     state.write_failure(tmp_path, "error", "why")
-    with Disk(tmp_path, ("unlink", ".json"), "EIO"), state.ProgressFile(tmp_path):
+    with Disk(tmp_path, ("unlink", ".json"), "EIO"), state.progress_file(tmp_path):
         state.clear_failure(tmp_path)
     for name, said in zip(("failed", "progress"), caplog.messages, strict=True):
         assert said == f"{tmp_path}/{name}.json: no longer needed, but cannot be deleted: Input/output error"

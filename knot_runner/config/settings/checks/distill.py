@@ -13,6 +13,7 @@ from knot_runner.config.settings.methods.terms import AttentionTermSettings, che
 from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.config.settings.tasks.images import ImageTaskSettings
 from knot_runner.config.strict import build
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import Misfit, UserError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _check_maps(settings: Settings) -> None:
             raise Misfit(f"method={method.name}", f"model={model.name}", why)
 
 
-def _teacher_settings(teacher: dict[str, Any], where: str, settings: Settings) -> Any:
+def _teacher_settings(teacher: Config, where: str, settings: Settings) -> Any:
     """The settings of a teacher's model; of one that is a finished run, these within a :class:`RunTeacher`."""
     if teacher["kind"] == "run":
         run = build(RunTeacher, teacher, where)

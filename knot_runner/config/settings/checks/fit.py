@@ -7,7 +7,7 @@ from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageS
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.partition import SHARE_KEYS, has_transfer_set, transfer_group
 from knot_runner.config.settings.run_id import kind_of
-from knot_runner.config.strict import without
+from knot_runner.config.strict import SettingsClasses, without
 from knot_runner.util.config_yaml import Config, choices
 from knot_runner.util.errors import Misfit, UserError, unknown
 
@@ -28,7 +28,7 @@ BLOCK, VARIANT = "for_", "on_"
 #: The block of a training that goes with tasks on which nothing is trained, too.
 IDLE = "for_nothing"
 #: Kinds of task on which nothing is trained, so that there is neither model, training nor partition -> their settings.
-UNTRAINED_TASKS: dict[str, type] = {"gaussians": GaussiansSettings, "image_sets": ImageSetsSettings}
+UNTRAINED_TASKS: SettingsClasses = {"gaussians": GaussiansSettings, "image_sets": ImageSetsSettings}
 
 
 def choice(config: Config, group: str) -> str:

@@ -18,7 +18,9 @@ from knot_runner.config.settings.methods.personalization import shares_models
 from knot_runner.config.settings.methods.terms import check_batch
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.partition import Centralized
+from knot_runner.config.settings.tasks.task import TaskSettings
 from knot_runner.config.strict import build
+from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import Misfit, UserError
 
 if TYPE_CHECKING:
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
 
 def check_parties_method(settings: Settings) -> None:
     """The data sets' roles. Raises :class:`UserError`."""
-    datasets = getattr(settings.task, "datasets", None)
-    for role in ("global", "transfer") if datasets else ():
-        found = sum(data.role == role for data in datasets.values())
+    if not isinstance(settings.task, TaskSettings):
+        return
+    roles = [data.role for data in settings.task.datasets.values()]
+    for role in ("global", "transfer"):
+        found = roles.count(role)
         if found != 1:
             why = f"the method needs one data set with role={role}, and {found} have it"
             hint = "Set task.datasets.NAME.role"
@@ -49,8 +53,7 @@ def check_federated_method(settings: Settings) -> None:
             raise Misfit(own, other, why, "Use partition=small")
         if method.clustering is not None:
             raise Misfit(own, other, "clusters are of several clients", "Use partition=pairs")
-    distillation = server_distillation(method)
-    if distillation is not None:
+    if distillation := server_distillation(method):
         where = "method.server_distillation"
         check_batch(distillation.terms, f"{where}.terms", distillation.batch_size, f"{where}.batch_size")
     _check_personal(settings, method)
@@ -89,7 +92,7 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
         raise UserError(f"{problem} architectures; finetune or soup would fit", "method.personalization.kind")
 
 
-def named_model(model: dict[str, Any], where: str, settings: Settings) -> Any:
+def named_model(model: Config, where: str, settings: Settings) -> Any:
     """Returns the settings of a model named in a method. Raises :class:`Misfit` for one of another kind than the
     task."""
     if settings.on_images != (model["kind"] in NETWORK_SETTINGS):

@@ -23,8 +23,8 @@ from knot_runner.config.settings.sizes import (
     FractionOrNone,
     NotNegative,
     Positive,
-    Share,
-    ShareOrNone,
+    Proportion,
+    ProportionOrNone,
     Steps,
     StepsOrNone,
 )
@@ -106,7 +106,7 @@ class ApflSettings(AveragingSettings):
     functions = "knot_runner.methods.federated.apfl:APFL"
 
     #: initial mixing weight
-    alpha: ShareOrNone
+    alpha: ProportionOrNone
     #: update alpha once per round by gradient descent (eq. 10)
     adaptive: bool
 
@@ -120,7 +120,7 @@ class FedalaSettings(AveragingSettings):
     #: number of last layers that are mixed; others are copied from the global model
     layers: Annotated[Depth, AT_LEAST_ONE]
     #: share of training examples for learning the mix, drawn each round
-    share: Share
+    share: Proportion
     #: learning rate of the mix
     rate: Positive
     #: initial learning stops when the losses of ``window`` passes have a smaller standard deviation

@@ -7,8 +7,17 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.methods.terms import Terms
-from knot_runner.config.settings.sizes import Fraction, Items, NotNegative, Positive, Share, Steps, StepsOrNone, Width
-from knot_runner.config.strict import ByTag, Holds, require
+from knot_runner.config.settings.sizes import (
+    Fraction,
+    Items,
+    NotNegative,
+    Positive,
+    Proportion,
+    Steps,
+    StepsOrNone,
+    Width,
+)
+from knot_runner.config.strict import ByTag, Holds, SettingsClasses, require
 
 
 @dataclass
@@ -85,7 +94,7 @@ class GeneratorSynthesis:
 
 Synthesis = StatisticsSynthesis | RecordsSynthesis | GeneratorSynthesis
 #: ``method.synthesis.kind`` -> its settings.
-SYNTHESIS_SETTINGS: dict[str, type] = {
+SYNTHESIS_SETTINGS: SettingsClasses = {
     "statistics": StatisticsSynthesis,
     "records": RecordsSynthesis,
     "generator": GeneratorSynthesis,
@@ -159,7 +168,7 @@ class SnapshotSchedule:
 
 DistillSchedule = OfflineSchedule | MutualSchedule | GenerationsSchedule | AverageSchedule | SnapshotSchedule
 #: ``method.schedule.kind`` -> its settings.
-SCHEDULE_SETTINGS: dict[str, type] = {
+SCHEDULE_SETTINGS: SettingsClasses = {
     "offline": OfflineSchedule,
     "mutual": MutualSchedule,
     "generations": GenerationsSchedule,
@@ -203,7 +212,7 @@ class DistillSettings:
     #: teachers for schedule=offline: names of model files, or finished runs as ``run:ID``
     teachers: list[Any]
     #: share of training examples with labels for the student
-    labeled: Share
+    labeled: Proportion
     #: share of images for epoch selection; null: 0.1 if a stage selects its best epoch; text tasks have validation sets
     valid: Fraction | None
     #: target ratio of a term with ``weight=auto`` to the cross-entropy on the first batches

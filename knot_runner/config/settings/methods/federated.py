@@ -14,8 +14,8 @@ from knot_runner.config.settings.sizes import (
     Items,
     NotNegative,
     Positive,
-    Share,
-    ShareOrNone,
+    Proportion,
+    ProportionOrNone,
     Steps,
     Temperature,
     require_sgd_momentum,
@@ -50,7 +50,7 @@ class FederatedTraining:
     #: typed or a preset's, otherwise allow
     small_clients: Literal["stop", "allow"] | None
     #: target accuracy for rounds-to-target; null disables it
-    target: Share | None
+    target: Proportion | None
     #: stop when ``target`` is reached
     stop_at_target: bool
     #: rounds between evaluations; the last round is always evaluated
@@ -89,7 +89,7 @@ class Stragglers:
     """Clients that train with another temperature, or for fewer epochs."""
 
     #: share of clients
-    share: ShareOrNone
+    share: ProportionOrNone
     #: their temperature
     temperature: Temperature
     #: their local epochs; null keeps ``training.local_epochs``

@@ -145,11 +145,10 @@ class ImageSetsSettings:
     def __post_init__(self) -> None:
         check_pixels(self.shape, self.mean, self.std)
         require(len(self.sets) >= 2, "sets", "needs at least two data sets")
+        wanted = self.shape[0]
         for name, one in self.sets.items():
             channels = one.shape[0]
-            require(
-                channels == self.shape[0], f"sets.{name}.shape", f"{channels} channels where shape has {self.shape[0]}"
-            )
+            require(channels == wanted, f"sets.{name}.shape", f"{channels} channels where shape has {wanted}")
         check_missing(self.missing, self.sets)
 
     @property

@@ -16,7 +16,7 @@ from knot_runner.config.settings.sizes import (
     Steps,
     StepsOrNone,
 )
-from knot_runner.config.strict import ByTag, require
+from knot_runner.config.strict import ByTag, SettingsClasses, require
 
 
 @dataclass
@@ -54,7 +54,7 @@ class SinkhornSettings:
 
 
 #: ``method.loss.name`` -> its settings; a plug-in's loss adds its own (methods/losses.py).
-LOSS_SETTINGS: dict[str, type] = {"entropy": EntropySettings, "sinkhorn": SinkhornSettings}
+LOSS_SETTINGS: SettingsClasses = {"entropy": EntropySettings, "sinkhorn": SinkhornSettings}
 #: A loss between the student's outputs and a teacher's, one of :data:`LOSS_SETTINGS`.
 LossSettings = Annotated[Any, ByTag("name", LOSS_SETTINGS, "loss")]
 

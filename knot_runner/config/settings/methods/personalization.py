@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import FractionOrNone, ItemsOrNone, NotNegative, Positive, Steps
-from knot_runner.config.strict import ByTag, require
+from knot_runner.config.strict import ByTag, SettingsClasses, require
 
 #: The largest weight of the personal model that extrapolation may have.
 MAX_ALPHA = 3.0
@@ -170,7 +170,7 @@ class LandscapeSettings(TuningSettings):
 
 
 #: ``method.personalization.kind`` -> its settings; a plug-in may add its own.
-PERSONALIZATION_SETTINGS: dict[str, type] = {
+PERSONALIZATION_SETTINGS: SettingsClasses = {
     "finetune": FinetuneSettings,
     "soup": SoupSettings,
     "cossim": CossimSettings,

@@ -14,7 +14,7 @@ from knot_runner.config.settings.sizes import (
     Items,
     NotNegative,
     Positive,
-    Share,
+    Proportion,
     Steps,
     StepsOrNone,
     require_sgd_momentum,
@@ -108,7 +108,7 @@ class LatentGenerator:
     #: weight of the divergence between client outputs and outputs on generated features
     beta: NotNegative
     #: factor for both weights per round
-    decay: Share
+    decay: Proportion
     #: noise dimension
     noise: Channels
     #: hidden units

@@ -21,7 +21,7 @@ from knot_runner.config.settings.sizes import (
     StepsOrNone,
     Temperature,
 )
-from knot_runner.config.strict import AtMost, ByName, require
+from knot_runner.config.strict import AtMost, ByName, SettingsClasses, require
 from knot_runner.util.errors import UserError
 
 #: What a term's loss is multiplied by; ``auto``: decided by the run from the terms' first values.
@@ -174,7 +174,7 @@ class TripletTermSettings(_OfTaps):
 
 
 #: Name of a term -> its settings; a plug-in's term adds its own (methods/distill/term.py).
-TERM_SETTINGS: dict[str, type] = {
+TERM_SETTINGS: SettingsClasses = {
     "ce": CeTermSettings,
     "kd": KdTermSettings,
     "dkd": DkdTermSettings,

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread
+from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread, require_enough
 from knot_runner.config.settings.tasks.task import equal_points
 from knot_runner.config.strict import require
 from knot_runner.util.errors import Misfit, nearest
@@ -110,11 +110,7 @@ class ImageTaskSettings:
         require(len(self.classes) >= 2, "classes", "needs at least two classes")
         require(len(set(self.classes)) == len(self.classes), "classes", "names repeat")
         check_pixels(self.shape, self.mean, self.std)
-        require(
-            self.max_examples is None or self.max_examples >= 10,
-            "max_examples",
-            f"{self.max_examples} images are too few; 10 is the least",
-        )
+        require_enough(self.max_examples, "images")
         require(0 <= self.cut_seed < 2**32, "cut_seed", f"{self.cut_seed} is not in 0..4294967295")
         if self.coordinates is not None:
             fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import NOT_NEGATIVE, Depth, Fraction, Seed, Spread
+from knot_runner.config.settings.sizes import NOT_NEGATIVE, Depth, Fraction, Seed, Spread, require_enough
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import nearest
 
@@ -237,11 +237,7 @@ class TaskSettings:
 
     def __post_init__(self) -> None:
         require(8 <= self.max_length <= 512, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions)")
-        require(
-            self.max_examples is None or self.max_examples >= 10,
-            "max_examples",
-            f"{self.max_examples} rows are too few; 10 is the least",
-        )
+        require_enough(self.max_examples, "rows")
         require("local" in [data.role for data in self.datasets.values()], "datasets", "none has role local")
         for data in self.datasets.values():
             data.labels = data.labels or {name: name for name in self.labels.names}
