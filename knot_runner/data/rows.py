@@ -223,18 +223,14 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
             texts.append(text)
             pairs.append(row.pair)
             numbers.append(_label_number(table, row, name, data, labels))
-            for called, client in _clients_of(row, place).items():
+            own = row.clients
+            if row.dialogue is not None and place > 0:  # ids restart in every file
+                own = {**own, "dialogue": f"{row.dialogue} of file {place + 1}"}
+            for called, client in own.items():
                 clients.setdefault(called, []).append(client)
     if not texts:
         raise UserError(f"every row's label is in task.datasets.{name}.drop; no row is left", f"{tables[0].source}")
     return Examples(texts, None if pairs[0] is None else pairs, np.array(numbers, dtype=np.int64), clients)
-
-
-def _clients_of(row: TextRow, place: int) -> dict[str, str | None]:
-    """Returns kind of client -> the row's client. Dialogue ids restart in every file, here the one at ``place``."""
-    if row.dialogue is None or place == 0:
-        return row.clients
-    return {**row.clients, "dialogue": f"{row.dialogue} of file {place + 1}"}
 
 
 def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettings, labels: Labels) -> int:

@@ -123,19 +123,14 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
     mixtures[:, present] = rng.dirichlet(prior, clients)
     counts = np.zeros_like(mixtures, dtype=np.int64)
     while needs.any():  # each pass meets all needs or uses up a class
-        sampled = _sample(mixtures, left, needs, rng)
+        weights = mixtures * (left > 0)
+        spent = weights.sum(1) < 1e-12  # none of its classes is left: any image
+        weights[spent] = left
+        sampled = rng.multinomial(needs, weights / weights.sum(1, keepdims=True))
         granted = apportion(sampled * np.minimum(1, left / np.maximum(sampled.sum(0), 1)))
         counts += granted
         left, needs = left - granted.sum(0), needs - granted.sum(1)
     return partition_by_owner(task, assign_images(task.train.labels, counts, rng), clients, rng)
-
-
-def _sample(mixtures: np.ndarray, left: np.ndarray, needs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """``needs`` [clients] images sampled from each client's mixture of the classes that are ``left``; [clients, C]."""
-    weights = mixtures * (left > 0)
-    spent = weights.sum(1) < 1e-12  # none of its classes is left: any image
-    weights[spent] = left
-    return rng.multinomial(needs, weights / weights.sum(1, keepdims=True))
 
 
 def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Partition:
