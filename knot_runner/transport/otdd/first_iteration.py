@@ -132,20 +132,15 @@ class LabelProducts:
     begins: np.ndarray
     counts: np.ndarray
 
-    def of_sets(self, sets: np.ndarray) -> LabelProducts:
-        """Returns the products of ``sets`` alone (ascending), which keep their numbers."""
-        support = int(self.begins[0])
-        rows = [np.arange(support), *(self.begins[c] + np.arange(self.counts[c]) for c in sets), [len(self.gram) - 1]]
-        kept = np.concatenate(rows)
-        begins = np.zeros_like(self.begins)
-        begins[sets] = support + np.cumsum(self.counts[sets]) - self.counts[sets]
-        return replace(self, gram=self.gram[np.ix_(kept, kept)], begins=begins)
-
-    def slots(self, sets: np.ndarray, classes: int) -> np.ndarray:
-        """Rows of ``gram`` of each set's classes [len(sets), classes], the row of zeros where it has no more."""
-        places = np.arange(classes)
-        rows = self.begins[sets][:, None] + places
-        return np.where(places < self.counts[sets][:, None], rows, len(self.gram) - 1)
+    def of_pairs(self, pairs: np.ndarray) -> np.ndarray:
+        """Returns the products [m, B, B] of the first points and of the classes of each pair's sets, B = S + 2 k with k
+        the most classes of a set; zeros where a set has fewer."""
+        counts = self.counts[pairs]
+        places = np.arange(counts.max())
+        slots = np.where(places < counts[..., None], self.begins[pairs][..., None] + places, len(self.gram) - 1)
+        first = np.tile(np.arange(self.begins[0]), (len(pairs), 1))
+        basis = np.concatenate([first, slots.reshape(len(pairs), -1)], 1)
+        return self.gram[basis[:, :, None], basis[:, None, :]]
 
 
 def label_products(tables: Sequence[ClassTable], start: np.ndarray) -> LabelProducts:
@@ -166,13 +161,14 @@ MEASURES, SCORES = 2**26, 2**27
 @dataclass(frozen=True, eq=False)
 class Tile:
     """``pairs`` [m, 2], the draws of each [m, K, 3] and the features [S, d] of the first points about their
-    mean, the statistics of the pairs' sets, and the ``means``' part of the distances [m, 2]."""
+    mean, the statistics of the pairs' sets, the products of each pair's label parts (:meth:`LabelProducts.of_pairs`),
+    and the ``means``' part of the distances [m, 2]."""
 
     pairs: np.ndarray
     times: np.ndarray
     start: np.ndarray
     openings: dict[int, FirstIteration]
-    labels: LabelProducts
+    gram: np.ndarray
     means: np.ndarray
 
 

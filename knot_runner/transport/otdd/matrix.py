@@ -198,10 +198,10 @@ def _tasks(
     _check_finite(labels.gram)
     _check_finite(between)
     for pairs in tiles:
-        here = np.unique(pairs)
         times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in _listed(pairs)])
-        known = {one: openings[one] for one in here}
-        yield Tile(pairs, times, of_features, known, labels.of_sets(here), mean_terms(pairs, times, between))
+        known = {one: openings[one] for one in np.unique(pairs)}
+        gram = labels.of_pairs(pairs).astype(options.precision)
+        yield Tile(pairs, times, of_features, known, gram, mean_terms(pairs, times, between))
 
 
 def _exact(tile: tuple[np.ndarray, dict[int, ClassTable]], rows: list[np.ndarray]) -> np.ndarray:

@@ -27,10 +27,9 @@ SPARSE_FROM = 32
 
 @dataclass(frozen=True, eq=False)
 class TileProblem:
-    """Constants of the iterations: a tile of m pairs, the ``rows`` of every set (first_iteration.py), the products.
+    """Constants of the iterations: a tile of m pairs, and the ``rows`` of every set (first_iteration.py).
 
-    ``gram`` [m, B, B]: inner products of each pair's B vectors. ``heights`` [m, 2, S] are the last plans', overwritten
-    by the next ones. Points are arrays [m, S, d + B].
+    ``heights`` [m, 2, S] are the last plans', overwritten by the next ones. Points are arrays [m, S, d + B].
     """
 
     tile: Tile
@@ -52,7 +51,8 @@ class TileProblem:
 
 def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
     """``(W + W)^2`` after K iterations of each pair [m], float64."""
-    problem = _begun(tile, rows)
+    heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
+    problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)
     points = _meet(problem, _first(problem), 0)
     for iteration in range(1, tile.times.shape[1]):
         near = np.empty((2, *points.shape), points.dtype)
@@ -60,16 +60,6 @@ def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
             _approach(problem, client, points, near, iteration)
         points = _meet(problem, near, iteration)
     return _values(problem, points)
-
-
-def _begun(tile: Tile, rows: list[np.ndarray]) -> TileProblem:
-    own, counts = rows[tile.pairs[0, 0]], tile.labels.counts
-    heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
-    classes = int(counts[np.unique(tile.pairs)].max())
-    first = np.tile(np.arange(heights.shape[2]), (len(tile.pairs), 1))
-    basis = np.concatenate([first, *(tile.labels.slots(sets, classes) for sets in tile.pairs.T)], 1)
-    gram = tile.labels.gram[basis[:, :, None], basis[:, None, :]].astype(own.dtype)
-    return TileProblem(tile, rows, own.shape[1] - int(counts[tile.pairs[0, 0]]), gram, heights)
 
 
 def _first(problem: TileProblem) -> np.ndarray:
