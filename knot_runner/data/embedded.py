@@ -95,7 +95,6 @@ def _telling_word(rng: random.Random, own: tuple[str, ...], common: tuple[str, .
 def _review(rng: random.Random, domain: str, label: int) -> str:
     """Two or three opinions at the label's level or (30%) a neighboring one; 15% deny the opposite opinion."""
     things, own = words.SENTIMENT[domain]
-    own = words.pooled_words(own, [levels for _, levels in words.SENTIMENT.values()])
     clauses = []
     for thing in rng.sample(things, rng.choice((2, 3))):
         level = label if rng.random() < 0.7 else min(max(label + rng.choice((-1, 1)), 0), 4)
@@ -135,7 +134,6 @@ def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int)
 def _utterance(rng: random.Random, domain: str, label: int) -> str:
     """Returns an object of the domain with a phrase for the label; 15% have no phrase, 10% that of a random emotion."""
     things, own = words.EMOTION[domain]
-    own = words.pooled_words(own, [feelings for _, feelings in words.EMOTION.values()])
     about = f"{rng.choice(words.FILLERS)} {rng.choice(('about', 'with', 'and'))} {rng.choice(things)}"
     chance = rng.random()
     if chance < 0.15:
@@ -148,7 +146,6 @@ def _utterance(rng: random.Random, domain: str, label: int) -> str:
 def _pair(rng: random.Random, domain: str, label: int) -> tuple[str, str]:
     """A premise, and a hypothesis with its act or, for 70% of contradictions, the opposite one; 70% have a cue."""
     people, places, acts, own = words.INFERENCE[domain]
-    own = words.pooled_words(own, [entry[3] for entry in words.INFERENCE.values()])
     who, place, act = rng.choice(people), rng.choice(places), rng.choice(acts)
     done, opposite = act if rng.random() < 0.5 else act[::-1]
     premise = f"{place} {who} {done} {rng.choice(('today', 'again', 'at last', 'that morning'))}"

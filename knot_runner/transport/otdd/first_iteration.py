@@ -19,7 +19,7 @@ import numpy as np
 
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.transport.otdd.small_support import best_plan
-from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, augmented_dimension
+from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples
 
 #: tells the streams of one seed apart
 START_KEY, TIMES_KEY = 0, 1
@@ -27,7 +27,9 @@ START_KEY, TIMES_KEY = 0, 1
 
 def first_points(features: int, options: OtddSettings, seed: int) -> np.ndarray:
     """Augmented points [S, d + L] of the first interpolating measure, N(0, start_scale^2 I); the same for all pairs."""
-    shape = options.fedwad.support, augmented_dimension(features, options.part)
+    # d + L: 3d of diagonals, 2d + d^2 of full covariances
+    per_label = features**2 if options.part == "full" else features
+    shape = options.fedwad.support, 2 * features + per_label
     return np.random.default_rng((seed, START_KEY)).normal(0.0, options.fedwad.start_scale, shape)
 
 
@@ -72,8 +74,7 @@ def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np
     The mean is a weighted one of the first points' and the two sets'; only its three weights [m, 3] are followed.
     """
     weights = np.tile([1.0, 0.0, 0.0], (len(pairs), 1))
-    for iteration in range(times.shape[1]):
-        at = times[:, iteration, :, None]
+    for at in times.swapaxes(0, 1)[..., None]:
         first, second = ((1 - at[:, side]) * weights + at[:, side] * np.eye(3)[1 + side] for side in (0, 1))
         weights = (1 - at[:, 2]) * second + at[:, 2] * first
     places = np.concatenate([np.zeros((len(pairs), 1), int), 1 + pairs], 1)
