@@ -76,8 +76,7 @@ def default_taps(
         return [("features", "features")]
     own, others = _taps(student, "block"), _taps(teacher, "block")
     if kind == "maps":
-        count = min(len(own), len(others))
-        return list(zip(own[len(own) - count :], others[len(others) - count :], strict=True))
+        return list(zip(own[::-1], others[::-1], strict=False))[::-1]
     if kind == "last":
         return [(own[-1], others[-1])] if own and others else [("features", "features")]
     if not own or not others:
