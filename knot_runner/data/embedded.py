@@ -53,8 +53,7 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
             raise UserError(f"{source.rows} rows leave none for {split}", f"{where}.rows")
         counts = tuple(label_counts(size, source.shares))
         key = f"{name}/{split}/{source.domain}/{source.seed}"
-        texts, second, labels = _written(settings.kind, key, source.domain, counts, settings.context)
-        splits[split] = Examples(list(texts), list(second) if second else None, np.array(labels, dtype=np.int64))
+        splits[split] = _written(settings.kind, key, source.domain, counts, settings.context)
     return splits
 
 
@@ -70,10 +69,8 @@ def label_counts(size: int, shares: list[float]) -> list[int]:
 
 
 @functools.lru_cache(maxsize=64)  # the data sets of a task or two: jobs of one process generate them once
-def _written(
-    kind: str, key: str, domain: str, counts: tuple[int, ...], context: int
-) -> tuple[tuple[str, ...], tuple[str, ...] | None, tuple[int, ...]]:
-    """Texts, their second parts, and labels; ``counts`` of each label, sampled by ``key``."""
+def _written(kind: str, key: str, domain: str, counts: tuple[int, ...], context: int) -> Examples:
+    """Texts with ``counts`` of each label, sampled by ``key``."""
     rng = random.Random(f"{kind}/{key}")
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     rng.shuffle(labels)
@@ -84,8 +81,8 @@ def _written(
         labels = _sticky(rng, labels)
         texts = _dialogues(rng, domain, labels, context)
     else:
-        texts, second = zip(*(_pair(rng, domain, label) for label in labels), strict=True)
-    return tuple(texts), second, tuple(labels)
+        texts, second = map(list, zip(*(_pair(rng, domain, label) for label in labels), strict=True))
+    return Examples(texts, second, np.array(labels, dtype=np.int64))
 
 
 def _telling_word(rng: random.Random, own: tuple[str, ...], common: tuple[str, ...]) -> str:

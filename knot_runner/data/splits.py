@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +12,6 @@ from knot_runner.data.tasks import TEXT_SPLITS, Examples, Images
 from knot_runner.util.errors import UserError, nearest
 
 Rows = TypeVar("Rows", Examples, Images)
-HalfSplits = Callable[[Examples, float], tuple[Examples, Examples]]
 
 #: what the files of one data set may be: a pool, or train with a held-out part, or with valid and test
 LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
@@ -139,37 +137,31 @@ def complete_splits(
         share = round(share, 9)  # .102 + .198 is a hair above .3, which would take one row more
         if not can_stratify(rows.labels, share):
             notes.append(f"{name}: too few rows of some labels to cut {len(rows)} rows by label; cut at random")
-        kept, taken = cut_splits(rows.labels, share, split.seed)
+        try:
+            kept, taken = cut_splits(rows.labels, share, split.seed)
+        except UserError as problem:
+            raise UserError(f"{problem}", f"task.datasets.{name}") from None
         return rows.take(kept), rows.take(taken)
 
     wants_test = role != "transfer"
     if wants_test and split.test == 0 and not parts.keys() & {"test", "heldout"}:
         raise UserError(f"0 leaves {name} no rows to test on", "task.split.test")
-    try:
-        splits = _complete(parts, split, wants_test, cut)
-    except UserError as problem:
-        raise UserError(f"{problem}", f"task.datasets.{name}") from None
-    if not wants_test:
-        splits.pop("test", None)
-    return {key: splits[key] for key in TEXT_SPLITS if key in splits}
-
-
-def _complete(parts: dict[str, Examples], split: SplitFile, wants_test: bool, cut: HalfSplits) -> dict[str, Examples]:
     splits = dict(parts)
     if "heldout" in splits:
         splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)
     if "pool" in splits or (wants_test and splits.keys() == {"train"}):
         pool = splits.pop("pool") if "pool" in splits else splits["train"]
         # one cut for both, then one between them: the public code's 30%, of which 66% are test
-        splits["train"], held = cut(pool, split.valid + split.test)
-        if split.test == 0:
-            return splits | {"valid": held}
-        splits["valid"], splits["test"] = cut(held, split.test / (split.valid + split.test))
+        splits["train"], splits["valid"] = cut(pool, split.valid + split.test)
+        if split.test > 0:
+            splits["valid"], splits["test"] = cut(splits["valid"], split.test / (split.valid + split.test))
     if wants_test and "test" not in splits:
         splits["train"], splits["test"] = cut(splits["train"], split.test / (1 - split.valid))
     if "valid" not in splits:
         splits["train"], splits["valid"] = cut(splits["train"], split.valid / (1 - split.test))
-    return splits
+    if not wants_test:
+        splits.pop("test", None)
+    return {key: splits[key] for key in TEXT_SPLITS if key in splits}
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
