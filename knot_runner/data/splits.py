@@ -22,20 +22,22 @@ def named_rng(name: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
-def cut_splits(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tuple[np.ndarray, np.ndarray]:
     """Rows (kept, taken) of ``labels`` (int [N]), ``share`` of them taken; both sorted.
 
     Stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code; a label with a single row stays in
-    the kept part. Plain random where :func:`can_stratify` says no. Raises :class:`UserError` for too few rows.
+    the kept part. Plain random where :func:`can_stratify` says no. For too few rows raises :class:`UserError` that begins
+    with ``key``.
     """
     count = len(labels)
     if can_stratify(labels, share):
         common = np.flatnonzero(~_is_single(labels))
-        taken = common[stratified_cut(labels[common], share, seed)[1]]
-        return np.setdiff1d(np.arange(count), taken), taken
-    if not 0 < np.ceil(share * count) < count:
-        raise UserError(f"{count} rows are too few to be cut in two")
-    return random_cut(count, share, seed)
+        taken = common[stratified_rows(labels[common], share, seed)]
+    elif 0 < np.ceil(share * count) < count:
+        taken = random_rows(count, share, seed)
+    else:
+        raise UserError(f"{count} rows are too few to be cut in two", key)
+    return np.setdiff1d(np.arange(count), taken), taken
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:
@@ -50,19 +52,18 @@ def _is_single(labels: np.ndarray) -> np.ndarray:
     return counts[inverse] == 1
 
 
-def random_cut(count: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(kept, taken) of rows 0..``count`` - 1, both sorted: ``share`` of them taken, rounded up.
+def random_rows(count: int, share: float, seed: int) -> np.ndarray:
+    """``share`` of the rows 0..``count`` - 1, rounded up, sorted.
 
-    Here and in :func:`stratified_cut`, row for row what ``train_test_split`` samples (tested). Importing scikit-learn
+    Here and in :func:`stratified_rows`, row for row what ``train_test_split`` samples (tested). Importing scikit-learn
     would take longer than a short run, and another version may sample other rows.
     """
     taken = int(np.ceil(share * count))
-    order = np.random.RandomState(seed).permutation(count)
-    return np.sort(order[taken:]), np.sort(order[:taken])
+    return np.sort(np.random.RandomState(seed).permutation(count)[:taken])
 
 
-def stratified_cut(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`random_cut` of the rows of ``labels`` [N], with the labels' shares kept in both parts.
+def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """As :func:`random_rows` of the rows of ``labels`` [N], with the labels' shares kept in both parts.
 
     Both parts need room for every label, and every label two rows.
     """
@@ -71,12 +72,11 @@ def stratified_cut(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndar
     taken = int(np.ceil(share * len(labels)))
     kept_counts = _round_counts(counts, len(labels) - taken, rng)
     taken_counts = _round_counts(counts - kept_counts, taken, rng)
-    kept_rows, taken_rows = [], []
+    rows = []
     for label, kept_count, taken_count in zip(known, kept_counts, taken_counts, strict=True):
-        rows = rng.permutation(np.flatnonzero(labels == label))
-        kept_rows.append(rows[:kept_count])
-        taken_rows.append(rows[kept_count : kept_count + taken_count])
-    return np.sort(np.concatenate(kept_rows)), np.sort(np.concatenate(taken_rows))
+        order = rng.permutation(np.flatnonzero(labels == label))
+        rows.append(order[kept_count : kept_count + taken_count])
+    return np.sort(np.concatenate(rows))
 
 
 def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
@@ -137,10 +137,7 @@ def complete_splits(
         share = round(share, 9)  # .102 + .198 is a hair above .3, which would take one row more
         if not can_stratify(rows.labels, share):
             notes.append(f"{name}: too few rows of some labels to cut {len(rows)} rows by label; cut at random")
-        try:
-            kept, taken = cut_splits(rows.labels, share, split.seed)
-        except UserError as problem:
-            raise UserError(f"{problem}", f"task.datasets.{name}") from None
+        kept, taken = cut_splits(rows.labels, share, split.seed, f"task.datasets.{name}")
         return rows.take(kept), rows.take(taken)
 
     wants_test = role != "transfer"
@@ -177,10 +174,7 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
     """(train, test), ``share`` of the images in test: stratified by label, or, where writers are known, sampled of each
     writer, so that every writer of two images or more has some in both. Raises :class:`UserError`."""
     if images.users is None:
-        try:
-            kept, taken = cut_splits(images.labels, share, seed)
-        except UserError as problem:
-            raise UserError(f"{share}: {problem}", "task.holdout") from None
+        kept, taken = cut_splits(images.labels, share, seed, f"task.holdout: {share}")
     else:
         is_taken = _sample_each(images.users, share, seed)
         kept, taken = np.flatnonzero(~is_taken), np.flatnonzero(is_taken)
