@@ -26,8 +26,8 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     """Rows (kept, taken) of ``labels`` (int [N]), ``share`` of them taken; both sorted.
 
     Stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code; a label with a single row stays in
-    the kept part. Plain random where :func:`can_stratify` says no. For too few rows raises :class:`UserError` that begins
-    with ``key``.
+    the kept part. Plain random where :func:`can_stratify` says no. Raises :class:`UserError` that names ``key`` for too
+    few rows.
     """
     count = len(labels)
     if can_stratify(labels, share):
