@@ -6,6 +6,8 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -110,20 +112,18 @@ def _name_dialogues(rows: list[TextRow]) -> int:
     or ``id #2`` and so on where it is repeated. Return the number of repetitions."""
     names: set[str] = set()
     times: Counter[str] = Counter()
-    before = name = None
     restarts = 0
-    for row in rows:
-        if row.dialogue is None:
-            before = None
+    for dialogue, members in groupby(rows, attrgetter("dialogue")):
+        if dialogue is None:
             continue
-        if row.dialogue != before:
-            before = name = row.dialogue
-            while name in names:
-                times[before] += 1
-                name = f"{before} #{times[before] + 1}"
-            names.add(name)
-            restarts += name != before
-        row.clients["dialogue"] = name
+        name = dialogue
+        while name in names:
+            times[dialogue] += 1
+            name = f"{dialogue} #{times[dialogue] + 1}"
+        names.add(name)
+        restarts += name != dialogue
+        for row in members:
+            row.clients["dialogue"] = name
     return restarts
 
 
@@ -200,11 +200,12 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
     """
     texts: list[str] = []
     earlier: deque[str] = deque(maxlen=previous)
-    for i, row in enumerate(rows):
-        if i == 0 or row.dialogue is None or row.dialogue != rows[i - 1].dialogue:
-            earlier.clear()
-        texts.append(CONTEXT_MARK.join([row.text, *earlier]))
-        earlier.appendleft(row.text)
+    for dialogue, members in groupby(rows, attrgetter("dialogue")):
+        earlier.clear()
+        for row in members:
+            texts.append(CONTEXT_MARK.join([row.text, *earlier]))
+            if dialogue is not None:
+                earlier.appendleft(row.text)
     return texts
 
 
