@@ -173,18 +173,18 @@ class Tile:
     means: np.ndarray
 
 
-def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[np.ndarray]:
-    """Pairs (i, j), i < j, of each tile [m, 2]: all sets of one block with all of another, at least five blocks.
+def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
+    """Pairs (i, j), i < j, of each tile: all sets of one block with all of another, at least five blocks.
 
     Depends on these numbers alone (``largest``: samples of the largest set), since a product's last digits depend on
     what is stacked with it: tiles are the same whatever is known already and on any worker.
     """
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))
     side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES // (16 * support * largest)))
-    blocks = [np.arange(begin, min(begin + side, sets)) for begin in range(0, sets, side)]
+    blocks = [range(begin, min(begin + side, sets)) for begin in range(0, sets, side)]
     tiles = []
     for first, second in itertools.combinations_with_replacement(blocks, 2):
         pairs = [(i, j) for i in first for j in second if i < j]
         if pairs:
-            tiles.append(np.array(pairs, dtype=int))
+            tiles.append(pairs)
     return tiles
