@@ -37,7 +37,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     for name, rows, test in zip(clients.names, clients.train, clients.test, strict=True):
         parts = split(name, rest.take(rows))
         if len(test):
-            parts["test"] = task.test.take(test)
+            parts |= {"test": task.test.take(test)}
         datasets[name] = Dataset(name, "local", parts)
     datasets[SERVER] = Dataset(SERVER, "global", {**split(SERVER, server), "test": task.test})
     public = {part: images.unlabeled() for part, images in split(TRANSFER, transfer).items()}

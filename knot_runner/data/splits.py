@@ -149,9 +149,10 @@ def complete_splits(
     if "pool" in splits or (wants_test and splits.keys() == {"train"}):
         pool = splits.pop("pool") if "pool" in splits else splits["train"]
         # one cut for both, then one between them: the public code's 30%, of which 66% are test
-        splits["train"], splits["valid"] = cut(pool, split.valid + split.test)
+        splits["train"], held = cut(pool, split.valid + split.test)
+        splits["valid"] = held
         if split.test > 0:
-            splits["valid"], splits["test"] = cut(splits["valid"], split.test / (split.valid + split.test))
+            splits["valid"], splits["test"] = cut(held, split.test / (split.valid + split.test))
     if wants_test and "test" not in splits:
         splits["train"], splits["test"] = cut(splits["train"], split.test / (1 - split.valid))
     if "valid" not in splits:

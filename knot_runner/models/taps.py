@@ -123,8 +123,9 @@ def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
     ([CLS] of a text)."""
     if network.reads_texts:
         return model.features
-    read = read_taps(model, network, ["features"])
-    return lambda **batch: read(**batch)[1]["features"]
+    tap = "features"
+    read = read_taps(model, network, [tap])
+    return lambda **batch: read(**batch)[1][tap]
 
 
 def _hooked(module: nn.Module, point: _Point, name: str, found: dict[str, Any]) -> RemovableHandle:
