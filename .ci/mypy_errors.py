@@ -10,7 +10,7 @@ BASELINE = {
     "bundles": 2,
     "cli": 9,
     "composing": 5,
-    "data": 54,
+    "data": 50,
     "engine": 44,
     "engines": 8,
     "methods": 20,

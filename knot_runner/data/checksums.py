@@ -102,19 +102,14 @@ def open_folder(root: Path | None) -> DataFolder:
         )
     if not root.is_dir():
         raise UserError(f"{root} is not a folder", "paths.data_dir")
-    return DataFolder(root, _read_checksums(root / CHECKSUMS))
-
-
-def _read_checksums(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    checksums = {}
-    for number, line in enumerate(io.StringIO(path.read_text(encoding="utf-8", errors="replace")), 1):
+    path, checksums = root / CHECKSUMS, {}
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    for number, line in enumerate(io.StringIO(text), 1):
         digest, _, name = line.strip().partition(" ")
         if len(digest) != 64 or not name:
             raise UserError(f"line {number}: not '<sha256>  <file>', as sha256sum writes it", path)
         checksums[name.strip().removeprefix("*").removeprefix("./")] = digest.lower()
-    return checksums
+    return DataFolder(root, checksums)
 
 
 @contextlib.contextmanager

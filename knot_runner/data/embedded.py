@@ -53,8 +53,7 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
             raise UserError(f"{source.rows} rows leave none for {split}", f"{where}.rows")
         counts = tuple(label_counts(size, source.shares))
         key = f"{name}/{split}/{source.domain}/{source.seed}"
-        texts, second, labels = _written(settings.kind, key, source.domain, counts, settings.context)
-        splits[split] = Examples(list(texts), list(second) if second else None, np.array(labels, dtype=np.int64))
+        splits[split] = _written(settings.kind, key, source.domain, counts, settings.context)
     return splits
 
 
@@ -70,10 +69,8 @@ def label_counts(size: int, shares: list[float]) -> list[int]:
 
 
 @functools.lru_cache(maxsize=64)  # the data sets of a task or two: jobs of one process generate them once
-def _written(
-    kind: str, key: str, domain: str, counts: tuple[int, ...], context: int
-) -> tuple[tuple[str, ...], tuple[str, ...] | None, tuple[int, ...]]:
-    """Texts, their second parts, and labels; ``counts`` of each label, sampled by ``key``."""
+def _written(kind: str, key: str, domain: str, counts: tuple[int, ...], context: int) -> Examples:
+    """Texts with ``counts`` of each label, sampled by ``key``."""
     rng = random.Random(f"{kind}/{key}")
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     rng.shuffle(labels)
@@ -84,8 +81,8 @@ def _written(
         labels = _sticky(rng, labels)
         texts = _dialogues(rng, domain, labels, context)
     else:
-        texts, second = zip(*(_pair(rng, domain, label) for label in labels), strict=True)
-    return tuple(texts), second, tuple(labels)
+        texts, second = map(list, zip(*(_pair(rng, domain, label) for label in labels), strict=True))
+    return Examples(texts, second, np.array(labels, dtype=np.int64))
 
 
 def _telling_word(rng: random.Random, own: tuple[str, ...], common: tuple[str, ...]) -> str:
@@ -95,7 +92,6 @@ def _telling_word(rng: random.Random, own: tuple[str, ...], common: tuple[str, .
 def _review(rng: random.Random, domain: str, label: int) -> str:
     """Two or three opinions at the label's level or (30%) a neighboring one; 15% deny the opposite opinion."""
     things, own = words.SENTIMENT[domain]
-    own = words.pooled_words(own, [levels for _, levels in words.SENTIMENT.values()])
     clauses = []
     for thing in rng.sample(things, rng.choice((2, 3))):
         level = label if rng.random() < 0.7 else min(max(label + rng.choice((-1, 1)), 0), 4)
@@ -135,7 +131,6 @@ def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int)
 def _utterance(rng: random.Random, domain: str, label: int) -> str:
     """Returns an object of the domain with a phrase for the label; 15% have no phrase, 10% that of a random emotion."""
     things, own = words.EMOTION[domain]
-    own = words.pooled_words(own, [feelings for _, feelings in words.EMOTION.values()])
     about = f"{rng.choice(words.FILLERS)} {rng.choice(('about', 'with', 'and'))} {rng.choice(things)}"
     chance = rng.random()
     if chance < 0.15:
@@ -148,7 +143,6 @@ def _utterance(rng: random.Random, domain: str, label: int) -> str:
 def _pair(rng: random.Random, domain: str, label: int) -> tuple[str, str]:
     """A premise, and a hypothesis with its act or, for 70% of contradictions, the opposite one; 70% have a cue."""
     people, places, acts, own = words.INFERENCE[domain]
-    own = words.pooled_words(own, [entry[3] for entry in words.INFERENCE.values()])
     who, place, act = rng.choice(people), rng.choice(places), rng.choice(acts)
     done, opposite = act if rng.random() < 0.5 else act[::-1]
     premise = f"{place} {who} {done} {rng.choice(('today', 'again', 'at last', 'that morning'))}"

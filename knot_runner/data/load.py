@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -17,37 +16,29 @@ from knot_runner.data.tasks import Dataset, Examples, PartyTask, repeated_note
 from knot_runner.util.errors import UserError, nearest
 
 
-@dataclass
-class _Seen:
-    """What is told of a task beside its examples: notes, and rows per file or hub split."""
-
-    notes: list[str] = field(default_factory=list)
-    rows: dict[str, int] = field(default_factory=dict)
-
-
 def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
     """The task's data sets from ``settings.source`` (``data_root``: the folder that ``local`` reads).
 
     Same settings and files, same task. Raises :class:`UserError` naming the key, or the file and line.
     """
-    seen = _Seen()
+    task = PartyTask(settings.name, settings.labels, {}, settings.source)
     embedded = settings.source == "embedded"
     if embedded:
-        seen.notes.append(f"{settings.name}: the texts are generated; these numbers say nothing of the real data sets")
+        task.notes.append(f"{settings.name}: the texts are generated; these numbers say nothing of the real data sets")
     folder = open_folder(data_root) if settings.source == "local" else None
-    datasets = {}
     for name, data in settings.datasets.items():
-        parts = generate(settings, name, data) if embedded else _read(settings, name, folder, seen)
+        parts = generate(settings, name, data) if embedded else _read(settings, name, folder, task)
         if parts is None:
             continue
         parts = {split: _finish(settings, name, part) for split, part in parts.items()}
-        datasets[name] = Dataset(name, data.role, parts)
+        task.datasets[name] = Dataset(name, data.role, parts)
         if "test" in parts:
-            seen.notes.extend(repeated_note(name, parts["train"], parts["test"]))
-    if not any(data.role == "local" for data in datasets.values()):
+            task.notes.extend(repeated_note(name, parts["train"], parts["test"]))
+    if not any(data.role == "local" for data in task.datasets.values()):
         raise UserError(f"no local data set of {settings.name} is left; its files are missing", "task.datasets")
-    files = folder.files if folder else []
-    return PartyTask(settings.name, settings.labels, datasets, settings.source, seen.notes, files, seen.rows)
+    if folder is not None:
+        task.files.extend(folder.files)
+    return task
 
 
 def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
@@ -59,28 +50,28 @@ def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
             _files_there(settings, name, source, folder)
 
 
-def _read(settings: TaskSettings, name: str, folder: DataFolder | None, seen: _Seen) -> dict[str, Examples] | None:
-    """Labeled train, valid and test of one data set; None when it is left out. ``seen`` grows."""
+def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: PartyTask) -> dict[str, Examples] | None:
+    """Labeled train, valid and test of one data set; None when it is left out. The notes and rows of ``task`` grow."""
     data = settings.datasets[name]
     check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name)
     if isinstance(source, HubSource):
-        tables = read_hub_texts(name, source, seen.notes)
+        tables = read_hub_texts(name, source, task.notes)
     else:
         files, absent = _files_there(settings, name, source, folder)
         if not files:
-            seen.notes.append(f"{name}: left out, {', '.join(absent)} not there")
+            task.notes.append(f"{name}: left out, {', '.join(absent)} not there")
             return None
         if absent:
-            seen.notes.append(f"{name}: read without {', '.join(absent)}: not there")
+            task.notes.append(f"{name}: read without {', '.join(absent)}: not there")
         tables = {split: [_table(source, folder, file) for file in own] for split, own in files.items()}
     parts = {}
     for split, own in tables.items():
         for table in own:
-            seen.rows[folder.short(Path(table.source)) if folder else table.source] = table.read
+            task.rows[folder.short(Path(table.source)) if folder else table.source] = table.read
         parts[split] = to_examples(own, name, data, settings.labels, settings.context)
-    seen.notes.extend(table_notes(name, chain.from_iterable(tables.values())))
-    return splits.complete_splits(name, parts, data.role, settings.split, seen.notes)
+    task.notes.extend(table_notes(name, chain.from_iterable(tables.values())))
+    return splits.complete_splits(name, parts, data.role, settings.split, task.notes)
 
 
 def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSource:

@@ -15,7 +15,6 @@ from knot_runner.data.images.partition import make_partition, partition_rng
 from knot_runner.data.pools import pooled_split
 from knot_runner.data.splits import cut_splits
 from knot_runner.data.tasks import TEXT_SPLITS, Dataset, Examples, Images, ImageTask, PartyTask
-from knot_runner.util.errors import UserError
 
 #: Parties that are no clients.
 SERVER, TRANSFER = "server", "transfer"
@@ -38,7 +37,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     for name, rows, test in zip(clients.names, clients.train, clients.test, strict=True):
         parts = split(name, rest.take(rows))
         if len(test):
-            parts["test"] = task.test.take(test)
+            parts |= {"test": task.test.take(test)}
         datasets[name] = Dataset(name, "local", parts)
     datasets[SERVER] = Dataset(SERVER, "global", {**split(SERVER, server), "test": task.test})
     public = {part: images.unlabeled() for part, images in split(TRANSFER, transfer).items()}
@@ -81,10 +80,7 @@ def _held_out(key: str, images: Images, share: float | None, seed: int, *names: 
 
 def _cut(key: str, labels: np.ndarray, share: float, seed: int, *names: str) -> tuple[np.ndarray, np.ndarray]:
     """Rows (kept, taken) by :func:`cut_splits`, ``names`` being those of the draw. An error begins with ``key``."""
-    try:
-        return cut_splits(labels, share, int(partition_rng(seed, "/".join(names)).integers(2**32)))
-    except UserError as problem:
-        raise UserError(f"{problem}", key) from None
+    return cut_splits(labels, share, int(partition_rng(seed, "/".join(names)).integers(2**32)), key)
 
 
 #: The party that is taught and tested.

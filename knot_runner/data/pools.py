@@ -85,12 +85,13 @@ def pooled_split(task: PartyTask, split: str) -> Examples:
 
 def _by_clients(pool: TextPool, by: str) -> TextPool:
     """Returns ``pool`` with clients given by ``by``, which its digest then includes."""
-    parts = {"train": pool.train.clients[by], "test": pool.test.clients[by]}
+    of_train, of_test = pool.train.clients[by], pool.test.clients[by]
     if by == "dialogue":
-        parts["test"] = [None] * len(pool.test)
-    names = list(dict.fromkeys(name for part in parts.values() for name in part if name is not None))
+        of_test = [None] * len(pool.test)
+    names = list(dict.fromkeys(name for name in [*of_train, *of_test] if name is not None))
+    parts = {"train": of_train, "test": of_test}
     digest = hashlib.sha256(f"{pool.digest} {by} {parts}".encode()).hexdigest()
-    train, test = _owned(pool.train, parts["train"], names), _owned(pool.test, parts["test"], names)
+    train, test = _owned(pool.train, of_train, names), _owned(pool.test, of_test, names)
     return dataclasses.replace(pool, train=train, test=test, user_names=names, digest=digest)
 
 

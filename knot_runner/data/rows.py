@@ -6,6 +6,8 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -110,20 +112,18 @@ def _name_dialogues(rows: list[TextRow]) -> int:
     or ``id #2`` and so on where it is repeated. Return the number of repetitions."""
     names: set[str] = set()
     times: Counter[str] = Counter()
-    before = name = None
     restarts = 0
-    for row in rows:
-        if row.dialogue is None:
-            before = None
+    for dialogue, members in groupby(rows, attrgetter("dialogue")):
+        if dialogue is None:
             continue
-        if row.dialogue != before:
-            before = name = row.dialogue
-            while name in names:
-                times[before] += 1
-                name = f"{before} #{times[before] + 1}"
-            names.add(name)
-            restarts += name != before
-        row.clients["dialogue"] = name
+        name = dialogue
+        while name in names:
+            times[dialogue] += 1
+            name = f"{dialogue} #{times[dialogue] + 1}"
+        names.add(name)
+        restarts += name != dialogue
+        for row in members:
+            row.clients["dialogue"] = name
     return restarts
 
 
@@ -200,11 +200,12 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
     """
     texts: list[str] = []
     earlier: deque[str] = deque(maxlen=previous)
-    for i, row in enumerate(rows):
-        if i == 0 or row.dialogue is None or row.dialogue != rows[i - 1].dialogue:
-            earlier.clear()
-        texts.append(CONTEXT_MARK.join([row.text, *earlier]))
-        earlier.appendleft(row.text)
+    for dialogue, members in groupby(rows, attrgetter("dialogue")):
+        earlier.clear()
+        for row in members:
+            texts.append(CONTEXT_MARK.join([row.text, *earlier]))
+            if dialogue is not None:
+                earlier.appendleft(row.text)
     return texts
 
 
@@ -223,18 +224,14 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
             texts.append(text)
             pairs.append(row.pair)
             numbers.append(_label_number(table, row, name, data, labels))
-            for called, client in _clients_of(row, place).items():
+            own = row.clients
+            if row.dialogue is not None and place > 0:  # ids restart in every file
+                own = {**own, "dialogue": f"{row.dialogue} of file {place + 1}"}
+            for called, client in own.items():
                 clients.setdefault(called, []).append(client)
     if not texts:
         raise UserError(f"every row's label is in task.datasets.{name}.drop; no row is left", f"{tables[0].source}")
     return Examples(texts, None if pairs[0] is None else pairs, np.array(numbers, dtype=np.int64), clients)
-
-
-def _clients_of(row: TextRow, place: int) -> dict[str, str | None]:
-    """Returns kind of client -> the row's client. Dialogue ids restart in every file, here the one at ``place``."""
-    if row.dialogue is None or place == 0:
-        return row.clients
-    return {**row.clients, "dialogue": f"{row.dialogue} of file {place + 1}"}
 
 
 def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettings, labels: Labels) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +12,6 @@ from knot_runner.data.tasks import TEXT_SPLITS, Examples, Images
 from knot_runner.util.errors import UserError, nearest
 
 Rows = TypeVar("Rows", Examples, Images)
-HalfSplits = Callable[[Examples, float], tuple[Examples, Examples]]
 
 #: what the files of one data set may be: a pool, or train with a held-out part, or with valid and test
 LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
@@ -24,20 +22,22 @@ def named_rng(name: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
-def cut_splits(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tuple[np.ndarray, np.ndarray]:
     """Rows (kept, taken) of ``labels`` (int [N]), ``share`` of them taken; both sorted.
 
     Stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code; a label with a single row stays in
-    the kept part. Plain random where :func:`can_stratify` says no. Raises :class:`UserError` for too few rows.
+    the kept part. Plain random where :func:`can_stratify` says no. Raises :class:`UserError` that names ``key`` for too
+    few rows.
     """
     count = len(labels)
     if can_stratify(labels, share):
         common = np.flatnonzero(~_is_single(labels))
-        taken = common[stratified_cut(labels[common], share, seed)[1]]
-        return np.setdiff1d(np.arange(count), taken), taken
-    if not 0 < np.ceil(share * count) < count:
-        raise UserError(f"{count} rows are too few to be cut in two")
-    return random_cut(count, share, seed)
+        taken = common[stratified_rows(labels[common], share, seed)]
+    elif 0 < np.ceil(share * count) < count:
+        taken = random_rows(count, share, seed)
+    else:
+        raise UserError(f"{count} rows are too few to be cut in two", key)
+    return np.setdiff1d(np.arange(count), taken), taken
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:
@@ -52,19 +52,18 @@ def _is_single(labels: np.ndarray) -> np.ndarray:
     return counts[inverse] == 1
 
 
-def random_cut(count: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(kept, taken) of rows 0..``count`` - 1, both sorted: ``share`` of them taken, rounded up.
+def random_rows(count: int, share: float, seed: int) -> np.ndarray:
+    """``share`` of the rows 0..``count`` - 1, rounded up, sorted.
 
-    Here and in :func:`stratified_cut`, row for row what ``train_test_split`` samples (tested). Importing scikit-learn
+    Here and in :func:`stratified_rows`, row for row what ``train_test_split`` samples (tested). Importing scikit-learn
     would take longer than a short run, and another version may sample other rows.
     """
     taken = int(np.ceil(share * count))
-    order = np.random.RandomState(seed).permutation(count)
-    return np.sort(order[taken:]), np.sort(order[:taken])
+    return np.sort(np.random.RandomState(seed).permutation(count)[:taken])
 
 
-def stratified_cut(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`random_cut` of the rows of ``labels`` [N], with the labels' shares kept in both parts.
+def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """As :func:`random_rows` of the rows of ``labels`` [N], with the labels' shares kept in both parts.
 
     Both parts need room for every label, and every label two rows.
     """
@@ -73,12 +72,11 @@ def stratified_cut(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndar
     taken = int(np.ceil(share * len(labels)))
     kept_counts = _round_counts(counts, len(labels) - taken, rng)
     taken_counts = _round_counts(counts - kept_counts, taken, rng)
-    kept_rows, taken_rows = [], []
+    rows = []
     for label, kept_count, taken_count in zip(known, kept_counts, taken_counts, strict=True):
-        rows = rng.permutation(np.flatnonzero(labels == label))
-        kept_rows.append(rows[:kept_count])
-        taken_rows.append(rows[kept_count : kept_count + taken_count])
-    return np.sort(np.concatenate(kept_rows)), np.sort(np.concatenate(taken_rows))
+        order = rng.permutation(np.flatnonzero(labels == label))
+        rows.append(order[kept_count : kept_count + taken_count])
+    return np.sort(np.concatenate(rows))
 
 
 def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
@@ -139,22 +137,12 @@ def complete_splits(
         share = round(share, 9)  # .102 + .198 is a hair above .3, which would take one row more
         if not can_stratify(rows.labels, share):
             notes.append(f"{name}: too few rows of some labels to cut {len(rows)} rows by label; cut at random")
-        kept, taken = cut_splits(rows.labels, share, split.seed)
+        kept, taken = cut_splits(rows.labels, share, split.seed, f"task.datasets.{name}")
         return rows.take(kept), rows.take(taken)
 
     wants_test = role != "transfer"
     if wants_test and split.test == 0 and not parts.keys() & {"test", "heldout"}:
         raise UserError(f"0 leaves {name} no rows to test on", "task.split.test")
-    try:
-        splits = _complete(parts, split, wants_test, cut)
-    except UserError as problem:
-        raise UserError(f"{problem}", f"task.datasets.{name}") from None
-    if not wants_test:
-        splits.pop("test", None)
-    return {key: splits[key] for key in TEXT_SPLITS if key in splits}
-
-
-def _complete(parts: dict[str, Examples], split: SplitFile, wants_test: bool, cut: HalfSplits) -> dict[str, Examples]:
     splits = dict(parts)
     if "heldout" in splits:
         splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)
@@ -162,14 +150,16 @@ def _complete(parts: dict[str, Examples], split: SplitFile, wants_test: bool, cu
         pool = splits.pop("pool") if "pool" in splits else splits["train"]
         # one cut for both, then one between them: the public code's 30%, of which 66% are test
         splits["train"], held = cut(pool, split.valid + split.test)
-        if split.test == 0:
-            return splits | {"valid": held}
-        splits["valid"], splits["test"] = cut(held, split.test / (split.valid + split.test))
+        splits["valid"] = held
+        if split.test > 0:
+            splits["valid"], splits["test"] = cut(held, split.test / (split.valid + split.test))
     if wants_test and "test" not in splits:
         splits["train"], splits["test"] = cut(splits["train"], split.test / (1 - split.valid))
     if "valid" not in splits:
         splits["train"], splits["valid"] = cut(splits["train"], split.valid / (1 - split.test))
-    return splits
+    if not wants_test:
+        splits.pop("test", None)
+    return {key: splits[key] for key in TEXT_SPLITS if key in splits}
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
@@ -185,10 +175,7 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
     """(train, test), ``share`` of the images in test: stratified by label, or, where writers are known, sampled of each
     writer, so that every writer of two images or more has some in both. Raises :class:`UserError`."""
     if images.users is None:
-        try:
-            kept, taken = cut_splits(images.labels, share, seed)
-        except UserError as problem:
-            raise UserError(f"{share}: {problem}", "task.holdout") from None
+        kept, taken = cut_splits(images.labels, share, seed, f"task.holdout: {share}")
     else:
         is_taken = _sample_each(images.users, share, seed)
         kept, taken = np.flatnonzero(~is_taken), np.flatnonzero(is_taken)

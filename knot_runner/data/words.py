@@ -3,6 +3,7 @@ the others; the words in ``COMMON_`` mean the same in every domain."""
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 Words = tuple[str, ...]
@@ -19,17 +20,18 @@ def _field(text: str) -> Any:
 
 
 def _table(text: str) -> dict[str, Any]:
-    """Domain -> its fields, apart by slashes; an indented line continues the one before."""
+    """Domain -> its fields, apart by slashes; an indented line continues the one before. The last field has words for
+    each label; a domain that has none gets those of all others, label by label."""
     domains = {}
     for line in text.replace("\n    ", " ").strip().splitlines():
         name, _, fields = line.partition(": ")
         domains[name] = tuple(_field(field) for field in fields.split("/"))
+    labels = zip(*(fields[-1] for fields in domains.values()), strict=True)
+    pooled = tuple(tuple(chain.from_iterable(words)) for words in labels)
+    for name, (*others, own) in domains.items():
+        if not any(own):
+            domains[name] = (*others, pooled)
     return domains
-
-
-def pooled_words(own: tuple[Words, ...], others: list[tuple[Words, ...]]) -> tuple[Words, ...]:
-    """``own`` words per label; for a domain that has none, those of all ``others``, label by label."""
-    return tuple(words or tuple(word for other in others for word in other[label]) for label, words in enumerate(own))
 
 
 #: opinion words for five levels, worst to best

@@ -39,7 +39,8 @@ from knot_runner.engine.training import (
     train_epoch,
     train_epochs,
 )
-from knot_runner.models.network import Network, build_network, feature_reader
+from knot_runner.models.network import Network, build_network
+from knot_runner.models.taps import feature_reader
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import BusyError
 

@@ -4,7 +4,6 @@ models made by a function given by name."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -70,25 +69,6 @@ def build_network(network: Network) -> nn.Module:
     if isinstance(network.spec, CustomSettings):
         return build_custom_model(network.spec, network.inputs, network.classes)
     return build_image_model(network.spec, network.inputs, network.classes)
-
-
-def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
-    """Returns a function batch -> features [B, H], the inputs of the last layer of ``model``, built by ``network``
-    ([CLS] of a text)."""
-    if network.reads_texts:
-        return model.features
-
-    def read(**batch: Tensor) -> Tensor:
-        found: list[Tensor] = []
-        head = model.get_submodule(network.head.removesuffix("."))
-        hook = head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
-        try:
-            model(**batch)
-        finally:
-            hook.remove()
-        return found[0]
-
-    return read
 
 
 def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.Module:

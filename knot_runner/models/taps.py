@@ -10,7 +10,7 @@ Named taps, in forward order:
 - mobilenet: ``block1..7``, each stage's sum of shortcut and residual, without a ReLU, maps;
 - vgg: ``block1..n``, each stage's after its last ReLU and before pooling, maps (RepDistiller's);
 - bert: ``layer1..n``, each encoder layer's at [CLS], [B, H];
-- all: ``features``, what the last linear layer reads, [B, D] (:func:`knot_runner.models.network.feature_reader`).
+- all: ``features``, what the last linear layer reads, [B, D] (:func:`feature_reader`).
 
 Beside them, every module of a network is a tap under its path (``stages.0``, ``stem``): its output as it is.
 """
@@ -76,8 +76,7 @@ def default_taps(
         return [("features", "features")]
     own, others = _taps(student, "block"), _taps(teacher, "block")
     if kind == "maps":
-        count = min(len(own), len(others))
-        return list(zip(own[len(own) - count :], others[len(others) - count :], strict=True))
+        return list(zip(own[::-1], others[::-1], strict=False))[::-1]
     if kind == "last":
         return [(own[-1], others[-1])] if own and others else [("features", "features")]
     if not own or not others:
@@ -117,6 +116,16 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
         return logits, {name: found[name] for name in points}
 
     return read
+
+
+def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
+    """Returns a function batch -> features [B, H], the inputs of the last layer of ``model``, built by ``network``
+    ([CLS] of a text)."""
+    if network.reads_texts:
+        return model.features
+    tap = "features"
+    read = read_taps(model, network, [tap])
+    return lambda **batch: read(**batch)[1][tap]
 
 
 def _hooked(module: nn.Module, point: _Point, name: str, found: dict[str, Any]) -> RemovableHandle:

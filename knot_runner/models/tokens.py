@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -193,15 +192,18 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
     Raises :class:`UserError` when more than ``MAX_UNKNOWN`` of the tokens are [UNK]: the vocabulary does not fit.
     """
     inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
-    encodings = tokenizer.encode_batch(inputs)
-    lengths = np.array([len(e.ids) for e in encodings], dtype=np.int64)
-    second = [e.type_ids.index(1) if pairs is not None and 1 in e.type_ids else len(e.ids) for e in encodings]
-    ids = torch.tensor([token for e in encodings for token in e.ids], dtype=torch.int32)
+    tokens: list[int] = []
+    offsets, second = [0], []
+    for encoding in tokenizer.encode_batch(inputs):
+        types = encoding.type_ids
+        second.append(types.index(1) if pairs is not None and 1 in types else len(types))
+        tokens += encoding.ids
+        offsets.append(len(tokens))
+    ids = torch.tensor(tokens, dtype=torch.int32)
     unknown = float((ids == tokenizer.token_to_id("[UNK]")).float().mean())  # of no tokens, NaN
     if unknown > MAX_UNKNOWN:
         raise UserError(f"{unknown:.0%} of the tokens are [UNK]; a vocabulary of these texts is right", "model.vocab")
-    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]))
-    return Encoded(ids, offsets, torch.tensor(second, dtype=torch.int64))
+    return Encoded(ids, torch.tensor(offsets), torch.tensor(second, dtype=torch.int64))
 
 
 def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> list[Tensor]:

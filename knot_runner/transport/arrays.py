@@ -29,7 +29,5 @@ def in_library_of(constant: np.ndarray, array: FloatArray) -> FloatArray:
 def log_sum_exp(exponents: FloatArray, axis: int) -> FloatArray:
     """log of the sum of the exponentials along ``axis``, where not all exponents are -inf."""
     lib = library(exponents)
-    largest = lib.amax(exponents, axis)
-    row = [slice(None)] * exponents.ndim
-    row[axis] = None
-    return largest + lib.log(lib.exp(exponents - largest[tuple(row)]).sum(axis))
+    largest = lib.amax(exponents, axis, keepdims=True)
+    return largest.squeeze(axis) + lib.log(lib.exp(exponents - largest).sum(axis))

@@ -83,8 +83,10 @@ def fixed_point(q: FloatArray, cost: FloatArray, epsilon: float) -> tuple[FloatA
     """
     masses = epsilon * masses_logarithm(q)
     f = library(q).where(q > 0, -0.5 * masses, 0.0)
-    enough, iterations, change = _ROUNDING * (epsilon + float(cost.max())), 0, None
-    while iterations < ITERATIONS and (change is None or bool((abs(change) > enough).any())):
+    enough = _ROUNDING * (epsilon + float(cost.max()))
+    for iterations in range(1, ITERATIONS + 1):
         change = 0.5 * (-epsilon * log_sum_exp((f + masses - cost) / epsilon, 1) - f)
-        f, iterations = f + change, iterations + 1
-    return f + masses, iterations
+        f = f + change
+        if not bool((abs(change) > enough).any()):
+            return f + masses, iterations
+    return f + masses, ITERATIONS

@@ -142,10 +142,7 @@ def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
         return None
     order = place.argsort()
     edges = np.stack([order[:-1], order[1:]], 1)
-    below = np.zeros((n - 1, n))
-    for k in range(n - 1):
-        below[k, order[: k + 1]] = 1
-    return _joined(np.zeros((1, n)), edges[None], np.diff(place[order])[None], below[None], np.eye(n))
+    return _joined(np.zeros((1, n)), edges[None], np.diff(place[order])[None], np.eye(n))
 
 
 def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
@@ -157,16 +154,12 @@ def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
     count, n = groups.shape
     size = groups.sum(1)
     # edges come level by level from the leaves: the next group that holds this one is its parent's
-    holds = groups @ groups.T == size[:, None]
-    parents = [next((j for j in range(i + 1, count) if holds[i, j]), count) for i in range(count)]
-    below = np.zeros((count, count + 1))
-    for i in reversed(range(count)):
-        below[:, i] = below[:, parents[i]]
-        below[i, i] = 1
+    holds = np.triu(groups @ groups.T == size[:, None], 1)
+    parents = np.where(holds.any(1), holds.argmax(1), count)
     labels = np.zeros((count + 1, n))
     labels[(groups > 0).argmax(0), np.arange(n)] = 1
     edges = np.stack([np.arange(count), parents], 1)
-    return _joined(np.zeros((1, n)), edges[None], lengths[None], below[None], labels)
+    return _joined(np.zeros((1, n)), edges[None], lengths[None], labels)
 
 
 def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
@@ -175,25 +168,16 @@ def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
     if n > MOST_ENUMERATED:
         return None
     potentials, edges = tight_trees(distances)
-    below = np.zeros((*edges.shape[:2], n))
-    for number, k in np.ndindex(edges.shape[:2]):
-        below[number, k, _part(edges[number], k)] = 1
-    return _joined(potentials, edges, distances[edges[..., 0], edges[..., 1]], below, np.eye(n))
+    return _joined(potentials, edges, distances[edges[..., 0], edges[..., 1]], np.eye(n))
 
 
-def _part(edges: np.ndarray, without: int) -> list[int]:
-    """The nodes of a tree that its edge number ``without`` parts from that edge's upper end."""
-    part = {int(edges[without, 0])}
-    for _ in edges:
-        for k, (i, j) in enumerate(edges.tolist()):
-            if k != without and (i in part or j in part):
-                part |= {i, j}
-    return sorted(part)
-
-
-def _joined(
-    potentials: np.ndarray, edges: np.ndarray, lengths: np.ndarray, below: np.ndarray, labels: np.ndarray
-) -> TransportTrees:
+def _joined(potentials: np.ndarray, edges: np.ndarray, lengths: np.ndarray, labels: np.ndarray) -> TransportTrees:
     """``edges`` [T, E, 2]: lower and upper end of each."""
-    ends = np.eye(below.shape[2])
-    return TransportTrees(potentials, lengths, below, ends[edges[..., 0]], ends[edges[..., 1]], labels)
+    nodes = np.eye(len(labels))
+    lower, upper = nodes[edges[..., 0]], nodes[edges[..., 1]]
+    # of each edge the function on the nodes that falls by 1 from its lower to its upper end and nowhere else; 0 at the
+    # last node
+    falls = np.zeros_like(lower)
+    falls[..., :-1] = np.linalg.inv((lower - upper)[..., :-1]).swapaxes(1, 2)
+    below = (falls > falls.min(2, keepdims=True) + 0.5).astype(float)
+    return TransportTrees(potentials, lengths, below, lower, upper, labels)

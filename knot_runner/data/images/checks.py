@@ -38,7 +38,7 @@ def by_part(read: PartReader) -> ImageReader:
 def check_shape(where: object, found: tuple[int, ...], shape: list[int]) -> None:
     """``found`` (channels, height, width) of the images in ``where`` must be ``task.shape``."""
     if tuple(found) != tuple(shape):
-        raise UserError(f"its images are {_sides(found)}, but task.shape is {_sides(shape)}", where)
+        raise UserError(f"its images are {sides(found)}, but task.shape is {sides(shape)}", where)
 
 
 def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
@@ -59,7 +59,7 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
     if not isinstance(pixels, np.ndarray) or pixels.dtype not in (np.uint8, np.float32):
         return f"pixels of {_kind(pixels)} instead of uint8 or float32"
     if pixels.shape[1:] != tuple(settings.shape):
-        return f"images {_sides(pixels.shape[1:])}, but task.shape is {_sides(settings.shape)}"
+        return f"images {sides(pixels.shape[1:])}, but task.shape is {sides(settings.shape)}"
     if pixels.dtype == np.float32 and not (pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
         return f"float32 pixels from {pixels.min():.4g} to {pixels.max():.4g} instead of 0 to 1"
     if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.ndim != 1:
@@ -83,7 +83,8 @@ def _kind(values: object) -> object:
     return getattr(values, "dtype", type(values).__name__)
 
 
-def _sides(shape: tuple[int, ...] | list[int]) -> str:
+def sides(shape: tuple[int, ...] | list[int]) -> str:
+    """``3x32x32``: channels, height and width."""
     return "x".join(map(str, shape))
 
 

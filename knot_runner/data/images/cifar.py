@@ -28,22 +28,20 @@ CIFAR_SIZES = {"train": 50_000, "test": 10_000}
 
 @dataclass(frozen=True)
 class CifarLayout:
-    """An official release: its folder, the batch files of train and test, their kind, label bytes per record."""
+    """An official release: its folder, the batch files of train and test, label bytes per record."""
 
     folder: str
     files: dict[str, list[str]]
-    is_binary: bool
     label_bytes: int
 
 
 _TEN = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
-_HUNDRED = {"train": ["train"], "test": ["test"]}
 #: where a folder has several releases, the first one here is read
 CIFAR_LAYOUTS = (
-    CifarLayout("cifar-10-batches-bin", {part: [f"{n}.bin" for n in names] for part, names in _TEN.items()}, True, 1),
-    CifarLayout("cifar-100-binary", {part: [f"{n}.bin" for n in names] for part, names in _HUNDRED.items()}, True, 2),
-    CifarLayout("cifar-10-batches-py", _TEN, False, 1),
-    CifarLayout("cifar-100-python", _HUNDRED, False, 2),
+    CifarLayout("cifar-10-batches-bin", {part: [f"{n}.bin" for n in names] for part, names in _TEN.items()}, 1),
+    CifarLayout("cifar-100-binary", {"train": ["train.bin"], "test": ["test.bin"]}, 2),
+    CifarLayout("cifar-10-batches-py", _TEN, 1),
+    CifarLayout("cifar-100-python", {"train": ["train"], "test": ["test"]}, 2),
 )
 
 
@@ -66,7 +64,7 @@ def _read_part(folder: DataFolder, entries: list[str], part: str, shape: list[in
     for entry in entries:
         for name, content, layout in _batches(folder, folder.path(entry), part):
             check_shape(name, SHAPE, shape)
-            images = (_binary if layout.is_binary else _python)(name, content, layout)
+            images = (_binary if name.endswith(".bin") else _python)(name, content, layout)
             check_image_labels(name, images.labels, len(classes))
             batches.append(images)
     return concatenate_images(f"task.local.{part}", batches)

@@ -20,18 +20,13 @@ READABLE = ("1", "L", "P", "RGB", "LA", "PA", "RGBA", "CMYK")
 def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
     """Return the PNG or JPEG file ``data``, of any size below Pillow's limit for decompression bombs, as uint8
     [C, H, W]: the largest centered part of the aspect ratio of ``shape``, scaled bilinearly."""
-    image = _flat(where, _open(where, data), shape)
-    fitted = ImageOps.fit(image, (shape[2], shape[1]), Image.Resampling.BILINEAR)
-    return np.asarray(fitted).reshape(*shape[1:], -1).transpose(2, 0, 1)
-
-
-def _open(where: str, data: bytes) -> Image.Image:
-    """Return the image in ``data``, of which no pixel is decoded yet."""
     try:
         with warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning):
-            return Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))
+            image = Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))  # no pixel is decoded yet
     except Exception as problem:
         raise _broken(where, problem) from None
+    fitted = ImageOps.fit(_flat(where, image, shape), (shape[2], shape[1]), Image.Resampling.BILINEAR)
+    return np.asarray(fitted).reshape(*shape[1:], -1).transpose(2, 0, 1)
 
 
 def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from knot_runner.data.checksums import DataFolder, file_errors, open_unpacked
-from knot_runner.data.images.checks import check_image_labels, check_shape, concatenate_images
+from knot_runner.data.images.checks import check_image_labels, check_shape, concatenate_images, sides
 from knot_runner.data.readers import read_lines
 from knot_runner.data.tasks import Images
 from knot_runner.util.errors import UserError
@@ -57,7 +57,7 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
         if len(head) < head_bytes:
             raise UserError(f"ends inside its first {head_bytes} bytes", path)
         shape = struct.unpack(f">{sizes}I", head[4:])
-        wanted, named = math.prod(shape), "x".join(map(str, shape))
+        wanted, named = math.prod(shape), sides(shape)
         if wanted > MOST:
             raise UserError(f"claims {named} values, more than {MOST} bytes", path)
         body = file.read(wanted + 1)

@@ -3,14 +3,11 @@ numbers of classes and images (``manual``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import numpy as np
 
 from knot_runner.config.settings import Manual, Natural
 from knot_runner.data.tasks import Images, ImageTask, Partition
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError
 
 #: owner of an image that no client has
 NOBODY = -1
@@ -71,46 +68,17 @@ def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
     return np.split(order, bounds)[1:-1]
 
 
-def natural(
-    settings: Natural, task: ImageTask, otherwise: Callable[[], Partition], rng: np.random.Generator
-) -> Partition:
-    """Return one client per writer, file, or what else ``settings.by`` names; of the embedded digits, which have no
-    writers, the partition ``otherwise()``, with a note.
-
-    Clients with fewer than ``least`` training images are left out, with a note. Raises :class:`UserError` where other
-    data name no client, where no client is left, and where there are fewer than ``clients``.
-    """
-    if settings.by not in task.called:
-        known = nearest(settings.by, task.called)
-        raise UserError(f"{task.name} ({task.source}) has no {settings.by!r}{known}", "partition.by")
-    many = task.called[settings.by][1]
-    numbers = _numbers(settings, task.train)
-    if numbers is not None:
-        return _select(settings, _by_source(settings, task, numbers, rng), many, rng)
-    if task.source != "embedded":
-        raise UserError(
-            f"{task.name} ({task.source}) names no {many}, which partition=natural needs. "
-            "Choose partition=iid, partition=dirichlet or partition=shards",
-            f"partition.by={settings.by}",
-        )
-    other = otherwise()
-    note = (
-        f"partition: {task.name} ({task.source}) knows no {many}, so {settings.embedded_clients} clients are dealt by "
-        f"Dirichlet({settings.alpha:g}) shares"
-    )
-    return _select(settings, replace(other, notes=[note, *other.notes]), "clients", rng)
-
-
-def _numbers(settings: Natural, images: Images) -> np.ndarray | None:
+def client_numbers(settings: Natural, images: Images) -> np.ndarray | None:
     """Returns the client's number of each of ``images``, or NOBODY; None where the source names none."""
     return images.files if settings.by == "file" else images.users
 
 
-def _by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.random.Generator) -> Partition:
+def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.random.Generator) -> Partition:
+    """One client for each of ``numbers``, those of the training examples."""
     one, many = task.called[settings.by]
     clients = np.unique(numbers[numbers != NOBODY])
     owner = np.where(numbers == NOBODY, NOBODY, np.searchsorted(clients, numbers))
-    test, notes = _numbers(settings, task.test), []
+    test, notes = client_numbers(settings, task.test), []
     nameless = [0 if part is None else int((part == NOBODY).sum()) for part in (numbers, test)]
     if any(nameless):
         notes.append(
@@ -131,7 +99,7 @@ def _by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.
     return Partition(names, client_rows(owner, len(clients)), client_rows(test_owner, len(clients)), notes)
 
 
-def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
+def select_clients(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
     """The clients with at least ``settings.least`` images, and of these a random ``settings.num_clients``."""
     sizes = np.array([len(rows) for rows in whole.train])
     least, wanted, total = settings.least, settings.num_clients, len(sizes)

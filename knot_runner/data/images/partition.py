@@ -14,12 +14,14 @@ from knot_runner.data.images.owners import (
     NOBODY,
     apportion,
     assign_images,
+    by_source,
     class_counts,
     client_names,
+    client_numbers,
     client_rows,
     follow_training,
     manual,
-    natural,
+    select_clients,
 )
 from knot_runner.data.splits import named_rng
 from knot_runner.data.tasks import ImageTask, Partition
@@ -123,19 +125,14 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
     mixtures[:, present] = rng.dirichlet(prior, clients)
     counts = np.zeros_like(mixtures, dtype=np.int64)
     while needs.any():  # each pass meets all needs or uses up a class
-        sampled = _sample(mixtures, left, needs, rng)
+        weights = mixtures * (left > 0)
+        spent = weights.sum(1) < 1e-12  # none of its classes is left: any image
+        weights[spent] = left
+        sampled = rng.multinomial(needs, weights / weights.sum(1, keepdims=True))
         granted = apportion(sampled * np.minimum(1, left / np.maximum(sampled.sum(0), 1)))
         counts += granted
         left, needs = left - granted.sum(0), needs - granted.sum(1)
     return partition_by_owner(task, assign_images(task.train.labels, counts, rng), clients, rng)
-
-
-def _sample(mixtures: np.ndarray, left: np.ndarray, needs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """``needs`` [clients] images sampled from each client's mixture of the classes that are ``left``; [clients, C]."""
-    weights = mixtures * (left > 0)
-    spent = weights.sum(1) < 1e-12  # none of its classes is left: any image
-    weights[spent] = left
-    return rng.multinomial(needs, weights / weights.sum(1, keepdims=True))
 
 
 def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Partition:
@@ -191,8 +188,30 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
 
 
 def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Partition:
-    instead = Dirichlet("dirichlet", settings.embedded_clients, settings.alpha, 0)
-    return natural(settings, task, lambda: _dirichlet(instead, task, rng), rng)
+    """Return one client per writer, file, or what else ``settings.by`` names; of the embedded digits, which have no
+    writers, a Dirichlet partition, with a note.
+
+    Clients with fewer than ``least`` training images are left out, with a note. Raises :class:`UserError` where other
+    data name no client, where no client is left, and where there are fewer than ``clients``.
+    """
+    if settings.by not in task.called:
+        known = nearest(settings.by, task.called)
+        raise UserError(f"{task.name} ({task.source}) has no {settings.by!r}{known}", "partition.by")
+    many = task.called[settings.by][1]
+    numbers = client_numbers(settings, task.train)
+    if numbers is not None:
+        return select_clients(settings, by_source(settings, task, numbers, rng), many, rng)
+    if task.source != "embedded":
+        raise UserError(
+            f"{task.name} ({task.source}) names no {many}, which partition=natural needs. "
+            "Choose partition=iid, partition=dirichlet or partition=shards",
+            f"partition.by={settings.by}",
+        )
+    clients, alpha = settings.embedded_clients, settings.alpha
+    partition = _dirichlet(Dirichlet("dirichlet", clients, alpha, 0), task, rng)
+    dealt = f"{clients} clients are dealt by Dirichlet({alpha:g}) shares"
+    partition.notes.insert(0, f"partition: {task.name} ({task.source}) knows no {many}, so {dealt}")
+    return select_clients(settings, partition, "clients", rng)
 
 
 def _problem(partition: object, settings: Any, task: ImageTask, rng: np.random.Generator) -> str:

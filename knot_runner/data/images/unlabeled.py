@@ -11,6 +11,7 @@ import numpy as np
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.config.settings.tasks.images import UNLABELED, UNLABELED_FORMAT, transfer_keys
 from knot_runner.data.checksums import DataFolder
+from knot_runner.data.images.checks import sides
 from knot_runner.data.images.decoding import decode
 from knot_runner.data.images.digits import read_digits, scale
 from knot_runner.data.images.folders import check_image_file
@@ -62,9 +63,9 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
     :class:`UserError`."""
     images = fit_images(other.images, task.train.pixels)
     note = f"transfer={other.name}: {len(images)} images of another data set are the transfer set"
-    shapes = ["x".join(map(str, one.pixels.shape[1:])) for one in (other.images, images)]
-    if shapes[0] != shapes[1]:
-        note += f", scaled from {shapes[0]} to {shapes[1]}"
+    before, after = other.images.pixels.shape[1:], images.pixels.shape[1:]
+    if before != after:
+        note += f", scaled from {sides(before)} to {sides(after)}"
     files = {file.path: file for file in (*task.files, *other.files)}
     notes = [*task.notes, *other.notes, note]
     return replace(task, transfer=images, notes=notes, files=list(files.values()))

@@ -26,7 +26,8 @@ from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss,
 from knot_runner.engine.seeds import keyed, seeded
 from knot_runner.engine.training import cut_rows, forward_all, train_batch
 from knot_runner.models.layers import BatchNorm
-from knot_runner.models.network import Network, build_network, feature_reader
+from knot_runner.models.network import Network, build_network
+from knot_runner.models.taps import feature_reader
 from knot_runner.util.errors import UserError
 
 

@@ -40,7 +40,7 @@ class Client:
 
     def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
         """The interpolating measure from ``xi`` towards the samples, at a t that the server is not told if random."""
-        t = place(self._options.t, partial(self._draws, "t", iteration))
+        t = place(self._options.t, self._draws, "t", iteration)
         measure, distance = interpolate(xi, self._samples, t, self._options.mode)
         if self._options.privacy:
             rng = self._draws("measure", iteration)
@@ -100,7 +100,7 @@ def federated_distance(
     supports, between, totals, sums, measures = [], [], [], [], [xi]
     for k in range(1, options.iterations + 1):
         first, second = mu.interpolated(xi, k, trace), nu.interpolated(xi, k, trace)
-        xi, apart = server.next_measure(first, second, place(options.t, partial(draws, "server", "t", k)), options.mode)
+        xi, apart = server.next_measure(first, second, place(options.t, draws, "server", "t", k), options.mode)
         supports.append(xi.size)
         between.append(apart)
         if trace:

@@ -32,9 +32,9 @@ class Message:
     remainder: float | None = None
 
 
-def place(t: float | Literal["random"], rng: Callable[[], np.random.Generator]) -> float:
-    """Place on the geodesic of one interpolation: ``t``, or a draw from U(0, 1) by ``rng()``."""
-    return float(rng().random()) if t == "random" else float(t)
+def place(t: float | Literal["random"], draws: Draws, *names: object) -> float:
+    """Place on the geodesic of one interpolation: ``t``, or the draw ``names`` from U(0, 1)."""
+    return float(draws(*names).random()) if t == "random" else float(t)
 
 
 def next_measure(

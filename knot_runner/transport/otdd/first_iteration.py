@@ -19,7 +19,7 @@ import numpy as np
 
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.transport.otdd.small_support import best_plan
-from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, augmented_dimension
+from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples
 
 #: tells the streams of one seed apart
 START_KEY, TIMES_KEY = 0, 1
@@ -27,7 +27,9 @@ START_KEY, TIMES_KEY = 0, 1
 
 def first_points(features: int, options: OtddSettings, seed: int) -> np.ndarray:
     """Augmented points [S, d + L] of the first interpolating measure, N(0, start_scale^2 I); the same for all pairs."""
-    shape = options.fedwad.support, augmented_dimension(features, options.part)
+    # d + L: 3d of diagonals, 2d + d^2 of full covariances
+    per_label = features**2 if options.part == "full" else features
+    shape = options.fedwad.support, 2 * features + per_label
     return np.random.default_rng((seed, START_KEY)).normal(0.0, options.fedwad.start_scale, shape)
 
 
@@ -72,8 +74,7 @@ def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np
     The mean is a weighted one of the first points' and the two sets'; only its three weights [m, 3] are followed.
     """
     weights = np.tile([1.0, 0.0, 0.0], (len(pairs), 1))
-    for iteration in range(times.shape[1]):
-        at = times[:, iteration, :, None]
+    for at in times.swapaxes(0, 1)[..., None]:
         first, second = ((1 - at[:, side]) * weights + at[:, side] * np.eye(3)[1 + side] for side in (0, 1))
         weights = (1 - at[:, 2]) * second + at[:, 2] * first
     places = np.concatenate([np.zeros((len(pairs), 1), int), 1 + pairs], 1)
@@ -132,20 +133,15 @@ class LabelProducts:
     begins: np.ndarray
     counts: np.ndarray
 
-    def of_sets(self, sets: np.ndarray) -> LabelProducts:
-        """Returns the products of ``sets`` alone (ascending), which keep their numbers."""
-        support = int(self.begins[0])
-        rows = [np.arange(support), *(self.begins[c] + np.arange(self.counts[c]) for c in sets), [len(self.gram) - 1]]
-        kept = np.concatenate(rows)
-        begins = np.zeros_like(self.begins)
-        begins[sets] = support + np.cumsum(self.counts[sets]) - self.counts[sets]
-        return replace(self, gram=self.gram[np.ix_(kept, kept)], begins=begins)
-
-    def slots(self, sets: np.ndarray, classes: int) -> np.ndarray:
-        """Rows of ``gram`` of each set's classes [len(sets), classes], the row of zeros where it has no more."""
-        places = np.arange(classes)
-        rows = self.begins[sets][:, None] + places
-        return np.where(places < self.counts[sets][:, None], rows, len(self.gram) - 1)
+    def of_pairs(self, pairs: np.ndarray) -> np.ndarray:
+        """Returns the products [m, B, B] of the first points and of the classes of each pair's sets, B = S + 2 k with k
+        the most classes of a set; zeros where a set has fewer."""
+        counts = self.counts[pairs]
+        places = np.arange(counts.max())
+        slots = np.where(places < counts[..., None], self.begins[pairs][..., None] + places, len(self.gram) - 1)
+        first = np.tile(np.arange(self.begins[0]), (len(pairs), 1))
+        basis = np.concatenate([first, slots.reshape(len(pairs), -1)], 1)
+        return self.gram[basis[:, :, None], basis[:, None, :]]
 
 
 def label_products(tables: Sequence[ClassTable], start: np.ndarray) -> LabelProducts:
@@ -166,28 +162,29 @@ MEASURES, SCORES = 2**26, 2**27
 @dataclass(frozen=True, eq=False)
 class Tile:
     """``pairs`` [m, 2], the draws of each [m, K, 3] and the features [S, d] of the first points about their
-    mean, the statistics of the pairs' sets, and the ``means``' part of the distances [m, 2]."""
+    mean, the statistics of the pairs' sets, the products of each pair's label parts (:meth:`LabelProducts.of_pairs`),
+    and the ``means``' part of the distances [m, 2]."""
 
     pairs: np.ndarray
     times: np.ndarray
     start: np.ndarray
     openings: dict[int, FirstIteration]
-    labels: LabelProducts
+    gram: np.ndarray
     means: np.ndarray
 
 
-def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[np.ndarray]:
-    """Pairs (i, j), i < j, of each tile [m, 2]: all sets of one block with all of another, at least five blocks.
+def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
+    """Pairs (i, j), i < j, of each tile: all sets of one block with all of another, at least five blocks.
 
     Depends on these numbers alone (``largest``: samples of the largest set), since a product's last digits depend on
     what is stacked with it: tiles are the same whatever is known already and on any worker.
     """
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))
     side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES // (16 * support * largest)))
-    blocks = [np.arange(begin, min(begin + side, sets)) for begin in range(0, sets, side)]
+    blocks = [range(begin, min(begin + side, sets)) for begin in range(0, sets, side)]
     tiles = []
     for first, second in itertools.combinations_with_replacement(blocks, 2):
         pairs = [(i, j) for i in first for j in second if i < j]
         if pairs:
-            tiles.append(np.array(pairs, dtype=int))
+            tiles.append(pairs)
     return tiles

@@ -116,7 +116,7 @@ def distance_matrix(
     known = dict(done or {})
     largest = max(samples.size for samples in sets)
     tiles = cut_tiles(len(sets), options.fedwad.support, features.pop(), largest)
-    left = [pairs for pairs in tiles if any(pair not in known for pair in _listed(pairs))]
+    left = [pairs for pairs in tiles if any(pair not in known for pair in pairs)]
     for pairs, values in _computed(sets, options, seed, workers, left):
         fresh = {pair: value for pair, value in zip(pairs, values, strict=True) if pair not in known}
         known.update(fresh)
@@ -129,7 +129,7 @@ def distance_matrix(
 
 
 def _computed(
-    sets: list[LabeledSamples], options: OtddSettings, seed: int, workers: int, tiles: list[np.ndarray]
+    sets: list[LabeledSamples], options: OtddSettings, seed: int, workers: int, tiles: list[list[SetPair]]
 ) -> Iterator[tuple[list[SetPair], list[float]]]:
     """Pairs and values of each of ``tiles``, as they are finished."""
     if not tiles:
@@ -145,7 +145,7 @@ def _computed(
             work, tasks = tile_distances, _tasks(tables, openings, means, tiles, options, seed)
         for index, values in pool.run(work, tasks):
             _check_finite(values)
-            yield _listed(tiles[index]), values.tolist()
+            yield tiles[index], values.tolist()
 
 
 def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[np.ndarray], np.ndarray]:
@@ -184,7 +184,7 @@ def _tasks(
     tables: Sequence[ClassTable],
     openings: Sequence[FirstIteration],
     means: np.ndarray,
-    tiles: list[np.ndarray],
+    tiles: list[list[SetPair]],
     options: OtddSettings,
     seed: int,
 ) -> Iterator[Tile]:
@@ -197,15 +197,16 @@ def _tasks(
         labels = label_products([about_mean(table) for table in tables], of_labels)
     _check_finite(labels.gram)
     _check_finite(between)
-    for pairs in tiles:
-        here = np.unique(pairs)
-        times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in _listed(pairs)])
-        known = {one: openings[one] for one in here}
-        yield Tile(pairs, times, of_features, known, labels.of_sets(here), mean_terms(pairs, times, between))
+    for listed in tiles:
+        pairs = np.array(listed)
+        times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in listed])
+        known = {one: openings[one] for one in np.unique(pairs)}
+        gram = labels.of_pairs(pairs).astype(options.precision)
+        yield Tile(pairs, times, of_features, known, gram, mean_terms(pairs, times, between))
 
 
-def _exact(tile: tuple[np.ndarray, dict[int, ClassTable]], rows: list[np.ndarray]) -> np.ndarray:
-    """Exact squared distances [m] of pairs [m, 2], given the class tables of the sets that they name."""
+def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[np.ndarray]) -> np.ndarray:
+    """Exact squared distances [m] of m pairs, given the class tables of the sets that they name."""
     pairs, tables = tile
     points = {one: rows[one][:, : -len(table.labels)] for one, table in tables.items()}
     with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite raise below
@@ -227,7 +228,3 @@ def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTab
 def _check_finite(values: np.ndarray) -> None:
     if not np.isfinite(values).all():
         raise UserError("distances between them are not finite; values are too large", "samples")
-
-
-def _listed(pairs: np.ndarray) -> list[SetPair]:
-    return [(int(i), int(j)) for i, j in pairs]

@@ -68,11 +68,6 @@ def class_table(samples: LabeledSamples, covariance: Covariance, part: Covarianc
     return ClassTable(labels, np.stack(vectors), counts / len(of), of)
 
 
-def augmented_dimension(features: int, part: CovarianceForm) -> int:
-    """d + L: 3d of diagonals, 2d + d^2 of full covariances."""
-    return 2 * features + (features**2 if part == "full" else features)
-
-
 def _class_vector(points: np.ndarray, covariance: Covariance, part: CovarianceForm) -> np.ndarray:
     """[m, vec(B)] of one class's points [n, d]."""
     mean = points.mean(0)

@@ -27,10 +27,9 @@ SPARSE_FROM = 32
 
 @dataclass(frozen=True, eq=False)
 class TileProblem:
-    """Constants of the iterations: a tile of m pairs, the ``rows`` of every set (first_iteration.py), the products.
+    """Constants of the iterations: a tile of m pairs, and the ``rows`` of every set (first_iteration.py).
 
-    ``gram`` [m, B, B]: inner products of each pair's B vectors. ``heights`` [m, 2, S] are the last plans', overwritten
-    by the next ones. Points are arrays [m, S, d + B].
+    ``heights`` [m, 2, S] are the last plans', overwritten by the next ones. Points are arrays [m, S, d + B].
     """
 
     tile: Tile
@@ -52,24 +51,15 @@ class TileProblem:
 
 def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
     """``(W + W)^2`` after K iterations of each pair [m], float64."""
-    problem = _begun(tile, rows)
+    heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
+    problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)
     points = _meet(problem, _first(problem), 0)
     for iteration in range(1, tile.times.shape[1]):
-        near = np.empty((2, *points.shape), points.dtype)
+        near = np.stack([points, points])
         for client in np.unique(tile.pairs):
             _approach(problem, client, points, near, iteration)
         points = _meet(problem, near, iteration)
     return _values(problem, points)
-
-
-def _begun(tile: Tile, rows: list[np.ndarray]) -> TileProblem:
-    own, counts = rows[tile.pairs[0, 0]], tile.labels.counts
-    heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
-    classes = int(counts[np.unique(tile.pairs)].max())
-    first = np.tile(np.arange(heights.shape[2]), (len(tile.pairs), 1))
-    basis = np.concatenate([first, *(tile.labels.slots(sets, classes) for sets in tile.pairs.T)], 1)
-    gram = tile.labels.gram[basis[:, :, None], basis[:, None, :]].astype(own.dtype)
-    return TileProblem(tile, rows, own.shape[1] - int(counts[tile.pairs[0, 0]]), gram, heights)
 
 
 def _first(problem: TileProblem) -> np.ndarray:
@@ -80,9 +70,8 @@ def _first(problem: TileProblem) -> np.ndarray:
     start[:, :features] = tile.start
     start[:, features : features + support] = np.eye(support)
     near = np.tile(start, (2, len(tile.pairs), 1, 1))
-    for client in np.unique(tile.pairs):
-        for at, side in problem.parts(client):
-            _move(problem, near[side, at], tile.openings[client].means, tile.times[at, 0, side], side, client)
+    for (at, side), client in np.ndenumerate(tile.pairs):
+        _move(problem, near[side, at], tile.openings[client].means, tile.times[at, 0, side], side, client)
     return near
 
 
@@ -98,11 +87,11 @@ def _scores(problem: TileProblem, client: int, points: np.ndarray) -> np.ndarray
     features, rows = problem.features, problem.rows[client]
     parts = problem.parts(client)
     weights = np.empty((len(parts), points.shape[1], rows.shape[1]), rows.dtype)
-    for place, (at, side) in enumerate(parts):
-        weights[place, :, :features] = points[at, :, :features]
+    for weight, (at, side) in zip(weights, parts, strict=True):
+        weight[:, :features] = points[at, :, :features]
         columns = problem.columns(side, client)
         products = problem.gram[at][:, columns.start - features : columns.stop - features]
-        weights[place, :, features:] = points[at, :, features:] @ products
+        weight[:, features:] = points[at, :, features:] @ products
     return (weights.reshape(-1, rows.shape[1]) @ rows.T).reshape(*weights.shape[:2], len(rows))
 
 
@@ -115,16 +104,14 @@ def _plans(problem: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
 
 
 def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.ndarray, iteration: int) -> None:
-    """Write into ``near`` [2, m, S, d + B] where ``client`` moves the points of its pairs."""
+    """Move the points of ``client``'s pairs in ``near`` [2, m, S, d + B], which begins as ``points`` on both sides."""
     rows = problem.rows[client]
     plans = _plans(problem, client, _scores(problem, client, points))
     flat = plans.reshape(-1, len(rows))
     if plans.shape[1] >= SPARSE_FROM:
         flat = csr_array(flat)
-    means = flat @ rows * (plans.shape[1] / len(rows))
-    for place, (at, side) in enumerate(problem.parts(client)):
-        near[side, at] = points[at]
-        own = means[place * plans.shape[1] : (place + 1) * plans.shape[1]]
+    means = (flat @ rows * (plans.shape[1] / len(rows))).reshape(*plans.shape[:2], -1)
+    for (at, side), own in zip(problem.parts(client), means, strict=True):
         _move(problem, near[side, at], own, problem.tile.times[at, iteration, side], side, client)
 
 
@@ -151,8 +138,8 @@ def _values(problem: TileProblem, points: np.ndarray) -> np.ndarray:
     for client in np.unique(problem.tile.pairs):
         scores = _scores(problem, client, points)
         plans = _plans(problem, client, scores)
-        for place, (at, side) in enumerate(problem.parts(client)):
-            gain = np.vdot(plans[place], scores[place]) / scores.shape[2]
+        for plan, score, (at, side) in zip(plans, scores, problem.parts(client), strict=True):
+            gain = np.vdot(plan, score) / scores.shape[2]
             about_means = norms[at] / points.shape[1] + problem.tile.openings[client].spread - 2 * gain
             sums[at] += (max(about_means, 0.0) + problem.tile.means[at, side]) ** 0.5
     return sums**2

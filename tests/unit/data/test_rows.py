@@ -34,6 +34,8 @@ def test_contexts_by_hand() -> None:
     table = read_table("talk.csv", rows, TALK, {})
     contexts = ["a", "b [SEP] a", "c [SEP] b [SEP] a", "d [SEP] c [SEP] b", "e"]
     assert with_context(table.rows, 2) == [*contexts, "f"]  # an id that comes again is another dialogue
+    without = read_table("talk.csv", records(("a", "s", None), ("b", "s", None)), TALK, {})
+    assert with_context(without.rows, 2) == ["a", "b"]
     made = to_examples([table], "A", data(drop=["x"]), LABELS, context=2)
     assert made.texts == ["a", "c [SEP] b [SEP] a", "d [SEP] c [SEP] b", "e", "f"]  # b is dropped, yet said
     assert made.labels.tolist() == [0, 2, 1, 0, 0]

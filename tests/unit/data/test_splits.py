@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 from knot_runner.config.settings import SplitFile
 from knot_runner.data import splits
 from knot_runner.data.images import Images
-from knot_runner.data.splits import hold_out, limited, random_cut, stratified_cut
+from knot_runner.data.splits import hold_out, limited, random_rows, stratified_rows
 from knot_runner.data.tasks import Examples
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
@@ -137,21 +137,20 @@ def as_scikit_learn(count: int, share: float, seed: int, labels: np.ndarray | No
 
 
 @given(st.integers(2, 300), SHARES, SEEDS)
-def test_random_cut_equals_scikit_learn(count: int, share: float, seed: int) -> None:
+def test_random_rows_equal_scikit_learn(count: int, share: float, seed: int) -> None:
     assume(0 < np.ceil(share * count) < count)
-    assert [part.tolist() for part in random_cut(count, share, seed)] == as_scikit_learn(count, share, seed, None)
+    assert random_rows(count, share, seed).tolist() == as_scikit_learn(count, share, seed, None)[1]
 
 
 @settings(max_examples=150)
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=6), SHARES, SEEDS, st.data())
-def test_stratified_cut_equals_scikit_learn(counts: list[int], share: float, seed: int, data: st.DataObject) -> None:
+def test_stratified_rows_equal_scikit_learn(counts: list[int], share: float, seed: int, data: st.DataObject) -> None:
     """Equal counts among ``counts`` make remainders that tie, whose places are drawn."""
     total = sum(counts)
     taken = int(np.ceil(share * total))
     assume(min(taken, total - taken) >= len(counts))
     labels = np.random.default_rng(data.draw(SEEDS)).permutation(np.repeat(np.arange(len(counts)) * 3 - 2, counts))
-    found = [part.tolist() for part in stratified_cut(labels, share, seed)]
-    assert found == as_scikit_learn(total, share, seed, labels)
+    assert stratified_rows(labels, share, seed).tolist() == as_scikit_learn(total, share, seed, labels)[1]
 
 
 def numbered_images(labels: list[int], users: list[int] | None = None) -> Images:

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.config.settings import ModelSettings, ResnetSettings
-from knot_runner.models.network import Network, feature_reader
-from knot_runner.models.taps import check_taps, default_taps, read_taps, tap_names
+from knot_runner.models.network import Network
+from knot_runner.models.taps import check_taps, default_taps, feature_reader, read_taps, tap_names
 from tests.golden.messages import refuses
 from tests.unit.models.tapped import CLASSES, NETWORKS, SHAPE, batch_of, hooks_of, made
 from tests.unit.models.test_bert import SPEC

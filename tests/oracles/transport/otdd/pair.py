@@ -1,27 +1,16 @@
 """The distance of two sets of labeled samples, step by step: the reference for the fast matrix."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from knot_runner.config.settings.methods.transport import OtddSettings
 from knot_runner.transport.federated.measure import Measure, interpolate, wasserstein
 from knot_runner.transport.otdd.matrix import least_cost
-from knot_runner.transport.otdd.statistics import ClassTable, LabeledSamples, class_table
+from knot_runner.transport.otdd.statistics import class_table
 
 
-def pair_distance(
-    a: LabeledSamples, b: LabeledSamples, options: OtddSettings, start: np.ndarray, times: np.ndarray
-) -> float:
-    """FedWaD (Algorithm 1) between the augmented points of a and b, squared, as OTDD reports it (public code).
-
-    ``start`` [S, d + L] and ``times`` [K, 3] come from first_iteration.py. One iteration moves the interpolating
-    measure xi towards each client's samples, then one result towards the other, always on the support of the first
-    argument (eq. 10). The value is ``(W(a, xi) + W(xi, b))^2`` after K iterations.
-    """
-    first, second = (
-        Measure(augmented_points(samples, class_table(samples, options.covariance, options.part))) for samples in (a, b)
-    )
+def pair_distance(a, b, options, start, times):
+    """FedWaD (Algorithm 1, eq. 10) between the augmented points of a and b, squared, as OTDD reports it (public code):
+    ``(W(a, xi) + W(xi, b))^2`` after K iterations, from ``start`` [S, d + L] with ``times`` [K, 3]."""
+    first, second = (Measure(augmented_points(data, classes(data, options))) for data in (a, b))
     middle = Measure(start)
     for to_first, to_second, at_server in times:
         near_first, _ = interpolate(middle, first, to_first, "approximate")
@@ -30,12 +19,14 @@ def pair_distance(
     return (wasserstein(first, middle) + wasserstein(middle, second)) ** 2
 
 
-def exact_otdd(a: LabeledSamples, b: LabeledSamples, options: OtddSettings) -> float:
-    """The least mean cost over all plans between the samples of a and b: a squared distance."""
-    tables = [class_table(samples, options.covariance, options.part) for samples in (a, b)]
-    return least_cost(a.points, b.points, *tables)
+def exact_otdd(a, b, options):
+    return least_cost(a.points, b.points, classes(a, options), classes(b, options))
 
 
-def augmented_points(samples: LabeledSamples, table: ClassTable) -> np.ndarray:
+def classes(samples, options):
+    return class_table(samples, options.covariance, options.part)
+
+
+def augmented_points(samples, table):
     """Points [n, d + L] in float64: features, then mean and covariance of the class."""
     return np.concatenate([samples.points.astype(np.float64), table.vectors[table.of]], 1)

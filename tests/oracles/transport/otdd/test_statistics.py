@@ -7,7 +7,6 @@ from scipy.linalg import sqrtm
 from knot_runner.transport.otdd import LabeledSamples, class_table
 from knot_runner.util.errors import UserError
 from tests.oracles.transport.otdd.forms import FORMS
-from tests.oracles.transport.otdd.pair import augmented_points
 
 
 def samples(sizes, features, seed=0):
@@ -43,14 +42,11 @@ def test_class_vectors(sizes, covariance, part):
         np.testing.assert_allclose(vector[7:], spread(data, label, covariance, part), rtol=1e-6, atol=1e-7)
 
 
-def test_augmented_points_append_class_mean_and_spread():
+def test_class_table_appends_spread_to_class_mean():
     """One sample of a class has no spread."""
     data = LabeledSamples(np.array([[1.0, 2.0], [5.0, 6.0], [7.0, 8.0]]), np.array([0, 1, 1]))
     vectors = class_table(data, "sigma_frobenius", "full").vectors
     np.testing.assert_array_equal(vectors, [[1, 2, 0, 0, 0, 0], [6, 7, 2, 2, 2, 2]])
-    data = LabeledSamples(np.array([[1.0], [5.0], [7.0]]), np.array([0, 1, 1]))
-    points = augmented_points(data, class_table(data, "sigma_frobenius", "diagonal"))
-    np.testing.assert_array_equal(points, [[1, 1, 0], [5, 6, 2], [7, 6, 2]])
 
 
 @pytest.mark.parametrize("part", ["diagonal", "root_diagonal"])
