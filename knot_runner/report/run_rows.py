@@ -94,7 +94,10 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
                 rows.loc[i, "case"] = f"{case}, {variant(OVERALL, run.result)}"
     for _, own in rows.groupby("case", sort=False):
         for i, run, other in zip(own.index, own["run"], others(own["run"], SHOWN_KEYS), strict=True):
-            rows.loc[i, "key"] = _setting(run, other)
+            temperature, control = (run.setting(key) for key in SHOWN_KEYS)
+            if control is None:
+                raise UserError(f"{run.task} {run.method}: is not federated, so it has no training temperature to show")
+            rows.loc[i, "key"] = RowSetting(float(temperature), control and temperature != 1, other)
     rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
     place, keys = ranks([*cases, *rows["case"]]), ranks(hottest_first(rows["key"]))
     order = rows["case"].map(place) * len(keys) + rows["key"].map(keys)
@@ -186,14 +189,6 @@ def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
         else:
             found[f"{above}{key}"] = value
     return found
-
-
-def _setting(job: Job, other: str) -> RowSetting:
-    method = job.config.get("method", {})
-    if "lr_control" not in method:
-        raise UserError(f"{job.task} {job.method}: is not federated, so it has no training temperature to show")
-    temperature = float(method["temperature"])
-    return RowSetting(temperature, bool(method["lr_control"]) and temperature != 1, other)
 
 
 def others(jobs: Iterable[Job], shown: Container[str]) -> list[str]:

@@ -53,24 +53,12 @@ def smoothed(series: dict[int, float], window: int) -> dict[int, float]:
     return dict(zip(series, means.tolist(), strict=True))
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """Columns by their ``heads``. Floats have ``digits`` significant digits, after rounding to ``decimals`` if any."""
-
-    heads: Sequence[str]
-    rows: Iterable[Sequence[Any]]
-    digits: int = 6
-    decimals: int | None = None
-
-    def csv(self) -> str:
-        """The columns as CSV with escaped text."""
-        return csv_text(self.heads, self.rows, self.digits, self.decimals)
-
-
-def band_numbers(heads: Sequence[str], bands: Mapping[Names, Band], **digits: int) -> Numbers:
-    """A row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
+def band_numbers(
+    heads: Sequence[str], bands: Mapping[Names, Band], digits: int = 6, decimals: int | None = None
+) -> str:
+    """CSV with a row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
     rows: list[list[Any]] = []
     for names, one in bands.items():
         columns = (one.places, one.mean, one.low, one.high, one.seeds)
         rows += [[*names, *values] for values in zip(*columns, strict=True)]
-    return Numbers((*heads, "mean", "low", "high", "seeds"), rows, **digits)
+    return csv_text((*heads, "mean", "low", "high", "seeds"), rows, digits, decimals)

@@ -188,7 +188,7 @@ class TargetRounds:
                 return Reading((run.setting("training.rounds") or 0) + 1, bound=True)
             return Reading(None, "diverged, so that there is no clock" if measure == "time" else "diverged")
         if measure == "time":
-            moment = own.reaches_at(goal)
+            moment = own.reaches(goal, "clock")
             return Reading(own.clock, bound=True) if moment is None else Reading(moment)
         first = own.reaches(goal)
         if measure == "rounds":

@@ -110,9 +110,10 @@ def _verdict(
     need, side = threshold(claim)
     claimed = math.exp(need) if claim.logs else need * measure.scale
     verdict = Verdict(
-        claim.text, claim.source, "no runs", paper=claim.paper, digits=measure.digits, signed=not claim.logs and compared,
-        unit=f"{unit} per doubling" if claim.trend else unit, ratio=unit == "times", over=claim.over, runs=found.runs,
-        claimed=f"{'>' if side > 0 else '<'} {claimed + 0.0:g}", basis=found.basis, planned=planned,
+        claim.text, claim.source, "no runs", paper=claim.paper, digits=measure.digits,
+        signed=not claim.logs and compared, unit=f"{unit} per doubling" if claim.trend else unit, ratio=unit == "times",
+        over=claim.over, runs=found.runs, claimed=f"{'>' if side > 0 else '<'} {claimed + 0.0:g}",
+        basis=found.basis, planned=planned,
     )  # fmt: skip
     if found.refused:
         return replace(verdict, verdict="refused", note="; ".join(found.notes))

@@ -5,7 +5,7 @@ The result is a table with one row per group of runs, or per selection of the be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,55 +71,45 @@ class Question:
 
 
 def compare_runs(question: Question) -> Sheet:
-    """The table of a comparison, one row per group of runs. Raises :class:`UserError`."""
+    """The table of a comparison, one row per group of runs, or per selection of the best. Raises :class:`UserError`."""
+    import pandas as pd
+
     runs, absent = select_runs(read_runs(question.out, question.data), question.filters)
     known = runs.keys()
     by = None if question.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in question.by))
     over = tuple(dict.fromkeys(resolve_key(key, known) for key in question.over))
     if question.best:
-        sheet = _of_choices(runs, question, *searched(runs, by, over))
+        keys, over = searched(runs, by, over)
+        rule = selection_rule(question.best, over, known_measures(runs))
+        row = row_numbers(runs.settings, keys)
+        choices = choose(runs, row, rule)
+        counts, averaged, row_of = choices.counts[["n", "settings"]], choices.runs, choices.row
+        settings = [_values(runs, keys, row), _values(runs, over, row_of)]
+        measures = list(dict.fromkeys([rule.measure, *measures_of(runs, question.measures)]))
+        lines, shown = [READING_LINES, *selection_line(rule, choices, keys)], (*keys, *over)
     else:
-        keys = identifying_keys(runs.differing()) if by is None else by
+        shown = identifying_keys(runs.differing()) if by is None else by
         measures = measures_of(runs, question.measures)
-        sheet = _of_groups(runs, keys, measures)
+        row = row_numbers(runs.settings, shown)
+        states = pd.crosstab(row, runs.runs["state"])
+        counts = states.rename(columns={"done": "n"}).reindex(columns=["n", *WITHOUT], fill_value=0)
+        counts = counts[["n", *(state for state in WITHOUT if state in states)]]
+        averaged, row_of = runs.finished, row[runs.runs["state"] == "done"]
+        settings, lines = [_values(runs, shown, row)], [READING_LINES]
+    columns, means = _means(averaged, row_of, measures)
+    heads = {"diverged": "div.", "settings": "of"}
+    columns = [
+        *(Column(key, head, "key") for key, head in short_names(shown).items()),
+        *(Column(name, heads.get(name, name), "count") for name in counts),
+        *columns,
+    ]
+    lines += lines_on(averaged, row_of, len(counts), shown, measures)
     done = (runs.runs["state"] == "done").sum()
     filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
     title = f"{done} finished of {len(runs.runs)} runs below {question.out}{filters}"
-    lines = (*sheet.lines, *absent, *left_out(runs), *runs.lines)
-    return _sorted(replace(sheet, title=title, lines=lines), question.sort)
-
-
-def _of_groups(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
-    """One row per group: its settings, number of runs by state, and means."""
-    import pandas as pd
-
-    row = row_numbers(runs.settings, keys)
-    states = pd.crosstab(row, runs.runs["state"])
-    counts = states.rename(columns={"done": "n"}).reindex(columns=["n", *WITHOUT], fill_value=0)
-    counts = counts[["n", *(state for state in WITHOUT if state in states)]]
-    finished, own = runs.finished, row[runs.runs["state"] == "done"]
-    columns, means = _means(finished, own, measures)
-    cells = pd.concat([_values(runs, keys, row), counts, means], axis=1).reindex(counts.index)
-    counted = [Column(name, "div." if name == "diverged" else name, "count") for name in counts]
-    lines = (READING_LINES, *lines_on(finished, own, len(cells), keys, measures))
-    return Sheet("", (*_key_columns(keys), *counted, *columns), cells, lines)
-
-
-def _of_choices(runs: RunSet, question: Question, keys: Keys, over: Keys) -> Sheet:
-    """One row per selection: its group, the selected settings, the number of candidates, and the means."""
-    import pandas as pd
-
-    rule = selection_rule(question.best, over, known_measures(runs))
-    row = row_numbers(runs.settings, keys)
-    choices = choose(runs, row, rule)
-    measures = list(dict.fromkeys([rule.measure, *measures_of(runs, question.measures)]))
-    columns, means = _means(choices.runs, choices.row, measures)
-    counts = choices.counts[["n", "settings"]]
-    cells = [_values(runs, keys, row), _values(runs, over, choices.row), counts, means]
-    heads = [*_key_columns((*keys, *over)), Column("n", "n", "count"), Column("settings", "of", "count")]
-    shown = lines_on(choices.runs, choices.row, len(counts), (*keys, *over), measures)
-    lines = (READING_LINES, *selection_line(rule, choices, keys), *shown)
-    return Sheet("", (*heads, *columns), pd.concat(cells, axis=1).reindex(counts.index), lines)
+    cells = pd.concat([*settings, counts, means], axis=1).reindex(counts.index)
+    sheet = Sheet(title, tuple(columns), cells, (*lines, *absent, *left_out(runs), *runs.lines))
+    return _sorted(sheet, question.sort)
 
 
 def _values(runs: RunSet, keys: Keys, row: pd.Series) -> pd.DataFrame:
@@ -156,10 +146,6 @@ def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
         return {(key, shown): values}
     apart = {kind: f" ({kind})" if kind else "" for kind in found}
     return {(f"{key}{apart[kind]}", f"{title}{apart[kind]}"): values[kinds == kind] for kind in found}
-
-
-def _key_columns(keys: Iterable[str]) -> list[Column]:
-    return [Column(key, head, "key") for key, head in short_names(list(keys)).items()]
 
 
 def _sorted(sheet: Sheet, by: str) -> Sheet:

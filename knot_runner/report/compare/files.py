@@ -92,16 +92,19 @@ class TerminalSheet:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = _shown(self.sheet)
-
-        def fitting(columns: list[_Shown]) -> bool:
-            return fits(_grid(columns), console, options)
-
         measures = [one for one in shown if one.measure]
         lead = [one for one in shown if not one.measure]
-        if not fitting([*lead, *measures[:1]]):
+        if not fits(_grid([*lead, *measures[:1]]), console, options):
             lead = _joined(self.sheet, lead)
+        blocks = [lead]
+        for one in measures:
+            longer = [*blocks[-1], one]
+            if len(longer) > len(lead) + 1 and not fits(_grid(longer), console, options):
+                blocks.append([*lead, one])
+            else:
+                blocks[-1] = longer
         yield text_line(self.sheet.title, "bold")
-        for block in _blocks(lead, measures, fitting):
+        for block in blocks:
             yield from (text_line(""), _grid(block))
         yield text_line("")
         yield from (text_line(text, DIM) for text in self.sheet.lines)
@@ -141,16 +144,6 @@ def _joined(sheet: Sheet, lead: list[_Shown]) -> list[_Shown]:
         cells.append(" ".join(f"{head}={value}" for head, value in zip(heads, row, strict=True) if value))
     place = next((i for i, one in enumerate(own) if one.right), len(own))
     return [*own[:place], _Shown("settings", cells, right=False, wraps=True), *own[place:]] if rest else own
-
-
-def _blocks(lead: list[_Shown], measures: list[_Shown], fitting: Callable[[list[_Shown]], bool]) -> list[list[_Shown]]:
-    """Blocks of ``lead`` plus as many measures as fit, at least one; the others in further blocks."""
-    blocks = [list(lead)]
-    for one in measures:
-        if len(blocks[-1]) > len(lead) and not fitting([*blocks[-1], one]):
-            blocks.append(list(lead))
-        blocks[-1].append(one)
-    return blocks
 
 
 def _grid(columns: list[_Shown]) -> Table:

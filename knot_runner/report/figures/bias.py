@@ -24,10 +24,10 @@ from knot_runner.report.figures.style import (
     seed_list,
     side_legend,
 )
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import PROBE, StagesRun, kept_file
 from knot_runner.report.run_rows import runs_with
-from knot_runner.report.series import Numbers
 from knot_runner.results.base import ClassNames
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def probe_figure(runs: list[StagesRun], command: str) -> Drawing:
     for m in moves.itertuples():
         moved = f"total variation {m.total_variation:.3f}, shift of the expected label {m.shift:.3f}"
         lines.append(f"{m.model}, {m.probe}: {moved}, label changed in {m.flips:.0%} of {m.pairs} pairs")
-    numbers = Numbers([head.replace("_", " ") for head in moves], moves.itertuples(index=False))
+    numbers = csv_text([head.replace("_", " ") for head in moves], moves.itertuples(index=False), digits=6)
     return Drawing(made, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
 
 

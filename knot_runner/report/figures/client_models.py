@@ -19,10 +19,10 @@ from knot_runner.report.figures.style import (
     seed_list,
     side_legend,
 )
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import runs_with
-from knot_runner.report.series import Numbers
 from knot_runner.results.federated import FederatedResult, PersonalizationFacts, PersonalMeasures
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing
     heads = ("method", "seed", "step", "alpha", "ood_accuracy", "id_accuracy")
     title = f"{runs[0].task}: clients' own models in and out of distribution"
     notes = [ID_OOD_NOTE, f"Seeds {seed_list(having)}."]
-    return Drawing(made, title, notes, lines, Numbers(heads, numbers))
+    return Drawing(made, title, notes, lines, csv_text(heads, numbers, digits=6))
 
 
 def _personalization(run: DoneRun[FederatedResult]) -> PersonalizationFacts:
@@ -144,7 +144,7 @@ def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawi
         axes.set_title(plain(title), fontsize="small")
         lines.append(f"{title}: {_transfer_means(seeds)}")
         rows += [(title, first.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
-    numbers = Numbers(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
+    numbers = csv_text(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
     return Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
 
 

@@ -21,10 +21,11 @@ from knot_runner.report.figures.style import (
     seeds_note,
     side_legend,
 )
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import DoneRun, arrays, lookup
 from knot_runner.report.run_rows import others
-from knot_runner.report.series import Numbers, band, band_numbers
+from knot_runner.report.series import band, band_numbers
 from knot_runner.results.federated import FederatedResult
 from knot_runner.results.training import CoresetResult, KnnResult
 from knot_runner.util.errors import UserError
@@ -76,7 +77,7 @@ def coreset_images(runs: list[CoresetRun], command: str) -> Drawing:
         course.set(xlabel="epoch", ylabel="distance")
         course.margins(x=0.01)
         course.legend(fontsize="small")
-    numbers = Numbers(("case", "coreset", "epoch", "distance"), rows, digits=8)
+    numbers = csv_text(("case", "coreset", "epoch", "distance"), rows, digits=8)
     return Drawing(made, "Wasserstein coresets", [DESCENT_NOTE], lines, numbers)
 
 
@@ -138,6 +139,9 @@ def coreset_accuracy(runs: list[DoneRun[KnnResult | FederatedResult]], command: 
     axes.set(xlabel="clients", ylabel="accuracy (%)", xticks=sorted({run.result.clients for run in runs}))
     side_legend(made, [axes], loc="outside right center")
     numbers = band_numbers(("method", "clients"), bands)
-    lines = [f"{name}, {clients} clients: accuracy {mean:.2f}%" for name, clients, mean, *_ in numbers.rows]
+    lines = []
+    for (name,), one in bands.items():
+        for clients, mean in zip(one.places, one.mean, strict=True):
+            lines.append(f"{name}, {clients} clients: accuracy {mean:.2f}%")
     title = f"{runs[0].task}: classification by the clients' coresets"
     return Drawing(made, title, [NEIGHBOR_NOTE, seeds_note(runs)], lines, numbers)

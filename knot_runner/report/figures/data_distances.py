@@ -26,10 +26,11 @@ from knot_runner.report.figures.style import (
     side_legend,
 )
 from knot_runner.report.records.distance import kinds_of_pairs
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import others
-from knot_runner.report.series import Band, Numbers, band, band_numbers
+from knot_runner.report.series import Band, band, band_numbers
 from knot_runner.report.statistics.association import Agreement, agreement_of
 from knot_runner.results.training import MatrixResult
 from knot_runner.util.errors import UserError
@@ -82,7 +83,7 @@ def matrix_figure(runs: list[MatrixRun], command: str) -> Drawing:
         for run in members:
             rows += [(title, run.seed, *pair) for pair in pairs_of(run)]
     which = f"means over seeds {seed_list(runs)}" if fixed else f"of seed {min(run.seed for run in runs)}"
-    numbers = Numbers(("setting", "seed", "first", "second", "distance"), rows, digits=8)
+    numbers = csv_text(("setting", "seed", "first", "second", "distance"), rows, digits=8)
     return Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
 
 

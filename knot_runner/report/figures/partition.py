@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from knot_runner.report.figures.style import Drawing, figure_settings, label_text, nth_color, panels, save
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
-from knot_runner.report.series import Numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ def draw_partition(
         made, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
         _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
         _sizes(sizes, counts.sum(1))
-        numbers = Numbers(["client", "examples", *classes], rows)
+        numbers = csv_text(["client", "examples", *classes], rows, digits=6)
         save(Drawing(made, title, [*notes, *missing_note], lines, numbers), path)
     return lines
 

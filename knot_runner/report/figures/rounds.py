@@ -29,7 +29,7 @@ from knot_runner.report.figures.style import (
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job, Run, rounds
 from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, measured_line
-from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
+from knot_runner.report.series import Band, band, band_numbers, smoothed
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.files import LogRow
 
@@ -242,6 +242,6 @@ def _band_note(runs: list[Run], found: Bands) -> str:
     return seeds_note(runs) + dashed
 
 
-def _numbers(found: Bands) -> Numbers:
+def _numbers(found: Bands) -> str:
     bands = {(name, key.head, key.settings, what): one for (name, key, what), one in found.items()}
     return band_numbers(("case", "T", "settings", "quantity", "round"), bands, digits=10, decimals=6)

@@ -21,9 +21,9 @@ from knot_runner.report.figures.style import (
     side_legend,
     temperature_colors,
 )
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import MeasuredRun, Run, arrays
-from knot_runner.report.series import Numbers
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def gradient_figure(runs: list[Run], command: str) -> Drawing:
             rows.append([name, f"{temperature:g}", text, count, *quantiles])
             lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: median {quantiles[2]:.4g} of {count:,}")
     _legend(made, colors)
-    numbers = Numbers(("setting", "temperature", "forward pass", "images", *QUANTILES), rows, digits=4)
+    numbers = csv_text(("setting", "temperature", "forward pass", "images", *QUANTILES), rows, digits=4)
     return Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
 
 
@@ -175,7 +175,7 @@ def boundary_figure(runs: list[Run], command: str) -> Drawing:
         axes.xaxis.set_major_formatter(plain_tick)
         axes.set_xlabel("change of distance, normalized pixels")
         axes.sharex(grid[0])
-    numbers = Numbers(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
+    numbers = csv_text(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
     title = "Distance to the decision boundary, after minus before one step"
     return Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
 
@@ -206,7 +206,7 @@ def softmax_figure(runs: list[MeasuredRun], command: str) -> Drawing:
         axes.set_xticks(places, [label_text(text, "\n") for text in names])
         axes.get_xticklabels()[probe.label].set_fontweight("bold")
     _legend(made, colors)
-    numbers = Numbers(("setting", "temperature", "class", "probability"), rows)
+    numbers = csv_text(("setting", "temperature", "class", "probability"), rows, digits=6)
     title = "Softmax of one image by temperature (true class in bold)"
     return Drawing(made, title, [SOFTMAX_NOTE], lines, numbers)
 

@@ -15,12 +15,10 @@ import numpy as np
 from knot_runner.report.render.table_model import ResultTable, block_title
 from knot_runner.report.render.text import (
     caption,
+    cell_texts,
     escape_csv,
     escape_latex,
     escape_markdown,
-    half_text,
-    paper_text,
-    value_text,
 )
 from knot_runner.util.config_yaml import PLAIN_NAME
 from knot_runner.util.errors import UserError
@@ -136,8 +134,7 @@ def _grids(table: ResultTable) -> list[TextGrid]:
         names = [group.heading(i) + " (global)" * (group.columns[i] in group.of_global) for group, i in columns]
         right = [False] * len(table.heads) + [True] * len(columns)
         for row in table.rows:
-            cells = [(row.cells[group.key][i], group) for group, i in columns]
-            rows.append([*row.heads, *((value_text(*one), half_text(*one), paper_text(*one)) for one in cells)])
+            rows.append([*row.heads, *(cell_texts(row.cells[group.key][i], group) for group, i in columns)])
         grids.append(TextGrid([*table.heads, *names], right, rows, block_title(groups)))
     return grids
 

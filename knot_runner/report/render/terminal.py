@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, block_title
-from knot_runner.report.render.text import caption, half_text, paper_text, plain, short_line, value_text
+from knot_runner.report.render.text import caption, cell_texts, plain, short_line
 
 DIM = "dim"
 #: Width of output that is not a terminal; wider than any table, so that none is folded inside a word.
@@ -155,8 +155,8 @@ def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> T
 
 
 def _cell(cell: TableCell, group: ColumnGroup, stacked: bool) -> Text:
-    text = Text(value_text(cell, group))
-    half, paper = half_text(cell, group), paper_text(cell, group)
+    value, half, paper = cell_texts(cell, group)
+    text = Text(value)
     if half:
         text.append(f"\n{half.strip()}" if stacked or half.startswith(" ") else half)  # [low, high] is wide
     if paper:

@@ -39,33 +39,18 @@ class LearningCurve:
         """Highest accuracy of any round."""
         return max(float(row[ACCURACY]) for row in self.rows)
 
-    def reaches(self, target: float) -> int | None:
-        """Rounds trained until accuracy is ``target`` or more; None if it never is."""
-        first = reached_at([(row["round"], row[ACCURACY]) for row in self.rows], target)
-        return None if first is None else int(first)
-
     @property
     def clock(self) -> float:
         """Virtual seconds of a whole fleet run."""
         return float(self.rows[-1]["clock"])
 
-    def reaches_at(self, target: float) -> float | None:
-        """Virtual seconds until accuracy is ``target`` or more; None if it never is."""
-        return reached_at([(row["clock"], row[ACCURACY]) for row in self.rows], target)
+    def reaches(self, target: float, axis: Literal["round", "clock"] = "round") -> float | None:
+        """Rounds trained, or virtual seconds, until accuracy is ``target`` or more; None if it never is."""
+        return reached_at([(row[axis], row[ACCURACY]) for row in self.rows], target)
 
     def megabytes(self, rounds: int) -> float:
         """10^6 bytes sent in both directions in the first ``rounds`` rounds."""
         return sum(self.sent[:rounds]) / MEGABYTE
-
-
-def learning_curve(run: Run) -> LearningCurve:
-    """The learning curve of a finished run.
-
-    Raises :class:`UserError` naming ``rounds.jsonl`` when it is absent or damaged.
-    """
-    rows = rounds(run)
-    measured = tuple(row for row in rows if ACCURACY in row)
-    return LearningCurve(measured, len(rows), tuple(bytes_of([row]) for row in rows))
 
 
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
@@ -75,7 +60,9 @@ def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Lear
     for run in runs:
         if run.status == "done":
             try:
-                curves[run.run_id] = learning_curve(run)
+                rows = rounds(run)
+                measured = tuple(row for row in rows if ACCURACY in row)
+                curves[run.run_id] = LearningCurve(measured, len(rows), tuple(bytes_of([row]) for row in rows))
             except UserError as problem:
                 run = damaged(run, problem)
         made.append(run)

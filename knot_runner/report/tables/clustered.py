@@ -33,7 +33,8 @@ def clustered(request: TableRequest) -> Parts:
     """
     table, metrics = request.printed, request.metrics
     frame = grid.clustered_frame(request.runs, preset_cases({}, table), table.algorithms if table else {})
-    columns = _columns(grid.grid_columns(frame), metrics, grid.examples_called(frame))
+    texts = all("datasets" in run.config["task"] for run in frame["run"])
+    columns = _columns(grid.grid_columns(frame), metrics, "texts" if texts else "images")
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
     rows: list[TableRow] = []
     for (data, other), members in frame.groupby(["data", "other"], sort=False):

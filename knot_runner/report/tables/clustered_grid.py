@@ -92,7 +92,9 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
 
     places = []
     for run, other in zip(runs, others(runs, GRID_KEYS), strict=True):
-        line, place = _line(run, cases, algorithms, other), _place(run)
+        kind, graph = str(run.setting("partition.kind")), run.setting(GRAPH) or "none"
+        place = GridColumn(STRUCTURES.get(kind, kind), graph, run.setting(SUPPORT) if graph != "none" else None)
+        line = _line(run, cases, algorithms, other)
         measured = _measured(run, place) if is_finished(run) else {}
         places.append({"line": line, **vars(line), "place": place, "key": place.key, **measured})
     columns = dict.fromkeys([*places[0], *ACCURACY_WEIGHTINGS])
@@ -111,12 +113,6 @@ def _measured(run: MeasuredRun, place: GridColumn) -> dict[str, float]:
     if place.graph == "none":  # one cluster, so the mean over clusters is that by images
         means.setdefault(PRINTED, means.get(BY_IMAGES))
     return {how: 100 * means[how] for how in ACCURACY_WEIGHTINGS if means.get(how) is not None}
-
-
-def examples_called(frame: pd.DataFrame) -> str:
-    """Name of the examples that accuracies count: images or texts."""
-    texts = all("datasets" in run.config["task"] for run in frame["run"])
-    return "texts" if texts else "images"
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
@@ -152,9 +148,3 @@ def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> 
         kind = job.setting("partition.kind")
         raise UserError("has no partition.num_clients to name a row; pairs and shards have", f"partition={kind}")
     return GridRow(case_of(job, cases), algorithms.get(job.method, job.method), clients, other)
-
-
-def _place(job: Job) -> GridColumn:
-    kind = str(job.setting("partition.kind"))
-    graph = job.setting(GRAPH) or "none"
-    return GridColumn(STRUCTURES.get(kind, kind), graph, job.setting(SUPPORT) if graph != "none" else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -27,16 +26,14 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
     """Lines on missing runs per table row, rows with the same numbers joined; damaged results are named.
 
     ``rows``: runs as in :func:`run_rows`; ``names``: the table row of each."""
-    cases: dict[str, list[str]] = defaultdict(list)
+    cases: dict[str, list[str]] = {}
     for name, members in rows.groupby(names, sort=False):
         absent = members[members["status"] != "done"]
         if len(absent):
-            reasons = defaultdict(list)
-            for run in absent["run"]:
-                reasons[UNUSED.get(run.status, run.problem)].append(str(run.seed))
+            reasons = by_key((UNUSED.get(run.status, run.problem), str(run.seed)) for run in absent["run"])
             why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
-            there = len(members) - len(absent)
-            cases[f"{there} of {len(members)} runs are there ({why})."].append(name)
+            case = f"{len(members) - len(absent)} of {len(members)} runs are there ({why})."
+            cases.setdefault(case, []).append(name)
     lines = [f"{first_few(names, _MAX_NAMED, more=' rows, each')}: {case}" for case, names in cases.items()]
     return lines + not_counted(rows["run"])
 
@@ -44,11 +41,10 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
 def not_counted(runs: Iterable[Run]) -> list[str]:
     """One line per result of ``runs`` that exists but is not used (:data:`UNUSED`)."""
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
-    rest = len(problems) - _MAX_NAMED
-    lines = [f"Not counted: {problem}." for problem in problems[:_MAX_NAMED]]
-    if rest > 0:
-        lines.append(f"Not counted: {rest} more results that are damaged, or of other data or versions.")
-    return lines
+    shown = problems[:_MAX_NAMED]
+    if len(problems) > len(shown):
+        shown.append(f"{len(problems) - len(shown)} more results that are damaged, or of other data or versions")
+    return [f"Not counted: {problem}." for problem in shown]
 
 
 def sources(runs: Iterable[Run]) -> list[str]:
@@ -66,7 +62,12 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
     for task, own in by_key((run.task, run) for run in finished(runs)).items():
         if not unlike_shares(run.config for run in own):
             continue
-        counts = by_key((run.method, f"{_trained_on(run):,.0f}") for run in own)
+        counts: dict[str, list[str]] = {}
+        for run in own:
+            trained_on = run.result.datasets  # of the clients of a federated run, or the student of a distillation
+            if isinstance(trained_on, dict):
+                trained_on = next(sizes for sizes in trained_on.values() if sizes.role == "global")
+            counts.setdefault(run.method, []).append(f"{trained_on.train:,.0f}")
         sizes = "; ".join(f"{method} {', '.join(dict.fromkeys(found))}" for method, found in counts.items())
         lines.append(f"Methods train on different numbers of examples of {task}: {sizes}.")
     return lines
@@ -82,8 +83,7 @@ def _trained_on(run: MeasuredRun) -> float:
 
 def embedded(runs: Iterable[Run]) -> str:
     """Description of the data of the ``runs`` with task.source=embedded; "" without any."""
-    found = [run.config.get("task") or {} for run in finished(runs) if run.result.source == "embedded"]
-    kinds = [task.get("kind") for task in found]
+    kinds = [run.setting("task.kind") for run in finished(runs) if run.result.source == "embedded"]
     if not kinds:
         return ""
     return SHARE_DIGITS if kinds[0] in OF_IMAGES else GENERATED
@@ -99,16 +99,18 @@ def missing_columns(
 ) -> list[str]:
     """Lines on the data sets in ALL, if they differ between runs or from the paper; ``measured``: data sets of each
     run."""
-    if not measured:
-        return []
     lines = ["Not every run has the same data sets, so their ALL differ in meaning."] if len(set(measured)) > 1 else []
-    absent = [name for name in columns if name != "ALL" and not any(name in names for names in measured)]
-    if absent and table:
-        rest = ", ".join(name for name in columns if name != "ALL" and name not in absent)
+    there = set().union(*measured)
+    absent = [name for name in columns if name not in there | {"ALL"}]
+    if absent and measured and table:
+        rest = ", ".join(name for name in columns if name in there - {"ALL"})
         lines.append(f"No run has {', '.join(absent)}: our ALL is over {rest}, the paper's over more: no gap there.")
     return lines
 
 
 def cited(table: paper_tables.PrintedTable | None) -> list[str]:
     """Lines on the source of the printed numbers and their known errors."""
-    return [paper_tables.cite(table) + ".", *table.notes] if table else []
+    if table is None:
+        return []
+    place = f", Table {table.table}" if table.table is not None else ""
+    return [f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){place}.", *table.notes]

@@ -71,10 +71,11 @@ def methods_by_data(
             if group.variant not in (None, *variants(f"metrics.{metric}.ALL", own["run"])):
                 cells[group.key] = (TableCell(),) * len(columns)
                 continue
+            in_group = [run for run in finished(own["run"]) if _is_in(group, run)]
             made = []
             for column in columns:
+                ours = [run.metric(metric, column) for run in in_group]
                 theirs = paper_tables.printed_value(table, metric, method, column) if table else None
-                ours = [_in_group(run, group, column) for run in own["run"]]
                 made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
             cells[group.key] = tuple(made)
         if more_cells:
@@ -128,11 +129,8 @@ def _groups(
     return groups
 
 
-def _in_group(run: Run, group: ColumnGroup, column: str) -> float | None:
-    """The run's value in ``column``, if it belongs into ``group``."""
-    if run.result is None or group.variant not in (None, variant(f"metrics.{group.metric_name}.ALL", run.result)):
-        return None
-    return run.metric(group.metric_name, column)
+def _is_in(group: ColumnGroup, run: MeasuredRun) -> bool:
+    return group.variant in (None, variant(f"metrics.{group.metric_name}.ALL", run.result))
 
 
 SIZES = ("train", "valid", "test")
