@@ -136,8 +136,10 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
     settings = []
     for run, own in zip(runs, counted, strict=True):  # with all keys beside settings that one can filter by
         facts = flatten_settings(without(dict(run.config), "sweep", "report"))
-        facts |= {"run_id": run.run_id, "status": _state(run), **own}
-        settings.append(facts | ({"data": run.result.data} if run.result else {}))
+        facts |= {"run_id": run.run_id, "status": _state(run)}
+        if run.result:
+            facts["data"] = run.result.data
+        settings.append(facts | own)
     numbers = [(i, *pair) for i, run in enumerate(runs) if is_finished(run) for pair in _numbers(run.result)]
     described = [{**vars(run), "folder": str(run.folder), "state": _state(run), "record": run} for run in runs]
     metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)

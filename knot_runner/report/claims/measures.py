@@ -88,7 +88,7 @@ CLAIM_MEASURES: Table[ClaimMeasure] = Table("CLAIM_MEASURES", {
     "gap": ClaimMeasure("%", 3, 100.0, read=_gap),
 }, _accepted)  # fmt: skip
 
-#: How clients are averaged; see ``clustered_grid.ACCURACY_WEIGHTINGS``.
+#: How clients are averaged; see ``tables.clustered.ACCURACY_WEIGHTINGS``.
 OVER = ("clusters", "weighted", "unweighted")
 RESULT = "result."
 #: Why a run that is not done has no number.

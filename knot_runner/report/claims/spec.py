@@ -56,9 +56,9 @@ class Claim:
             listed = ", ".join((*EXPECTATIONS, *NUMBER_KEYS))
             require(self.expect in EXPECTATIONS, "expect", f"{self.expect!r} is none of {listed}")
         word = self.expect if isinstance(self.expect, str) else next(iter(self.expect))
-        alone, against = self.against is None, self.against
-        known = isinstance(against, dict | None) or against == BEFORE
-        require(known, "against", f"{against!r} is not settings, nor before")
+        alone = self.against is None
+        known = alone or isinstance(self.against, dict) or self.against == BEFORE
+        require(known, "against", f"{self.against!r} is not settings, nor before")
         fits = (word in ("rises", "falls")) == bool(self.trend)
         require(fits, "expect", "rises and falls go with trend, and it with them")
         fits = (word in ("above", "below")) == (alone and not self.trend)
@@ -109,9 +109,8 @@ def planned_seeds(options: Config) -> int:
 
 def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
     """Raises :class:`UserError` for a setting that no job has, suggesting the nearest existing one."""
-    known: set[str] = set()
-    for job in {job.method: job for job in jobs}.values():
-        known |= set(config_leaves(job.config))
+    by_method = {job.method: job for job in jobs}
+    known = {key for job in by_method.values() for key in config_leaves(job.config)}
     for i, claim in enumerate(claims):
         for key in sorted(claim.touched | set(claim.where)):
             if key not in known and all(job.setting(key) is None for job in jobs):

@@ -58,16 +58,13 @@ def interval_text(verdict: Verdict) -> str:
     return f"[{_signed(verdict, verdict.low)}, {_signed(verdict, verdict.high)}]"
 
 
-def more_text(verdict: Verdict) -> str:
-    """About how many more seeds would decide it: ``4``, ``more than 100``, or ""."""
-    if verdict.more_seeds is None:
-        return ""
-    return f"more than {MAX_SEEDS}" if verdict.more_seeds > MAX_SEEDS else str(verdict.more_seeds)
-
-
 def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
-    """Effect, interval, the paper's effect and how many more seeds would decide it."""
-    return effect_text(verdict), interval_text(verdict), _signed(verdict, verdict.paper), more_text(verdict)
+    """Effect, interval, the paper's effect, and about how many more seeds would decide it: ``4``, ``more than 100``,
+    or ""."""
+    more = ""
+    if verdict.more_seeds is not None:
+        more = f"more than {MAX_SEEDS}" if verdict.more_seeds > MAX_SEEDS else str(verdict.more_seeds)
+    return effect_text(verdict), interval_text(verdict), _signed(verdict, verdict.paper), more
 
 
 def _signed(verdict: Verdict, value: float | None) -> str:
@@ -126,23 +123,17 @@ def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
     rows = []
     for i, verdict in _asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
-        rows.append((str(i), claim, _numbers(verdict), str(verdict.seeds), _decision(verdict)))
+        effect, interval, paper, more = verdict_texts(verdict)
+        numbers, decision = Text(effect), Text(verdict.verdict, style=STYLES[verdict.verdict])
+        if interval:
+            numbers.append(f"\n{interval}", style=DIM)
+        if paper:
+            numbers.append(f"\npaper {paper}", style=DIM)
+        if more:
+            decision.append(f"\n~ {more.replace('more than', '>')} more", style="not bold dim")
+        rows.append((str(i), claim, numbers, str(verdict.seeds), decision))
     grid = results_grid(TERMINAL_COLUMNS, rows, padding=(0, 1, 1, 0))
     return Group(text_line(title, "bold"), text_line(""), grid, *(text_line(text, DIM) for text in footnotes(verdicts)))
-
-
-def _numbers(verdict: Verdict) -> Text:
-    text = Text(effect_text(verdict))
-    paper = f"paper {_signed(verdict, verdict.paper)}" if verdict.paper is not None else ""
-    for below in filter(None, (interval_text(verdict), paper)):
-        text.append(f"\n{below}", style=DIM)
-    return text
-
-
-def _decision(verdict: Verdict) -> Text:
-    more = more_text(verdict)
-    text = Text(verdict.verdict, style=STYLES[verdict.verdict])
-    return text.append(f"\n~ {more.replace('more than', '>')} more" if more else "", style="not bold dim")
 
 
 def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:

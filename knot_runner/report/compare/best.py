@@ -135,14 +135,14 @@ def _most_common(seeds: pd.Series) -> frozenset[int]:
 def selection_line(rule: Rule, choices: Choices, keys: Sequence[str]) -> list[str]:
     """A line on how the selection was made and how it biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
-    fewest, most = choices.counts["settings"].min(), choices.counts["settings"].max()
-    number = str(fewest) if fewest == most else f"{fewest} to {most}"
+    tried, best = choices.counts["settings"], {"higher": "highest", "lower": "lowest"}[rule.better]
+    number = f"{tried.min()} to {tried.max()}" if tried.nunique() > 1 else tried.min()
     lines = [
-        f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the "
-        f"{'highest' if rule.better == 'higher' else 'lowest'} mean of {measure_title(rule.measure)} over the seeds "
-        "that most of them have; of equals the first. Whether it is better than the next is not judged."
+        f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the {best} mean of "
+        f"{measure_title(rule.measure)} over the seeds that most of them have; of equals the first. Whether it is "
+        "better than the next is not judged."
     ]
-    short = (choices.counts["settings"] - choices.counts["fit"]).sum()
+    short = (tried - choices.counts["fit"]).sum()
     if short:
         lines.append(f"{short} settings could not be chosen: a seed of theirs has no number (diverged or not there).")
     lines.append(

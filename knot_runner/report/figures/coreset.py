@@ -3,7 +3,6 @@ of the nearest neighbor among all clients' coresets (Fig. 5, 12)."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,17 +82,17 @@ def coreset_images(runs: list[CoresetRun], command: str) -> Drawing:
 
 def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
     """Panel (task and settings that differ) -> row (distance, points, seed) -> run."""
-    made: dict[str, dict[str, CoresetRun]] = defaultdict(dict)
+    made: dict[str, dict[str, CoresetRun]] = {}
     for run, other in zip(runs, others(runs, _NAMED), strict=True):
         if run.result.kind != "coreset":
             raise UserError(f"{run.task} {run.method}: is not a coreset, so it has no images to show")
         if len(run.result.shape) != 3:
             raise UserError(f"{run.task} {run.method}: its points are features of texts, which have no picture")
-        support = run.setting("method.fedwad.support")
-        row = "exact" if run.result.distance == "exact" else f"FedWaD, S={support}"
+        row = "exact" if run.result.distance == "exact" else f"FedWaD, S={run.setting('method.fedwad.support')}"
         if "," in seed_list(runs):
-            row = f"{row}, seed {run.seed}"
-        made[", ".join(filter(None, (run.task, short_line(other))))].setdefault(row, run)
+            row += f", seed {run.seed}"
+        case = ", ".join(filter(None, (run.task, short_line(other))))
+        made.setdefault(case, {}).setdefault(row, run)
     return made
 
 
@@ -124,13 +123,13 @@ def _draw_images(axes: Axes, strips: dict[str, np.ndarray]) -> None:
 def coreset_accuracy(runs: list[DoneRun[KnnResult | FederatedResult]], command: str) -> Drawing:
     """Accuracy on the test examples against the number of clients, a line per size of coreset and per other method
     (Fig. 5, 12). Bands are 95% t intervals over seeds; the numbers are in a CSV beside the PNG."""
-    series: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    series: dict[str, dict[int, dict[int, float]]] = {}
     for run, other in zip(runs, others(runs, ("partition.num_clients", "method.algorithm")), strict=True):
         accuracy = run.metric(ACCURACY, "ALL")
         if accuracy is None or lookup(run.result, "clients") is None:
             raise UserError(f"{run.task} {run.method}: has no accuracy of clients to show")
         name = " ".join(filter(None, (run.method, short_line(other))))
-        series[name][run.seed][run.result.clients] = 100 * accuracy
+        series.setdefault(name, {}).setdefault(run.seed, {})[run.result.clients] = 100 * accuracy
     bands = {(name,): band(list(of_seeds.values()), top=100.0) for name, of_seeds in series.items()}
     made, (axes,) = panels(1, 8.6, 4.4)
     for i, ((name,), one) in enumerate(bands.items()):

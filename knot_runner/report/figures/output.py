@@ -40,7 +40,7 @@ class FigureOutput:
     width: float | None = None
 
 
-_OUTPUT = ContextVar("figure_output", default=FigureOutput())
+_OUTPUT: ContextVar[FigureOutput | None] = ContextVar("figure_output", default=None)
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def figure_output(output: FigureOutput) -> Iterator[None]:
 
 def current_output() -> FigureOutput:
     """The output of the innermost :func:`figure_output`; by default one PNG in the figure's own size."""
-    return _OUTPUT.get()
+    return _OUTPUT.get() or FigureOutput()
 
 
 def parse_formats(text: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Group
 
 from knot_runner.metrics import METRICS, accuracy_first
-from knot_runner.report.records.run_view import SummaryRow, bold, run_view
+from knot_runner.report.records.run_summary import SummaryRow, bold, run_view
 from knot_runner.report.render.text import number
 from knot_runner.results.training import CoresetResult, DistanceResult, KnnResult, MatrixResult
 

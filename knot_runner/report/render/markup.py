@@ -129,13 +129,15 @@ def _grids(table: ResultTable) -> list[TextGrid]:
     """The table's blocks as printed."""
     grids = []
     for groups in table.blocks():
-        rows: list[list[CellText]] = []
-        columns = [(group, i) for group in groups for i in range(len(group.columns))]
-        names = [group.heading(i) + " (global)" * (group.columns[i] in group.of_global) for group, i in columns]
-        right = [False] * len(table.heads) + [True] * len(columns)
-        for row in table.rows:
-            rows.append([*row.heads, *(cell_texts(row.cells[group.key][i], group) for group, i in columns)])
-        grids.append(TextGrid([*table.heads, *names], right, rows, block_title(groups)))
+        heads = list(table.heads)
+        rows: list[list[CellText]] = [list(row.heads) for row in table.rows]
+        for group in groups:
+            for i, column in enumerate(group.columns):
+                heads.append(group.heading(i) + (" (global)" if column in group.of_global else ""))
+            for row, texts in zip(table.rows, rows, strict=True):
+                texts += [cell_texts(cell, group) for cell in row.cells[group.key]]
+        right = [i >= len(table.heads) for i in range(len(heads))]
+        grids.append(TextGrid(heads, right, rows, block_title(groups)))
     return grids
 
 

@@ -124,8 +124,8 @@ class TerminalTable:
             if fit:
                 yield grid
             elif self.table.kind == "clustered":  # its groups below each other
-                for i, group in enumerate(groups):
-                    if i > 0:
+                for group in groups:
+                    if group is not groups[0]:
                         yield Text("")
                     yield _grid(self.table, (group,), stacked=False)
             else:
@@ -141,16 +141,18 @@ def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> T
     own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
     lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one
     columns = [TerminalColumn(Text(lead + head), no_wrap=not stacked) for head in table.heads[:own_column]]
-    places = [(group, i) for group in groups for i in range(len(group.columns))]
-    for group, i in places:
-        above = "global\n" if group.columns[i] in group.of_global else lead
-        columns.append(TerminalColumn(Text(above + plain(group.heading(i))), right=True, no_wrap=True))
+    for group in groups:
+        for i, column in enumerate(group.columns):
+            above = "global\n" if column in group.of_global else lead
+            columns.append(TerminalColumn(Text(above + plain(group.heading(i))), right=True, no_wrap=True))
     rows = []
     for row in table.rows:
-        heads = [text_line(head) for head in row.heads[:own_column]]
-        for text in filter(None, row.heads[own_column:]):
-            heads[-1].append(f"\n{plain(short_line(text))}", style=DIM)
-        rows.append([*heads, *(_cell(row.cells[group.key][i], group, stacked) for group, i in places)])
+        texts = [text_line(head) for head in row.heads[:own_column]]
+        for head in filter(None, row.heads[own_column:]):
+            texts[-1].append(f"\n{plain(short_line(head))}", style=DIM)
+        for group in groups:
+            texts += [_cell(cell, group, stacked) for cell in row.cells[group.key]]
+        rows.append(texts)
     return results_grid(columns, rows, padding=(0, 0, 0, 1))
 
 

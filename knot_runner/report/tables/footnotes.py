@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from knot_runner.config.settings.partition import unlike_shares
 from knot_runner.config.strict import by_key
-from knot_runner.report import paper_tables
+from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import UNUSED, MeasuredRun, Run, finished
+from knot_runner.report.run_folders import UNUSED, Run, finished, finished_as
+from knot_runner.results.federated import FederatedResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 GENERATED = "Generated text (task.source=embedded)"
 SHARE_DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
 OF_IMAGES = ("images", "image_sets")
+#: A run with less than this share of the paper's training images is not comparable by digits.
+MIN_SHARE = 0.5
 #: Maximum number of rows or damaged files named in a line; of more only the number is given.
 _MAX_NAMED = 4
 
@@ -73,14 +76,6 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
     return lines
 
 
-def _trained_on(run: MeasuredRun) -> float:
-    """Number of training examples of a federated run's clients, or of a distillation's student."""
-    datasets = run.result.datasets
-    if isinstance(datasets, dict):
-        datasets = next(sizes for sizes in datasets.values() if sizes.role == "global")
-    return float(datasets.train)
-
-
 def embedded(runs: Iterable[Run]) -> str:
     """Description of the data of the ``runs`` with task.source=embedded; "" without any."""
     kinds = [run.setting("task.kind") for run in finished(runs) if run.result.source == "embedded"]
@@ -94,9 +89,7 @@ def comparable(runs: Iterable[Run]) -> bool:
     return all(run.result.source != "embedded" for run in finished(runs))
 
 
-def missing_columns(
-    columns: tuple[str, ...], measured: list[frozenset[str]], table: paper_tables.PrintedTable | None
-) -> list[str]:
+def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None) -> list[str]:
     """Lines on the data sets in ALL, if they differ between runs or from the paper; ``measured``: data sets of each
     run."""
     lines = ["Not every run has the same data sets, so their ALL differ in meaning."] if len(set(measured)) > 1 else []
@@ -108,9 +101,29 @@ def missing_columns(
     return lines
 
 
-def cited(table: paper_tables.PrintedTable | None) -> list[str]:
+def cited(table: PrintedTable | None) -> list[str]:
     """Lines on the source of the printed numbers and their known errors."""
     if table is None:
         return []
     place = f", Table {table.table}" if table.table is not None else ""
     return [f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){place}.", *table.notes]
+
+
+def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> bool:
+    """Whether our data have the paper's number of classes and at least half as many training images."""
+    facts = table.cases.get(case) if table else None
+    return facts is None or all(
+        len(run.result.labels.names) == facts.classes and run.result.datasets.train >= MIN_SHARE * facts.images
+        for run in finished_as(runs, FederatedResult)
+    )
+
+
+def other_data(case: str, members: Iterable[Run], table: PrintedTable | None) -> list[str]:
+    """A line on data that differ from the paper's; [] if they do not (:func:`same_data`)."""
+    if table is None or same_data(members, table, case):
+        return []
+    ours, theirs = finished_as(members, FederatedResult)[0].result, table.cases[case]
+    return [
+        f"{case}: ours are {ours.datasets.train:,} training images and {len(ours.labels.names)} "
+        f"classes, the paper's {theirs.images:,} and {theirs.classes}: orientation, not comparison."
+    ]
