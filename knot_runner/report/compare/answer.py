@@ -140,12 +140,11 @@ def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
     """(Name of a column of ``key``, its head) -> its values: a column for each :func:`variant`."""
     values, title = runs.values(key), measure_title(key)
     kinds = runs.runs["record"][values.index].map(lambda run: variant(key, run.result))
-    found = list(dict.fromkeys(kinds))
-    if len(found) < 2:
-        shown = f"{title} ({found[0]})" if found and found[0] and beside(key) else title
-        return {(key, shown): values}
-    apart = {kind: f" ({kind})" if kind else "" for kind in found}
-    return {(f"{key}{apart[kind]}", f"{title}{apart[kind]}"): values[kinds == kind] for kind in found}
+    several, found = kinds.nunique() > 1, {}
+    for kind, own in values.groupby(kinds, sort=False):
+        shown = f" ({kind})" if kind and (several or beside(key)) else ""
+        found[key + shown if several else key, title + shown] = own
+    return found or {(key, title): values}
 
 
 def _sorted(sheet: Sheet, by: str) -> Sheet:

@@ -70,8 +70,8 @@ def direction(key: str) -> Direction | None:
     """Whether higher or lower is better; None if unknown."""
     key = key.partition(" (")[0]  # of a column that is set apart
     known = BETTER | {name: metric.better for name, metric in METRICS.items()}
-    ways = [known[part] for part in key.split(".") if part in known]
-    return max(ways, default=None)  # "lower" where they differ
+    ways = {known.get(part) for part in key.split(".")}
+    return next((way for way in ("lower", "higher") if way in ways), None)
 
 
 def is_share(key: str) -> bool:

@@ -67,24 +67,23 @@ def typed(text: str) -> str:
         return text.replace(" ", "")
     if text.lower() in ("true", "false", "null"):
         return text.lower()
-    for kind in (int, float):
-        try:
-            return written(kind(text))
-        except ValueError:
-            pass
-    return text
+    number = _parsed(text)
+    return text if number is None else written(number)
 
 
 def as_number(text: str | None) -> float | int | None:
     """The number whose :func:`written` form is ``text``; None for other text, such as ``007``, and absent values."""
-    if not isinstance(text, str):  # also NaN of pandas
-        return None
+    value = _parsed(text) if isinstance(text, str) else None  # not NaN of pandas
+    plain = value is not None and abs(value) < MAX_PLAIN  # not nan
+    return value if plain and written(value) == text else None
+
+
+def _parsed(text: str) -> float | int | None:
     for kind in (int, float):
         try:
-            value = kind(text)
+            return kind(text)
         except ValueError:
-            continue
-        return value if abs(value) < MAX_PLAIN and written(value) == text else None  # not nan
+            pass
     return None
 
 

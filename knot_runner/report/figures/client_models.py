@@ -28,6 +28,7 @@ from knot_runner.results.federated import FederatedResult, PersonalizationFacts,
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+FederatedRun = DoneRun[FederatedResult]
 ID_OOD_NOTE = (
     "ID: each client's own model on its own test examples; OOD: on every other client's, all alike; means over clients "
     "and seeds. Star: the model of the last round, which every line begins at; towards the upper right is better."
@@ -35,7 +36,7 @@ ID_OOD_NOTE = (
 
 
 @figure_of
-def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
+def id_ood_figure(runs: list[FederatedRun], command: str) -> Drawing:
     """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
     back as lines of text; every point of every seed goes into a CSV."""
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
@@ -64,7 +65,7 @@ def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing
     return Drawing(made, title, notes, lines, csv_text(heads, numbers, digits=6))
 
 
-def _personalization(run: DoneRun[FederatedResult]) -> PersonalizationFacts:
+def _personalization(run: FederatedRun) -> PersonalizationFacts:
     """The facts on clients' own models, which every drawn run has."""
     facts = run.result.personalization
     assert facts is not None
@@ -83,7 +84,7 @@ LANDSCAPE_NOTE = (
 
 
 @figure_of(reads=(CLIENTS_FILE,))
-def landscape_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
+def landscape_figure(runs: list[FederatedRun], command: str) -> Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
     on the others', all clients alike. The first run that has landscapes is drawn."""
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
@@ -119,11 +120,13 @@ def _draw_surface(axes: Axes, own: Mapping[str, np.ndarray], loss: np.ndarray) -
     return shown
 
 
+#: Key of the facts on a transfer matrix -> what it is the mean of.
+TRANSFER_MEANS = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
 TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose update it has. Blue below 0, red above."
 
 
 @figure_of(reads=(CLIENTS_FILE,))
-def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
+def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
     """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
 
     Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix."""
@@ -142,21 +145,15 @@ def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawi
         draw_map(axes, matrix, groups, cmap="RdBu_r", vmin=-reach, vmax=reach)
         mark_clients(axes, groups, xlabel="update of client")
         axes.set_title(plain(title), fontsize="small")
-        lines.append(f"{title}: {_transfer_means(seeds)}")
+        means = []  # over seeds, of what the results say
+        for key, text in TRANSFER_MEANS.items():
+            values = [getattr(_personalization(run).transfer, key) for run in seeds]
+            if None not in values:
+                means.append(f"{text} {np.mean(values):.3f}")
+        lines.append(f"{title}: {', '.join(means)}")
         rows += [(title, first.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
     numbers = csv_text(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
     return Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
-
-
-def _transfer_means(runs: list[DoneRun[FederatedResult]]) -> str:
-    """Mean over seeds of what the results say."""
-    names = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
-    parts = []
-    for key, name in names.items():
-        values = [getattr(_personalization(run).transfer, key) for run in runs]
-        if None not in values:
-            parts.append(f"{name} {np.mean(values):.3f}")
-    return ", ".join(parts)
 
 
 def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:

@@ -112,16 +112,12 @@ def _draw_map(axes: Axes, runs: list[MatrixRun]) -> None:
     """The mean over ``runs``."""
     matrix, result = np.mean([run.result.matrix for run in runs], axis=0), runs[0].result
     image = draw_map(axes, np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), result.groups, cmap="cividis")
-    if len(matrix) <= _MAX_NAMED:
-        _write_numbers(axes, image, result.names)
-    else:
+    if len(matrix) > _MAX_NAMED:
         mark_clients(axes, result.groups)
-
-
-def _write_numbers(axes: Axes, image: Any, names: list[str]) -> None:
-    texts = [plain(name) for name in names]
-    axes.set_xticks(range(len(names)), texts, rotation=30, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(len(names)), texts)
+        return
+    texts = [plain(name) for name in result.names]
+    axes.set_xticks(range(len(texts)), texts, rotation=30, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(texts)), texts)
     axes.tick_params(length=0)
     for (i, j), value in np.ndenumerate(image.get_array()):
         if i != j:

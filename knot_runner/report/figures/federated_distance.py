@@ -117,7 +117,16 @@ def moving_measure(runs: list[DistanceRun], command: str) -> Drawing:
     title = "The federated distance of two samples: its measure on the way, and its error"
     note = f"{MOVING_NOTE} Points: seed {min(run.seed for run in runs)}. {seeds_note(runs)}"
     numbers = band_numbers(("method", "quantity", "iteration"), curves)
-    return Drawing(made, title, [note], [_last_excess(name, curves) for name in methods], numbers)
+    lines = []
+    for name in methods:
+        last = []
+        for key, what in COURSES.items():
+            one = curves[name, key]
+            if len(one.places):
+                spread = f" [{one.low[-1]:.2g}, {one.high[-1]:.2g}]" if one.seeds[-1] > 1 else ""
+                last.append(f"{what} {one.mean[-1]:.2g}{spread}")
+        lines.append(f"{name}, relative excess after the last iteration: {', '.join(last)}")
+    return Drawing(made, title, [note], lines, numbers)
 
 
 def excess(run: DistanceRun, key: str) -> dict[int, float]:
@@ -125,16 +134,6 @@ def excess(run: DistanceRun, key: str) -> dict[int, float]:
     distance is 0."""
     values, exact = getattr(run.result, key) or [], run.result.exact
     return {k: abs(value / exact - 1) for k, value in enumerate(values, 1)} if exact else {}
-
-
-def _last_excess(name: str, curves: Curves) -> str:
-    results = []
-    for key, what in COURSES.items():
-        one = curves[name, key]
-        if len(one.places):
-            spread = f" [{one.low[-1]:.2g}, {one.high[-1]:.2g}]" if one.seeds[-1] > 1 else ""
-            results.append(f"{what} {one.mean[-1]:.2g}{spread}")
-    return f"{name}, relative excess after the last iteration: {', '.join(results)}"
 
 
 def _scatter(axes: Axes, run: DistanceRun) -> Any:

@@ -39,7 +39,10 @@ def draw_partition(
         height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))
         made, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
         _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
-        _sizes(sizes, counts.sum(1))
+        sizes.barh(np.arange(len(counts)), counts.sum(1), height=0.8, color=nth_color(0))
+        sizes.tick_params(axis="y", length=0, labelleft=False)
+        sizes.spines["left"].set_visible(False)
+        sizes.set_title("Training examples")
         numbers = csv_text(["client", "examples", *classes], rows, digits=6)
         save(Drawing(made, title, [*notes, *missing_note], lines, numbers), path)
     return lines
@@ -81,10 +84,3 @@ def _ticks(put: Callable[..., object], names: Sequence[str], prefix: str, **opti
     step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= _MAX_NAMES * k)
     places = range(0, len(names), step)
     put(places, [plain(names[k]).removeprefix(prefix) for k in places], **options)
-
-
-def _sizes(axes: Axes, sizes: np.ndarray) -> None:
-    axes.barh(np.arange(len(sizes)), sizes, height=0.8, color=nth_color(0))
-    axes.tick_params(axis="y", length=0, labelleft=False)
-    axes.spines["left"].set_visible(False)
-    axes.set_title("Training examples")

@@ -114,7 +114,6 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     width is given, panels of that shape, as many in a row as fit.
 
     It needs no screen and is none of matplotlib's current figures."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -128,7 +127,6 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     rows = -(-count // columns)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
     made = Figure(figsize=(width * columns, height * rows), dpi=DPI, layout=layout)
-    FigureCanvasAgg(made)
     grid = list(made.subplots(rows, columns, squeeze=False, **options).flat)
     for spare in grid[count:]:
         spare.remove()

@@ -111,7 +111,9 @@ def clustered(request: TableRequest) -> Parts:
                 cells[group.key] = tuple(_cell(own, line, printed, place, weighting) for place in places)
             names = (data, line.algorithm, str(line.clients), other)[: len(heads)]
             rows.append(TableRow(names, names, cells))
-        needed, uplifts = _needed(members, table), {}
+        paper, uplifts = table.values.get(data, {}) if table else {}, {}
+        needed = [GridRow(data, algorithm, clients, other) for algorithm, own in paper.items() for clients in own]
+        needed = needed or list(members["line"].unique())  # where the paper has no rows of this data set
         for group, places, weighting in columns:
             uplifts[group.key] = tuple(_uplift(members, needed, printed, place, weighting) for place in places)
         names = (data, UPLIFT, "", other)[: len(heads)]
@@ -179,14 +181,6 @@ def _uplift(
         planned.append(len(there))
     spread = statistics.pstdev(gains) if len(gains) > 1 else None  # undefined for one row
     return TableCell(statistics.fmean(gains), None, min(counts), min(planned), paper=mean, std=spread, paper_std=std)
-
-
-def _needed(members: pd.DataFrame, table: Printed) -> list[GridRow]:
-    """The paper's rows of a data set; if it has none, those of our ``members``."""
-    data, other = members["data"].iloc[0], members["other"].iloc[0]
-    printed = table.values.get(data, {}) if table else {}
-    paper = [GridRow(data, algorithm, clients, other) for algorithm, rows in printed.items() for clients in rows]
-    return paper or list(members["line"].unique())
 
 
 def _under(frame: pd.DataFrame, rows: Sequence[TableRow], table: Printed) -> list[str]:
