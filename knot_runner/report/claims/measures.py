@@ -35,25 +35,6 @@ class ClaimMeasure:
     read: Callable[[Run], float | str | None] | None = None
 
 
-def _of_metric(name: str) -> ClaimMeasure:
-    metric = METRICS[name]
-    top = metric.top * metric.scale if math.isfinite(metric.top) else None
-    items = name in computed_metrics()
-    return ClaimMeasure(metric.unit, metric.unit_digits, metric.scale, name, items, tested=True, top=top)
-
-
-def claim_measures() -> dict[str, ClaimMeasure]:
-    """Name in claims -> measure: every metric and :data:`CLAIM_MEASURES`; in addition ``result.a.b`` names a number of
-    ``result.json``. A claim's ``loss`` is that of logits / T, ``plain_loss`` that at T=1."""
-    clash = METRICS.keys() & {"plain_loss", *CLAIM_MEASURES}
-    if clash:
-        raise UserError(
-            f"METRICS[{min(clash)!r}] has the name of another measure of claims. Rename the metric", "plugins"
-        )
-    metrics = {name: _of_metric(name) for name in METRICS}
-    return metrics | {"loss": _of_metric("tempered_loss"), "plain_loss": _of_metric("loss"), **CLAIM_MEASURES}
-
-
 def _agreement(run: Run) -> float | str | None:
     found = getattr(run.result, "clusters", None)
     if found is None:
@@ -95,21 +76,36 @@ RESULT = "result."
 MISSING = "not run yet"
 
 
+#: Measure of claims -> its metric, where they have different names: a claim's ``loss`` is that of logits / T.
+STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
+
+
 def measure_of(claim: Claim) -> ClaimMeasure:
-    """The measure of ``claim``. Raises :class:`UserError` if it is unknown."""
-    if claim.measure.startswith(RESULT):
-        return ClaimMeasure("", 3, top=top_of(claim.measure))
-    measures = claim_measures()
-    if claim.measure not in measures:
-        known = [*measures, "result.KEY"]
-        raise UserError(f"claim {claim.text!r}: there is no measure {claim.measure!r}{nearest(claim.measure, known)}")
-    over_clients = [name for name, metric in METRICS.items() if metric.over_clients]
-    if claim.over is not None and (claim.measure not in over_clients or claim.over not in OVER):
+    """The measure of ``claim``: any metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b``, a number of
+    ``result.json``. Raises :class:`UserError` if it is unknown."""
+    name = claim.measure
+    if name.startswith(RESULT):
+        return ClaimMeasure("", 3, top=top_of(name))
+    if clash := METRICS.keys() & {"plain_loss", *CLAIM_MEASURES}:
+        raise UserError(
+            f"METRICS[{min(clash)!r}] has the name of another measure of claims. Rename the metric", "plugins"
+        )
+    known = [*METRICS, "plain_loss", *CLAIM_MEASURES]
+    if name not in known:
+        raise UserError(f"claim {claim.text!r}: there is no measure {name!r}{nearest(name, [*known, 'result.KEY'])}")
+    over_clients = [metric for metric, entry in METRICS.items() if entry.over_clients]
+    if claim.over is not None and (name not in over_clients or claim.over not in OVER):
         only = f"over works only with {', '.join(over_clients)}, and is one of {', '.join(OVER)}"
         raise UserError(f"claim {claim.text!r}: {only}")
-    if claim.against == BEFORE and claim.measure not in (computed := computed_metrics()):
+    computed = computed_metrics()
+    if claim.against == BEFORE and name not in computed:
         raise UserError(f"claim {claim.text!r}: before distillation there are only {', '.join(computed)}")
-    return measures[claim.measure]
+    if name in CLAIM_MEASURES:
+        return CLAIM_MEASURES[name]
+    key = STORED.get(name, name)
+    metric = METRICS[key]
+    top = metric.top * metric.scale if math.isfinite(metric.top) else None
+    return ClaimMeasure(metric.unit, metric.unit_digits, metric.scale, key, key in computed, tested=True, top=top)
 
 
 def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds | None) -> Reading:

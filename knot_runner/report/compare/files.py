@@ -91,9 +91,8 @@ class TerminalSheet:
     sheet: Sheet
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = _shown(self.sheet)
-        measures = [one for one in shown if one.measure]
-        lead = [one for one in shown if not one.measure]
+        shown, leading = _shown(self.sheet), sum(column.kind != "measure" for column in self.sheet.columns)
+        lead, measures = shown[:leading], shown[leading:]
         if not fits(_grid([*lead, *measures[:1]]), console, options):
             lead = _joined(self.sheet, lead)
         blocks = [lead]
@@ -110,15 +109,8 @@ class TerminalSheet:
         yield from (text_line(text, DIM) for text in self.sheet.lines)
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """A column as printed; ``wraps``: whether its cells may wrap."""
-
-    head: str
-    cells: list[str]
-    right: bool
-    measure: bool = False
-    wraps: bool = False
+#: A column as printed, and its cells.
+_Shown = tuple[TerminalColumn, list[str]]
 
 
 def _shown(sheet: Sheet) -> list[_Shown]:
@@ -126,29 +118,31 @@ def _shown(sheet: Sheet) -> list[_Shown]:
     shown = []
     for i, column in enumerate(sheet.columns):
         cells, (name, space, rest) = [row[i] for row in texts], plain(column.printed_head).partition(" (")
-        head = name.replace(".", "\n") + space + rest
+        head = Text(name.replace(".", "\n") + space + rest)
         right = column.kind != "key" or all(as_number(text) is not None for text in cells if text)
-        shown.append(_Shown(head, cells, right, column.kind == "measure"))
+        shown.append((TerminalColumn(head, right, no_wrap=True, overflow="fold"), cells))
     return shown
 
 
 def _joined(sheet: Sheet, lead: list[_Shown]) -> list[_Shown]:
     """The lead columns with all keys except task, method and run id merged into one column of ``key=value``."""
     own: list[_Shown] = []
-    rest: list[_Shown] = []
-    for column, one in zip(sheet.columns, lead, strict=False):
-        (own if column.kind != "key" or column.name in (*KEPT, "run_id") else rest).append(one)
-    heads = [one.head.replace("\n", ".") for one in rest]
-    cells = []
-    for row in zip(*(one.cells for one in rest), strict=True):
-        cells.append(" ".join(f"{head}={value}" for head, value in zip(heads, row, strict=True) if value))
-    place = next((i for i, one in enumerate(own) if one.right), len(own))
-    return [*own[:place], _Shown("settings", cells, right=False, wraps=True), *own[place:]] if rest else own
+    rest = []
+    for column, (printed, cells) in zip(sheet.columns, lead, strict=False):
+        if column.kind != "key" or column.name in (*KEPT, "run_id"):
+            own.append((printed, cells))
+        else:
+            rest.append([f"{plain(column.head)}={value}" if value else "" for value in cells])
+    if rest:
+        place = next((i for i, (printed, _) in enumerate(own) if printed.right), len(own))
+        joined = [" ".join(filter(None, row)) for row in zip(*rest, strict=True)]
+        own.insert(place, (TerminalColumn(Text("settings"), overflow="fold"), joined))
+    return own
 
 
 def _grid(columns: list[_Shown]) -> Table:
-    heads = [TerminalColumn(Text(one.head), one.right, no_wrap=not one.wraps, overflow="fold") for one in columns]
-    return results_grid(heads, zip(*(one.cells for one in columns), strict=True), head_style=DIM)
+    rows = zip(*(cells for _, cells in columns), strict=True)
+    return results_grid([printed for printed, _ in columns], rows, head_style=DIM)
 
 
 def _text_grid(sheet: Sheet) -> TextGrid:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from knot_runner.metrics import METRICS
-from knot_runner.report.statistics.intervals import clipped_interval
 
 #: The methods of the paper, in its order.
 METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue")
@@ -17,7 +16,7 @@ class TableCell:
     """One number. ``seeds``: number of values in ``mean``; ``half``: half-width of the 95% interval, None for fewer
     than two seeds; ``gap``: mean - paper, None if they are not comparable. ``text``: printed instead of the mean.
     ``std``: standard deviation, printed without ``half``; ``paper_std``: the paper's. ``top``: maximum of a share, at
-    which the interval is clipped, as at 0."""
+    which the interval, ``band``, is clipped, as at 0."""
 
     mean: float | None = None
     half: float | None = None
@@ -30,13 +29,7 @@ class TableCell:
     std: float | None = None
     paper_std: float | None = None
     top: float | None = None
-
-    @property
-    def band(self) -> tuple[float, float] | None:
-        """The 95% interval; None for fewer than two seeds."""
-        if self.mean is None or self.half is None:
-            return None
-        return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
+    band: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True)
