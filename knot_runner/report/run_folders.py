@@ -96,15 +96,6 @@ def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
     return [run for run in runs if is_finished(run)]
 
 
-def finished_as(runs: Iterable[Run], kind: type[ResultT]) -> list[DoneRun[ResultT]]:
-    """The finished ``runs`` with a result of the class ``kind``."""
-
-    def fits(run: Run) -> TypeGuard[DoneRun[ResultT]]:
-        return run.status == "done" and isinstance(run.result, kind)
-
-    return [run for run in runs if fits(run)]
-
-
 def load_runs(jobs: Iterable[Job], command: str = "") -> list[Run]:
     """Load the runs of ``jobs``, in their order; ``command``: the one that makes them. Never raises; a run that cannot
     be used has the reason in ``problem``."""

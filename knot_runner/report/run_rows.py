@@ -166,8 +166,7 @@ def variants(key: str, runs: Iterable[Run]) -> list[str]:
 
 def measured_line(runs: Iterable[Run]) -> list[str]:
     """A line on the models that the finished ``runs`` are measured by."""
-    found = dict.fromkeys(str(run.result.evaluated) for run in finished(runs))
-    words = [EVALUATED[name] for name in found if name in EVALUATED]
+    words = dict.fromkeys(EVALUATED[run.result.evaluated] for run in finished(runs) if run.result.evaluated)
     return [f"Measured: {'; '.join(words)}."] if words else []
 
 

@@ -16,14 +16,13 @@ import math
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS, ClassSums, Coordinates, Metric, TestSet
 from knot_runner.records import has_record
-from knot_runner.report.claims.pairs import ModelSide
+from knot_runner.report.claims.pairs import ModelSide, Want
 from knot_runner.report.run_folders import (
     PREDICTIONS,
     RECOMPUTED_TOLERANCE,
@@ -39,18 +38,6 @@ from knot_runner.util.errors import UserError
 PARTITION = "partition.json"
 #: Maximum number of columns summed at once.
 WIDEST = 2000
-
-
-@dataclass(frozen=True)
-class Want:
-    """A requested measure of a run: a metric of predictions ``on`` a data set or ALL, or accuracy ``over`` its
-    clients."""
-
-    run_id: str
-    side: ModelSide
-    measure: str
-    on: str = "ALL"
-    over: str | None = None
 
 
 #: Errors in the records of a run, by its id; why there are no resamples of a measure, by the measure.
@@ -113,13 +100,14 @@ def _failed(metric: Metric, problem: Exception) -> _CannotResample:
 
 def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
     """The metric's function on each resample."""
-    prefix, block = ("before/", "before") if want.side == "before" else ("", "metrics")
-    kept = predictions(run)
-    stored = {key: pair for key, pair in kept.items() if key.startswith("before/") == bool(prefix)}
-    parts = list(stored.values()) if want.on == "ALL" else [stored[prefix + want.on]]
+    before, stored = want.side == "before", {}
+    for key, pair in predictions(run).items():
+        if key.startswith("before/") == before:
+            stored[key.removeprefix("before/")] = pair
+    parts = list(stored.values()) if want.on == "ALL" else [stored[want.on]]
     coordinates = lookup(run.result, "labels.coordinates")
     whole = _value(want, parts, coordinates)
-    recorded = getattr(run.result, block)[want.measure][want.on]
+    recorded = getattr(run.result, "before" if before else "metrics")[want.measure][want.on]
     if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
         raise _CannotResample(
             f"{METRICS[want.measure].title} of the stored predictions is {whole:.6g}, but {recorded:.6g} is recorded"

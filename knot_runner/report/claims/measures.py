@@ -191,7 +191,7 @@ class TargetRounds:
             return Reading(own.rounds + 1, bound=True) if first is None else Reading(first)
         if first is None:
             return Reading(own.megabytes(own.rounds) + min(own.sent) / MEGABYTE, bound=True)
-        return Reading(own.megabytes(first))
+        return Reading(own.megabytes(int(first)))
 
 
 def rounds_of(runs: Iterable[Run], options: Config) -> TargetRounds:

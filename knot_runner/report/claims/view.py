@@ -121,7 +121,7 @@ def _claims(places: Sequence[int]) -> str:
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
     """A table, within 80 columns, of the claims whose runs are requested, and its footnotes."""
     rows = []
-    for i, verdict in _asked(verdicts):
+    for i, verdict in asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
         effect, interval, paper, more = verdict_texts(verdict)
         numbers, decision = Text(effect), Text(verdict.verdict, style=STYLES[verdict.verdict])
@@ -139,7 +139,7 @@ def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
 def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
     """GitHub Markdown: a table of the claims whose runs are requested, and the footnotes as a list."""
     rows = []
-    for i, one in _asked(verdicts):
+    for i, one in asked(verdicts):
         effect, interval, paper, more = verdict_texts(one)
         seeds = str(one.seeds)
         rows.append((str(i), one.text, one.verdict, effect, interval, one.claimed, paper, seeds, more, one.source))
@@ -154,7 +154,8 @@ def claims_csv(verdicts: Sequence[Verdict]) -> str:
     return csv_text(["claim", *names], rows)
 
 
-def _asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
+def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
+    """(Number from 1, verdict) of the claims whose runs the command requests."""
     return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from knot_runner.config.strict import without
 from knot_runner.report.claims.verdicts import Verdict, judge
-from knot_runner.report.claims.view import footnotes, verdict_texts
+from knot_runner.report.claims.view import asked, footnotes, verdict_texts
 from knot_runner.report.compare.settings import flatten_settings
 from knot_runner.report.figures.registry import FIGURES, figure_names
 from knot_runner.report.render.table_model import ResultTable, block_title, display
@@ -86,11 +86,6 @@ class Page:
     settings: dict[str, tuple[str, ...]]
     jobs: tuple[tuple[Run, Standing], ...]
     versions: tuple[tuple[dict[str, str], int], ...]
-
-    @property
-    def claims(self) -> list[tuple[int, Verdict]]:
-        """(Number from 1, verdict) of the claims whose runs the command requests."""
-        return [(place, one) for place, one in enumerate(self.verdicts, 1) if one.runs]
 
     @property
     def problems(self) -> list[str]:
@@ -207,6 +202,6 @@ def _template() -> Template:
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,  # not the Markup that a macro returns
     )  # fmt: skip
-    names = (block_title, caption, cell_texts, display, duration, footnotes, verdict_texts)
+    names = (asked, block_title, caption, cell_texts, display, duration, footnotes, verdict_texts)
     environment.globals |= {one.__name__: one for one in names}
     return environment.get_template("page.html.j2")

@@ -198,8 +198,8 @@ def distill_summary(name: str, result: DistillResult) -> Group:
     measures = [metric for metric in METRICS if metric in result.metrics]
     models = {"student": {metric: result.metrics[metric]["ALL"] for metric in measures}, **(result.baselines or {})}
     rows: list[SummaryRow] = []
-    for model, own in models.items():
-        rows.append((model, [bold(number(own[metric], 3) if metric in own else "-") for metric in measures]))
+    for model, values in models.items():
+        rows.append((model, [bold(number(values[metric], 3) if metric in values else "-") for metric in measures]))
     lines = ["on the test set; SD: semantic distance, lower is better"]
     phases = [(f"phase {i}, {phase.epochs} epochs: ", phase.terms) for i, phase in enumerate(result.phases or [], 1)]
     for when, terms in [*phases, ("", result.terms)]:

@@ -67,13 +67,17 @@ class ColumnGroup:
         return METRICS[self.key].title if self.columns == ("ALL",) else self.columns[column]
 
 
+#: Cells of a row by key of their group, in column order.
+Cells = dict[str, tuple[TableCell, ...]]
+
+
 @dataclass(frozen=True)
 class TableRow:
-    """A row. ``keys``: its names as typed; ``heads``: as printed; ``cells``: by group key, in column order."""
+    """A row. ``keys``: its names as typed; ``heads``: as printed; ``cells``: its numbers."""
 
     keys: tuple[str, ...]
     heads: tuple[str, ...]
-    cells: dict[str, tuple[TableCell, ...]]
+    cells: Cells
 
 
 #: Rows, their heads, groups of columns, and lines under the table.

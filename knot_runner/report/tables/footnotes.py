@@ -9,7 +9,7 @@ from knot_runner.config.settings.partition import unlike_shares
 from knot_runner.config.strict import by_key
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import UNUSED, Run, finished, finished_as
+from knot_runner.report.run_folders import UNUSED, Run, finished
 from knot_runner.results.federated import FederatedResult
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> boo
     facts = table.cases.get(case) if table else None
     return facts is None or all(
         len(run.result.labels.names) == facts.classes and run.result.datasets.train >= MIN_SHARE * facts.images
-        for run in finished_as(runs, FederatedResult)
+        for run in finished(runs)
+        if isinstance(run.result, FederatedResult)
     )
 
 
@@ -122,7 +123,8 @@ def other_data(case: str, members: Iterable[Run], table: PrintedTable | None) ->
     """A line on data that differ from the paper's; [] if they do not (:func:`same_data`)."""
     if table is None or same_data(members, table, case):
         return []
-    ours, theirs = finished_as(members, FederatedResult)[0].result, table.cases[case]
+    ours = [run.result for run in finished(members) if isinstance(run.result, FederatedResult)][0]
+    theirs = table.cases[case]
     return [
         f"{case}: ours are {ours.datasets.train:,} training images and {len(ours.labels.names)} "
         f"classes, the paper's {theirs.images:,} and {theirs.classes}: orientation, not comparison."

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from knot_runner.metrics import METRICS
-from knot_runner.report.render.table_model import ColumnGroup, Parts
+from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts
 from knot_runner.report.run_folders import Run, lookup
 from knot_runner.report.run_rows import run_rows
 from knot_runner.report.tables.kind import TableRequest, aggregate
-from knot_runner.report.tables.methods import Cells, methods_by_data
+from knot_runner.report.tables.methods import methods_by_data
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from knot_runner.config.settings.run import ARM
 from knot_runner.metrics import METRICS, top_of
 from knot_runner.report import paper_tables
-from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
+from knot_runner.report.render.table_model import METHOD_NAMES, Cells, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
-from knot_runner.report.run_folders import MeasuredRun, Run, finished, finished_as, lookup
+from knot_runner.report.run_folders import MeasuredRun, Run, finished, lookup
 from knot_runner.report.run_rows import measured_line, one_per_seed, ranks, run_rows, variant, variants
 from knot_runner.report.tables.footnotes import absences, cited, comparable, missing_columns, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
@@ -21,10 +21,6 @@ from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-#: Cells of a row by group of columns.
-Cells = dict[str, tuple[TableCell, ...]]
 
 
 def methods_table(request: TableRequest) -> Parts:
@@ -106,8 +102,8 @@ def _columns(table: paper_tables.PrintedTable | None, there: Sequence[MeasuredRu
 
 def _global_sets(there: Sequence[Run]) -> set[str]:
     """The data sets of the global model; none for images, whose results have counts instead of parties."""
-    found = [run.result.datasets.items() for run in finished_as(there, StagesResult)]
-    return {name for datasets in found for name, sizes in datasets if sizes.role == "global"}
+    found = [run.result.datasets for run in finished(there) if isinstance(run.result, StagesResult)]
+    return {name for datasets in found for name, sizes in datasets.items() if sizes.role == "global"}
 
 
 def _groups(

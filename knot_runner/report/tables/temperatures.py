@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from knot_runner.report.paper_tables import PrintedTable
-from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
+from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import RowSetting, case_rows, hottest_first, measured_line, preset_cases, row_heads
 from knot_runner.report.tables.chilling import (
@@ -43,15 +43,17 @@ def temperatures_table(request: TableRequest) -> Parts:
     runs, curves = with_learning_curves(request.runs)
     frame = chilling_frame(case_rows(runs, preset_cases(options, table)), curves, target)
     columns = {name: CHILLING_COLUMNS[name] for name in request.metrics}
-    groups = []
+    groups = {}
     for case, (name, m) in itertools.product(frame["case"].unique(), columns.items()):
         metric = f"{name}_{m.unit}" if m.unit else name
-        key = f"{case}: {name}"
-        groups.append(ColumnGroup(key, m.title, (case,), m.digits, metric, case, m.head, m.signed, m.paper))
+        groups[case, name] = ColumnGroup(
+            f"{case}: {name}", m.title, (case,), m.digits, metric, case, m.head, m.signed, m.paper
+        )
     keys, rows = hottest_first(frame["key"]), []
     for key in keys:
-        own = frame[frame["key"] == key]
-        cells = {g.key: (_cell(own[own["case"] == g.block], key, g, table),) for g in groups}
+        own, cells = frame[frame["key"] == key], {}
+        for (case, name), group in groups.items():
+            cells[group.key] = (_cell(own[own["case"] == case], key, case, name, table),)
         rows.append(_row(key, keys, cells))
     lines = ["; ".join(f"{column.head}: {column.title}" for column in columns.values()) + "."]
     lines += ["Shown: the last round.", *measured_line(runs)]
@@ -62,18 +64,17 @@ def temperatures_table(request: TableRequest) -> Parts:
         for case, own in frame.groupby("case", sort=False):
             lines += unreached(case, own, curves)
     lines += [*paper_lines(frame, runs, table), *cited(table)]
-    return rows, row_heads(keys), tuple(groups), lines
+    return rows, row_heads(keys), tuple(groups.values()), lines
 
 
-def _row(key: RowSetting, keys: Sequence[RowSetting], cells: dict[str, tuple[TableCell, ...]]) -> TableRow:
+def _row(key: RowSetting, keys: Sequence[RowSetting], cells: Cells) -> TableRow:
     """The row of ``key`` in a table of the rows ``keys``."""
     names = (key.head, key.settings)[: len(row_heads(keys))]
     return TableRow(names, names, cells)
 
 
-def _cell(own: pd.DataFrame, key: RowSetting, group: ColumnGroup, table: PrintedTable | None) -> TableCell:
-    """The cell of ``own``, the runs of one case and row."""
-    case, name = group.block, group.key.removeprefix(f"{group.block}: ")
+def _cell(own: pd.DataFrame, key: RowSetting, case: str, name: str, table: PrintedTable | None) -> TableCell:
+    """The cell of column ``name`` of ``own``, the runs of one case and row."""
     row = printed_row(table, case, key)
     paper = row[table.columns.index(name)] if table and row and name in table.columns else None
     like = comparable(own["run"]) and same_data(own["run"], table, case)
@@ -119,7 +120,7 @@ def _trace_cells(
     case = own["case"].iloc[0]
     wanted = [("accuracy", number, 100.0) for number in table.accuracy_rounds]
     wanted += [("tempered_loss", number, 1.0) for number in table.loss_rounds]
-    theirs = printed_row(table, case, key) or [None] * len(wanted)
+    theirs: Sequence[float | None] = printed_row(table, case, key) or [None] * len(wanted)
     like = comparable(own["run"]) and same_data(own["run"], table, case)
     logs = [{row["round"]: row for row in curves[run_id].rows} for run_id in own["run_id"] if run_id in curves]
     cells = []
