@@ -61,7 +61,8 @@ class RunSet:
     def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
         """The runs for which ``kept`` is true."""
         index = self.runs.index[kept]
-        settings, counted = self.settings.loc[index], self.counted.loc[index]
+        settings = self.settings.loc[index]
+        counted = self.counted.loc[index]
         metrics = self.metrics[self.metrics.index.isin(index)]
         return replace(self, runs=self.runs.loc[index], settings=settings, counted=counted, metrics=metrics)
 
@@ -115,7 +116,9 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
     """
     if not out.is_dir():
         raise UserError("not a folder. Use the folder of the runs", f"paths.output_dir={out}")
-    jobs, foreign, current = [], [], provenance.CurrentData(data)
+    jobs = []
+    foreign = []
+    current = provenance.CurrentData(data)
     for folder in sorted(out.glob("[!.]*/[!.]*/[!.]*")):
         if not any((folder / mark).exists() for mark in (CONFIG, "result.json", "failed.json")):
             continue  # artifacts and similar folders have other files
@@ -162,7 +165,9 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
         config = read_config(folder / CONFIG)
     except ValueError as problem:
         raise ValueError(f"config.yaml {problem}") from None
-    task, method, seed = lookup(config, "task.name"), lookup(config, "method.name"), config.get("seed")
+    task = lookup(config, "task.name")
+    method = lookup(config, "method.name")
+    seed = config.get("seed")
     if not isinstance(task, str) or not isinstance(method, str) or type(seed) is not int:
         raise ValueError("config.yaml is not that of a run: it needs task.name, method.name and seed")
     if (task, method) != (folder.parent.parent.name, folder.parent.name):

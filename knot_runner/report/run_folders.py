@@ -170,11 +170,13 @@ def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     ``before/<data set>`` holds those of the global model before distillation, with the same labels. Raises
     :class:`UserError` naming the file when it is absent or damaged.
     """
-    stored, found = arrays(run, PREDICTIONS), {}
+    stored = arrays(run, PREDICTIONS)
+    found = {}
     for key, shares in stored.items():
         name, _, part = key.rpartition(".")
         if part == "probabilities":
-            own, after = f"{name}.labels", f"{name.removeprefix('before/')}.labels"
+            own = f"{name}.labels"
+            after = f"{name.removeprefix('before/')}.labels"
             found[name] = (shares, stored[own if own in stored else after])
     return found
 

@@ -99,7 +99,8 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
                 raise UserError(f"{run.task} {run.method}: is not federated, so it has no training temperature to show")
             rows.loc[i, "key"] = RowSetting(float(temperature), control and temperature != 1, other)
     rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
-    place, keys = ranks([*cases, *rows["case"]]), ranks(hottest_first(rows["key"]))
+    place = ranks([*cases, *rows["case"]])
+    keys = ranks(hottest_first(rows["key"]))
     order = rows["case"].map(place) * len(keys) + rows["key"].map(keys)
     return rows.loc[order.sort_values(kind="stable").index]
 

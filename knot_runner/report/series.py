@@ -38,9 +38,11 @@ def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True, t
     found = [mean_interval(own) for own in cells]
     mean = np.array([center for center, _ in found])
     half = np.array([half or 0.0 for _, half in found])
-    low, high = mean - half, mean + half
+    low = mean - half
+    high = mean + half
     if top is not None:
-        low, high = np.maximum(low, 0.0), np.minimum(high, top)
+        low = np.maximum(low, 0.0)
+        high = np.minimum(high, top)
     return Band(np.array(places), mean, low, high, np.array([len(own) for own in cells]))
 
 
@@ -48,7 +50,8 @@ def smoothed(series: dict[int, float], window: int) -> dict[int, float]:
     """Centered running means over ``window`` successive values, fewer at both ends."""
     if len(series) < window:
         return series
-    ones, values = np.ones(window), np.array(list(series.values()))
+    ones = np.ones(window)
+    values = np.array(list(series.values()))
     means = np.convolve(values, ones, "same") / np.convolve(np.ones(len(values)), ones, "same")
     return dict(zip(series, means.tolist(), strict=True))
 

@@ -37,7 +37,7 @@ class Evidence:
     runs: int
     seeds: int = 0
     look: Look | None = None
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     at_most: int = 0
     at_least: int = 0
     one_sided: bool = False
@@ -53,7 +53,8 @@ def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config) -> lis
     found = [[_measured(claim, effect, rounds) for effect in own] for claim, own in zip(claims, planned, strict=True)]
     wanted = {want for effects in found for effect in effects for want in effect.wants}
     bank, problems = replicates(sorted(wanted, key=repr), {run.run_id: run for run in finished(runs)})
-    seeds, reason = planned_seeds(options), unlike_reason(options)
+    seeds = planned_seeds(options)
+    reason = unlike_reason(options)
     gathered = []
     for claim, effects in zip(claims, found, strict=True):
         for i, effect in enumerate(effects):
@@ -110,18 +111,19 @@ def _evidence(
     if unlike:
         notes.append(f"{unlike.partition(';')[0]}: {reason}")
     if not cells:
-        return Evidence(None, runs, whole, look, tuple(notes))
+        return Evidence(None, runs, whole, look, notes)
     bounds = Counter(effect.bound for effect in cells)
     notes += _on_bounds(bounds, len(cells), claim.measure) + _on_look(look, whole, seeds, len(there))
     statuses = [{run.status for run in effect.runs} for effect in effects]
     # a diverged run reaches no target, which is reported elsewhere
     apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)
     kinds = [kind for kind in variants(_key(claim), [run for effect in cells for run in effect.runs]) if kind]
-    notes += [f"its runs are not measured alike ({'; '.join(kinds)})"] if len(kinds) > 1 else []
+    if len(kinds) > 1:
+        notes.append(f"its runs are not measured alike ({'; '.join(kinds)})")
     fixed = {problems[want] for effect in cells for want in effect.wants if want in problems}
     notes += [f"the test items are not resampled: {why}" for why in sorted(fixed)]
     made, basis = _over_seeds(claim, cells, bank if not fixed else None)
-    return Evidence(made, runs, whole, look, tuple(notes), bounds[-1], bounds[1], apart, basis)
+    return Evidence(made, runs, whole, look, notes, bounds[-1], bounds[1], apart, basis)
 
 
 def _key(claim: Claim) -> str:

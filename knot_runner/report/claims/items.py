@@ -51,7 +51,8 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
     that cannot be resampled). ``runs``: finished runs by run id."""
     found: Bank = {}
     problems: Problems = {}
-    pending, summed = [], []
+    pending = []
+    summed = []
     for want in dict.fromkeys(wanted):
         run = runs[want.run_id]
         if want.over is None and not has_record(run.folder, run.result, PREDICTIONS):
@@ -83,7 +84,8 @@ class _CannotResample(Exception):
 
 
 def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
-    metric, parts = METRICS[want.measure], list(by_data.values()) if want.on == "ALL" else [by_data[want.on]]
+    metric = METRICS[want.measure]
+    parts = list(by_data.values()) if want.on == "ALL" else [by_data[want.on]]
     if metric.over == "pooled":
         parts = [functools.reduce(operator.add, parts)]
     try:
@@ -100,7 +102,8 @@ def _failed(metric: Metric, problem: Exception) -> _CannotResample:
 
 def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
     """The metric's function on each resample."""
-    before, stored = want.side == "before", {}
+    before = want.side == "before"
+    stored = {}
     for key, pair in predictions(run).items():
         if key.startswith("before/") == before:
             stored[key.removeprefix("before/")] = pair
@@ -181,7 +184,8 @@ def _columns(metric: Metric, test: TestSet) -> np.ndarray:
     """Columns of each item [N, 3 or 4, C] whose sums are those of :class:`ClassSums`; C = 1 for a metric that does not
     need its classes apart."""
     classes = np.eye(test.scores.shape[1], dtype=np.float32)
-    predicted, truth = classes[test.scores.argmax(1)], classes[test.labels]
+    predicted = classes[test.scores.argmax(1)]
+    truth = classes[test.labels]
     columns = [predicted * truth, predicted, truth]
     if metric.of_examples is not None:
         values = metric.of_examples(test)
@@ -209,7 +213,8 @@ def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
     """Accuracy over the clients' own test images [B], averaged by images within a group, and equally over groups: the
     clusters, each client, or all clients as ``want.over`` says."""
     accuracies = rounds(run)[-1]["clients"]
-    sizes, groups = _test_sizes(run), np.zeros(len(accuracies), dtype=int)
+    sizes = _test_sizes(run)
+    groups = np.zeros(len(accuracies), dtype=int)
     if want.over == "unweighted":
         groups = np.arange(len(accuracies))
     elif want.over == "clusters":

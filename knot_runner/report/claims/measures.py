@@ -198,7 +198,8 @@ def rounds_of(runs: Iterable[Run], options: Config) -> TargetRounds:
     """Target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
     target = check_target(options.get("target", "best_of_T4"))
     read, curves = with_learning_curves([run for run in finished(runs) if run.result.kind == "federated"])
-    warm, problems = {}, {}
+    warm = {}
+    problems = {}
     for run in read:
         if run.status != "done":
             problems[run.run_id] = run.problem

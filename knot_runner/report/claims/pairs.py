@@ -130,7 +130,8 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
     for run in runs:
         first = found.setdefault((place(run), run.seed), run)
         if first.run_id != run.run_id:
-            a, b = config_leaves(first.config), config_leaves(run.config)
+            a = config_leaves(first.config)
+            b = config_leaves(run.config)
             unlike = sorted(key for key in {**a, **b} if a.get(key) != b.get(key) and not _unread(key))
             raise UserError(f"claim {claim.text!r}: two runs fit one place; say which by {', '.join(unlike[:4])}")
     return found

@@ -76,7 +76,8 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
     for claim in claims:
         measure_of(claim)
     found = gather(claims, load_runs(jobs, command), spec)
-    ps, spent = [], {}
+    ps = []
+    spent = {}
     for i, (claim, one) in enumerate(zip(claims, found, strict=True)):
         p = p_value(one.estimate, threshold(claim)[0]) if one.estimate and one.look else None
         ps.append(p)
@@ -105,7 +106,8 @@ def threshold(claim: Claim) -> tuple[float, int]:
 def _verdict(
     claim: Claim, found: Evidence, p: float | None, adjusted: float | None, planned: int, left: int, command: str
 ) -> Verdict:
-    measure, compared = measure_of(claim), bool(claim.against or claim.trend)
+    measure = measure_of(claim)
+    compared = bool(claim.against or claim.trend)
     unit = "times" if claim.logs and compared else measure.unit
     need, side = threshold(claim)
     claimed = math.exp(need) if claim.logs else need * measure.scale
@@ -121,8 +123,7 @@ def _verdict(
         make = [f"make them with: {command}"] if command else []
         return replace(verdict, note="; ".join([*found.notes, *make]) if found.runs else "")
     gap = (found.estimate.effect - need) * side
-    met = gap > 0
-    decision, blocked = _decide(found, p, adjusted, met, side)
+    decision, blocked = _decide(found, p, adjusted, gap > 0, side)
     open_ended = adjusted is None or adjusted >= ALPHA
     more = seeds_suggested(found.estimate, abs(gap), planned, found.seeds, max(left, 1)) if open_ended else None
     notes = [*found.notes, blocked] if blocked else found.notes

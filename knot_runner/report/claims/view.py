@@ -77,7 +77,8 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     lines = [HOW_TO_READ] if judged else []
     for basis, description in OVER_SEEDS.items():
         alone = [i for i, verdict in enumerate(verdicts, 1) if verdict.basis == basis and verdict.seeds]
-        lines += [f"{description}: {_claims(alone)}."] if alone else []
+        if alone:
+            lines.append(f"{description}: {_claims(alone)}.")
     if any(verdict.over and verdict.seeds for verdict in verdicts):
         lines.append("Accuracy over clients: each client's examples are resampled, apart for the two runs of a pair.")
     if any(verdict.ratio and verdict.seeds for verdict in verdicts):
@@ -86,7 +87,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
         )
     if judged:
         lines += _rule(sum(verdict.runs > 0 for verdict in verdicts), judged[0].planned)
-    return [*lines, *_notes(verdicts)]
+    return lines + _notes(verdicts)
 
 
 def _rule(claims: int, planned: int) -> list[str]:
@@ -124,7 +125,8 @@ def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
     for i, verdict in asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
         effect, interval, paper, more = verdict_texts(verdict)
-        numbers, decision = Text(effect), Text(verdict.verdict, style=STYLES[verdict.verdict])
+        numbers = Text(effect)
+        decision = Text(verdict.verdict, style=STYLES[verdict.verdict])
         if interval:
             numbers.append(f"\n{interval}", style=DIM)
         if paper:

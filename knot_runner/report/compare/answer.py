@@ -83,10 +83,13 @@ def compare_runs(question: Question) -> Sheet:
         rule = selection_rule(question.best, over, known_measures(runs))
         row = row_numbers(runs.settings, keys)
         choices = choose(runs, row, rule)
-        counts, averaged, row_of = choices.counts[["n", "settings"]], choices.runs, choices.row
+        counts = choices.counts[["n", "settings"]]
+        averaged = choices.runs
+        row_of = choices.row
         settings = [_values(runs, keys, row), _values(runs, over, row_of)]
         measures = list(dict.fromkeys([rule.measure, *measures_of(runs, question.measures)]))
-        lines, shown = [READING_LINES, *selection_line(rule, choices, keys)], (*keys, *over)
+        lines = [READING_LINES, *selection_line(rule, choices, keys)]
+        shown = (*keys, *over)
     else:
         shown = identifying_keys(runs.differing()) if by is None else by
         measures = measures_of(runs, question.measures)
@@ -94,8 +97,10 @@ def compare_runs(question: Question) -> Sheet:
         states = pd.crosstab(row, runs.runs["state"])
         counts = states.rename(columns={"done": "n"}).reindex(columns=["n", *WITHOUT], fill_value=0)
         counts = counts[["n", *(state for state in WITHOUT if state in states)]]
-        averaged, row_of = runs.finished, row[runs.runs["state"] == "done"]
-        settings, lines = [_values(runs, shown, row)], [READING_LINES]
+        averaged = runs.finished
+        row_of = row[runs.runs["state"] == "done"]
+        settings = [_values(runs, shown, row)]
+        lines = [READING_LINES]
     columns, means = _means(averaged, row_of, measures)
     heads = {"diverged": "div.", "settings": "of"}
     columns = [
@@ -108,7 +113,7 @@ def compare_runs(question: Question) -> Sheet:
     filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
     title = f"{done} finished of {len(runs.runs)} runs below {question.out}{filters}"
     cells = pd.concat([*settings, counts, means], axis=1).reindex(counts.index)
-    sheet = Sheet(title, tuple(columns), cells, (*lines, *absent, *left_out(runs), *runs.lines))
+    sheet = Sheet(title, columns, cells, [*lines, *absent, *left_out(runs), *runs.lines])
     return _sorted(sheet, question.sort)
 
 
@@ -123,7 +128,8 @@ def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[
     finished runs that have the measure)."""
     import pandas as pd
 
-    columns, estimates = [], {}
+    columns = []
+    estimates = {}
     for key in measures:
         top = 1.0 if is_share(key) else None
         for (name, head), numbers in _by_variant(runs, key).items():
@@ -138,9 +144,11 @@ def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[
 
 def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
     """(Name of a column of ``key``, its head) -> its values: a column for each :func:`variant`."""
-    values, title = runs.values(key), measure_title(key)
+    values = runs.values(key)
+    title = measure_title(key)
     kinds = runs.runs["record"][values.index].map(lambda run: variant(key, run.result))
-    several, found = kinds.nunique() > 1, {}
+    several = kinds.nunique() > 1
+    found = {}
     for kind, own in values.groupby(kinds, sort=False):
         shown = f" ({kind})" if kind and (several or beside(key)) else ""
         found[key + shown if several else key, title + shown] = own

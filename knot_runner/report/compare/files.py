@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,9 +51,9 @@ class Sheet:
     """A table. ``cells``: a frame with the ``columns`` by name; ``lines``: footnotes."""
 
     title: str
-    columns: tuple[Column, ...]
+    columns: Sequence[Column]
     cells: pd.DataFrame
-    lines: tuple[str, ...]
+    lines: Sequence[str]
 
     @property
     def rows(self) -> tuple[tuple[Any, ...], ...]:
@@ -66,8 +66,8 @@ def cell_text(cell: Any, column: Column, runs: int | None = None) -> str:
     """``cell`` as printed; an estimate over fewer values than its row's finished ``runs`` is printed with their
     number."""
     if isinstance(cell, MeanEstimate):
-        mean, half = cell.mean / column.factor, cell.half and cell.half / column.factor
-        text = estimate_text(mean, half, column.digits, cell.top)
+        half = cell.half and cell.half / column.factor
+        text = estimate_text(cell.mean / column.factor, half, column.digits, cell.top)
         return f"{text} ({cell.n})" if runs is not None and cell.n < runs else text
     if cell is None:
         return "" if column.kind == "key" else "-"
@@ -91,8 +91,10 @@ class TerminalSheet:
     sheet: Sheet
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown, leading = _shown(self.sheet), sum(column.kind != "measure" for column in self.sheet.columns)
-        lead, measures = shown[:leading], shown[leading:]
+        shown = _shown(self.sheet)
+        leading = sum(column.kind != "measure" for column in self.sheet.columns)
+        lead = shown[:leading]
+        measures = shown[leading:]
         if not fits(_grid([*lead, *measures[:1]]), console, options):
             lead = _joined(self.sheet, lead)
         blocks = [lead]

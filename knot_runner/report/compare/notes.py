@@ -99,7 +99,8 @@ def _seeds(runs: RunSet, row: pd.Series, rows: int) -> list[str]:
 
 
 def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
-    count, lines = len(runs.runs), []
+    count = len(runs.runs)
+    lines = []
     for key in measures:
         without = count - len(runs.values(key))
         if without:

@@ -20,7 +20,6 @@ from knot_runner.report.figures.style import (
     side_legend,
 )
 from knot_runner.report.render.markup import csv_text
-from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import runs_with
 from knot_runner.results.federated import FederatedResult, PersonalizationFacts, PersonalMeasures
@@ -41,7 +40,9 @@ def id_ood_figure(runs: list[FederatedRun], command: str) -> Drawing:
     back as lines of text; every point of every seed goes into a CSV."""
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
     made, (axes,) = panels(1, 8.2, 5.0)
-    lines, numbers, starts = [], [], []
+    lines = []
+    numbers = []
+    starts = []
     for number, (name, members) in enumerate(by_name(having).items()):
         curves = []
         for run in members:
@@ -54,8 +55,7 @@ def id_ood_figure(runs: list[FederatedRun], command: str) -> Drawing:
         axes.plot(*curve.T, marker="o", ms=3.5, lw=1.5, color=nth_color(number), label=name)
         (_, first), (ood, last) = curve[0], curve[-1]
         lines.append(f"{name}: ends at ID {last:.2f}%, OOD {ood:.2f}%, from ID {first:.2f}%")
-    start = 100 * np.mean(starts, axis=0)
-    axes.plot(*start, marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
+    axes.plot(*(100 * np.mean(starts, axis=0)), marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
     side_legend(made, [axes], loc="outside right center")
@@ -135,7 +135,8 @@ def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
     )
     found = by_name(having)
     made, grid = panels(len(found), 3.9, 3.7)
-    lines, rows = [], []
+    lines = []
+    rows = []
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
         first = min(seeds, key=lambda run: run.seed)
         stored = arrays(first, CLIENTS_FILE)
@@ -144,7 +145,7 @@ def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
         reach = float(np.quantile(np.abs(matrix), 0.99)) or 1.0  # a few large ones would leave the others pale
         draw_map(axes, matrix, groups, cmap="RdBu_r", vmin=-reach, vmax=reach)
         mark_clients(axes, groups, xlabel="update of client")
-        axes.set_title(plain(title), fontsize="small")
+        axes.set_title(title, fontsize="small")
         means = []  # over seeds, of what the results say
         for key, text in TRANSFER_MEANS.items():
             values = [getattr(_personalization(run).transfer, key) for run in seeds]
@@ -179,7 +180,8 @@ def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client
         axes.axvline(end - 0.5, color="white", lw=1)
         axes.axhline(end - 0.5, color="white", lw=1)
     edges = np.array([0, *ends, len(groups)])
-    middles, label = (edges[:-1] + edges[1:] - 1) / 2, "clients by planted group"
+    middles = (edges[:-1] + edges[1:] - 1) / 2
+    label = "clients by planted group"
     names = [str(group) for group in sorted(set(groups))]
     axes.set_xticks(middles, names)
     axes.set_yticks(middles, names)

@@ -61,7 +61,8 @@ def coreset_images(runs: list[CoresetRun], command: str) -> Drawing:
     found = _by_case(runs)
     height = max(2.4, ROW_HEIGHT * max(map(len, found.values())) + 1.2)
     made, grid = panels(2 * len(found), PANEL_WIDTH, height, across=2, width_ratios=[3, 2])
-    lines, rows = [], []
+    lines = []
+    rows = []
     for images, course, (case, members) in zip(grid[::2], grid[1::2], found.items(), strict=True):
         _draw_images(images, {name: _strip(run) for name, run in members.items()})
         images.set_title(plain(case), fontsize="small")
@@ -100,8 +101,7 @@ def _strip(run: CoresetRun) -> np.ndarray:
     """One run's coreset as a row of images [H, K * (W + gap), C], sorted by label."""
     kept = arrays(run, OWN_CORESET)
     (channels, height, width), count = run.result.shape, run.result.points
-    points, labels = kept["points"], kept["labels"]
-    images = points[np.argsort(labels, kind="stable")].reshape(count, channels, height, width)
+    images = kept["points"][np.argsort(kept["labels"], kind="stable")].reshape(count, channels, height, width)
     padded = np.pad(images.transpose(0, 2, 3, 1), ((0, 0), (0, GAP), (0, GAP), (0, 0)), constant_values=1.0)
     return np.concatenate(list(padded), axis=1)
 
@@ -137,10 +137,9 @@ def coreset_accuracy(runs: list[DoneRun[KnnResult | FederatedResult]], command: 
     limit_to_shares(axes, 100.0)
     axes.set(xlabel="clients", ylabel="accuracy (%)", xticks=sorted({run.result.clients for run in runs}))
     side_legend(made, [axes], loc="outside right center")
-    numbers = band_numbers(("method", "clients"), bands)
     lines = []
     for (name,), one in bands.items():
         for clients, mean in zip(one.places, one.mean, strict=True):
             lines.append(f"{name}, {clients} clients: accuracy {mean:.2f}%")
     title = f"{runs[0].task}: classification by the clients' coresets"
-    return Drawing(made, title, [NEIGHBOR_NOTE, seeds_note(runs)], lines, numbers)
+    return Drawing(made, title, [NEIGHBOR_NOTE, seeds_note(runs)], lines, band_numbers(("method", "clients"), bands))

@@ -74,11 +74,11 @@ def matrix_figure(runs: list[MatrixRun], command: str) -> Drawing:
     # data sets are the same for every seed, clients are not
     fixed = runs[0].setting("task.kind") != "images" and runs[0].setting("partition") is None
     made, grid = panels(len(found), 3.9, 3.7)
-    lines, rows = [], []
+    lines = []
+    rows = []
     for axes, (title, members) in zip(grid, found.items(), strict=True):
         _draw_map(axes, members if fixed else members[:1])
-        settings_above = re.sub(", (?=FedWaD|exact$)", "\n", plain(title))
-        axes.set_title(settings_above, fontsize="small")
+        axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize="small")
         lines += _lines(title, members, runs)
         for run in members:
             rows += [(title, run.seed, *pair) for pair in pairs_of(run)]
@@ -110,7 +110,8 @@ def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list
 
 def _draw_map(axes: Axes, runs: list[MatrixRun]) -> None:
     """The mean over ``runs``."""
-    matrix, result = np.mean([run.result.matrix for run in runs], axis=0), runs[0].result
+    matrix = np.mean([run.result.matrix for run in runs], axis=0)
+    result = runs[0].result
     image = draw_map(axes, np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), result.groups, cmap="cividis")
     if len(matrix) > _MAX_NAMED:
         mark_clients(axes, result.groups)

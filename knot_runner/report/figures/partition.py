@@ -33,7 +33,7 @@ def draw_partition(
     missing = len(classes) - len(drawn)
     absent = f"{missing} of {len(classes)} classes have no training examples and are not drawn."
     missing_note = [absent] if missing else []
-    lines = [*partition_lines(counts), *missing_note]
+    lines = partition_lines(counts) + missing_note
     rows = [[name, row.sum(), *row] for name, row in zip(names, counts, strict=True)]
     with figure_settings():
         height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))

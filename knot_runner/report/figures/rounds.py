@@ -58,10 +58,16 @@ def curves(runs: list[Run], command: str) -> Drawing:
     Lines are means over seeds, bands are 95% t intervals; dashed: T=1 at rate lr/T. The numbers
     go into a CSV beside the PNG; the last round's come back as lines.
     """
-    score, top, unit, digits = "accuracy", 100.0, "%", 2
+    score = "accuracy"
+    top = 100.0
+    unit = "%"
+    digits = 2
     read = {score: _of_row(ACCURACY, 100)}
     if {run.setting("task.score") for run in runs} == {SCORE}:
-        score, top, unit, digits = "macro F1", 1.0, "", 3
+        score = "macro F1"
+        top = 1.0
+        unit = ""
+        digits = 3
         read = {score: _of_row(SCORE, 1)}
     read["loss at T"] = _of_row("tempered_loss", 1)
     found = _bands(runs, read, {score: top})
@@ -198,7 +204,8 @@ def figure_cases(jobs: Iterable[Job]) -> Cases:
     kinds: dict[str, dict[str, Config]] = {}
     for job in jobs:
         facts = {"task.name": job.task, "model.name": job.setting("model.name")}
-        name, kind = case_of(job, known), job.setting("partition.kind")
+        name = case_of(job, known)
+        kind = job.setting("partition.kind")
         kinds.setdefault(name, {})[kind] = {**known.get(name, facts), "partition.kind": kind}
     cases: dict[str, Config] = {}
     for name, found in kinds.items():

@@ -193,7 +193,8 @@ def temperature_colors(temperatures: Iterable[float]) -> dict[float, Any]:
 
     ordered = sorted(set(temperatures))
     made: dict[float, Any] = dict.fromkeys(ordered, GRAY)
-    cold, hot = [t for t in ordered if t < 1], [t for t in reversed(ordered) if t > 1]
+    cold = [t for t in ordered if t < 1]
+    hot = [t for t in reversed(ordered) if t > 1]
     for scale, members in (("Blues", cold), ("Oranges", hot)):
         for i, temperature in enumerate(members):
             made[temperature] = colormaps[scale](0.95 - 0.5 * i / len(members))

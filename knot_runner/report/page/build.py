@@ -80,12 +80,12 @@ class Page:
 
     request: PageRequest
     table: ResultTable | None
-    figures: tuple[FigureView, ...]
-    verdicts: tuple[Verdict, ...]
+    figures: Sequence[FigureView]
+    verdicts: Sequence[Verdict]
     unjudged: str
     settings: dict[str, tuple[str, ...]]
-    jobs: tuple[tuple[Run, Standing], ...]
-    versions: tuple[tuple[dict[str, str], int], ...]
+    jobs: Sequence[tuple[Run, Standing]]
+    versions: Sequence[tuple[dict[str, str], int]]
 
     @property
     def problems(self) -> list[str]:
@@ -127,26 +127,28 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
     runs = load_runs(unique.values(), request.command)
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs)
-    spec, command = request.spec, request.command
+    spec = request.spec
+    command = request.command
     is_figure = spec.get("kind") in FIGURES
     table = None if is_figure else preset_table(jobs, spec, command)
     notes = spec.get("notes", []) if is_figure else []  # a table has them below it
-    figures = tuple(_draw(kind, jobs, notes, command) for kind in figure_names(spec))
-    verdicts, unjudged = [], ""
+    figures = [_draw(kind, jobs, notes, command) for kind in figure_names(spec)]
+    verdicts = []
+    unjudged = ""
     if spec.get("claims"):
         try:
             verdicts = judge(jobs, spec, command)
         except UserError as problem:  # a damaged record must not prevent the page
             unjudged = str(problem)
     settings = values_by_setting([job.config for job in jobs])
-    standings = tuple((run, _standing(run, unfinished)) for run in runs)
+    standings = [(run, _standing(run, unfinished)) for run in runs]
     versions: Counter[tuple[tuple[str, str], ...]] = Counter()
     for run in runs:
         if run.result:
             facts = run.result.versions | {key: made for key in MADE_BY if (made := getattr(run.result, key, None))}
             versions[tuple((key, str(value)) for key, value in facts.items())] += 1
-    made_by = tuple((dict(facts), number) for facts, number in versions.most_common())
-    return Page(request, table, figures, tuple(verdicts), unjudged, settings, standings, made_by)
+    made_by = [(dict(facts), number) for facts, number in versions.most_common()]
+    return Page(request, table, figures, verdicts, unjudged, settings, standings, made_by)
 
 
 def _draw(kind: str, jobs: Sequence[Job], notes: Sequence[str], command: str) -> FigureView:

@@ -41,7 +41,8 @@ def stages_summary(name: str, result: StagesResult) -> Group:
     names = dict.fromkeys(data for metric in measures for data in result.metrics[metric] if data != "ALL")
     rows: list[SummaryRow] = []
     for data in (*names, "ALL"):
-        rows += [None] if data == "ALL" else []
+        if data == "ALL":
+            rows.append(None)
         is_global = data in result.datasets and result.datasets[data].role == "global"
         title = data + (" (global)" if is_global else "")
         rows.append((title, [_change(result, metric, data) for metric in measures]))
@@ -83,9 +84,11 @@ def federated_summary(name: str, result: FederatedResult) -> Group:
     for key, title in titles.items():
         shown[f"accuracy over clients, {title}"] = metrics.get("client_accuracy", {}).get(key)
     rows = [(title, [bold(number(value, 3))]) for title, value in shown.items() if value is not None]
-    best, sizes, distilled = result.best, result.datasets, result.distilled
+    best = result.best
+    sizes = result.datasets
+    distilled = result.distilled
     lines = [f"best accuracy {number(best.accuracy, 3)} after {counted(best.round, 'round')}"]
-    lines += [*_reached(result), *_on_clock(result), *cluster_lines(result)]
+    lines += _reached(result) + _on_clock(result) + cluster_lines(result)
     if distilled is not None:
         gained = (
             f": accuracy {distilled.gain:+.3f} from before to after, on average" if distilled.gain is not None else ""
@@ -128,7 +131,8 @@ def _reached(result: FederatedResult) -> list[str]:
     """``target 0.740 not reached in 30 rounds``, or how to set one."""
     if result.target is None:
         return ["rounds to target: not recorded. Set training.target=0.8 to count the rounds to 80% accuracy"]
-    first, trained = result.rounds_to_target, counted(result.rounds, "round")
+    first = result.rounds_to_target
+    trained = counted(result.rounds, "round")
     end = f"reached after {counted(first, 'round')}" if first is not None else f"not reached in {trained}"
     which = MODELS.get(str(result.evaluated))
     return [f"target {number(result.target, 3)}{f' (accuracy of {which})' if which else ''} {end}"]
@@ -153,7 +157,8 @@ def _privacy_lines(result: FederatedResult) -> list[str]:
 
 def _on_clock(result: FederatedResult) -> list[str]:
     """``virtual clock: target after 900 s of 3,000 s; 90 updates, 8 of partial work, 12 dropped out``."""
-    fleet, first = result.fleet, result.time_to_target
+    fleet = result.fleet
+    first = result.time_to_target
     if fleet is None:
         return []
     end = f"{fleet.clock:,.0f} s" if first is None else f"target after {first:,.0f} s of {fleet.clock:,.0f} s"
@@ -173,9 +178,11 @@ def probe_summary(name: str, result: ProbeResult) -> Group:
 
 def personal_lines(result: FederatedResult) -> list[str]:
     """Lines on which of the clients' models is reported, and its gains and losses against the last round's."""
-    lines, facts = [], result.personalization
+    lines = []
+    facts = result.personalization
     if facts is not None:
-        point, start = facts.points[facts.chosen], facts.start
+        point = facts.points[facts.chosen]
+        start = facts.start
         which = f"each client's own model, {point.epochs} epochs after the rounds"
         if point.alpha == 0:
             which = "the models of the last round were the best on the held-out examples"

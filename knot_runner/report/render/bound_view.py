@@ -45,7 +45,9 @@ def bound_table(title: str, record: Facts) -> Group:
 
 def bound_lines(record: Facts) -> list[str]:
     """Footnotes to a bound's table."""
-    loss, texts, dropped = record["loss"], record["texts"], record["dropped"]
+    loss = record["loss"]
+    texts = record["texts"]
+    dropped = record["dropped"]
     return [
         f"Loss of the student (1-Wasserstein to its teachers): {loss['train']:.4g} on {texts['train']} training "
         f"texts, {loss['valid']:.4g} on {texts['valid']} held out, gap {loss['gap']:.4g}, less that of the "

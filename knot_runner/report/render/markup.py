@@ -45,7 +45,8 @@ def markdown_document(title: str, grids: Iterable[TextGrid], lines: Iterable[str
     for grid in grids:
         rule = "|" + "".join("--:|" if right else "---|" for right in grid.right)
         head, *rows = [f"| {' | '.join(map(_markdown_cell, row))} |" for row in (grid.heads, *grid.rows)]
-        parts += [f"**{escape_markdown(grid.title)}**"] if grid.title else []
+        if grid.title:
+            parts.append(f"**{escape_markdown(grid.title)}**")
         parts.append("\n".join([head, rule, *rows]))
     parts.append("\n".join(f"- {escape_markdown(line)}" for line in lines))
     return "\n\n".join(parts) + "\n"

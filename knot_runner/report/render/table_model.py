@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from knot_runner.metrics import METRICS
@@ -68,7 +68,7 @@ class ColumnGroup:
 
 
 #: Cells of a row by key of their group, in column order.
-Cells = dict[str, tuple[TableCell, ...]]
+Cells = Mapping[str, Sequence[TableCell]]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class TableRow:
 
 
 #: Rows, their heads, groups of columns, and lines under the table.
-Parts = tuple[list[TableRow], tuple[str, ...], tuple[ColumnGroup, ...], list[str]]
+Parts = tuple[Sequence[TableRow], Sequence[str], Sequence[ColumnGroup], Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -91,18 +91,18 @@ class ResultTable:
 
     kind: str
     title: str
-    heads: tuple[str, ...]
-    groups: tuple[ColumnGroup, ...]
-    rows: tuple[TableRow, ...]
-    lines: tuple[str, ...]
+    heads: Sequence[str]
+    groups: Sequence[ColumnGroup]
+    rows: Sequence[TableRow]
+    lines: Sequence[str]
 
-    def blocks(self) -> list[tuple[ColumnGroup, ...]]:
+    def blocks(self) -> list[list[ColumnGroup]]:
         """Groups of columns by grid: one grid per metric in a table of methods, per case for temperatures, per
         structure and weighting for clustered runs; else a single grid."""
         if self.kind == "methods":
-            return [(group,) for group in self.groups]
+            return [[group] for group in self.groups]
         names = dict.fromkeys(group.block for group in self.groups)
-        return [tuple(group for group in self.groups if group.block == name) for name in names]
+        return [[group for group in self.groups if group.block == name] for name in names]
 
 
 def block_title(groups: Sequence[ColumnGroup]) -> str:

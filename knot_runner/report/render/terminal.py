@@ -69,8 +69,7 @@ def results_grid(
     head_style: str = "",
 ) -> Table:
     """A table of numbers of many runs, with plain heads. ``padding``: of a cell, above, right, below and left."""
-    made = Table(box=None, padding=padding, pad_edge=False, header_style=head_style)
-    return _filled(made, columns, rows)
+    return _filled(Table(box=None, padding=padding, pad_edge=False, header_style=head_style), columns, rows)
 
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:

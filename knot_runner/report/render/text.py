@@ -102,7 +102,9 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
     """A cell as printed: our mean (:func:`value_text`); ``±0.010``, or "" without an interval (under two seeds, and for
     counts that agree) and standard deviation; the paper's number in brackets, with its printed digits and standard
     deviation, or "" if the paper prints none."""
-    half, interval, paper = cell.std if cell.half is None else cell.half, "", ""
+    half = cell.std if cell.half is None else cell.half
+    interval = ""
+    paper = ""
     if half is not None and not cell.text and (group.digits or half):
         interval = spread_text(cell.mean or 0.0, half, group.digits, cell.top)
     if cell.paper is not None:
@@ -132,7 +134,8 @@ def caption(table: ResultTable) -> str:
     for row in table.rows:
         for own in row.cells.values():
             cells += own
-    has_paper, share = any(cell.paper is not None for cell in cells), any(cell.top for cell in cells)
+    has_paper = any(cell.paper is not None for cell in cells)
+    share = any(cell.top for cell in cells)
     cut = "[low, high] where that is cut at 0 or 100%" if share else ""
     parts = ["mean ± half of the 95% interval over seeds", cut, "(paper)" if has_paper else ""]
     return "; ".join(filter(None, parts)) + "."

@@ -84,7 +84,7 @@ def build_table(
     if rest := command_for(runs):
         lines = [*lines, f"The rest is made by: {rest}"]
     title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.task for run in runs))}: {kind}"
-    return ResultTable(kind, title, heads, groups, tuple(rows), (*lines, *notes))
+    return ResultTable(kind, title, heads, groups, rows, [*lines, *notes])
 
 
 def table_kind(name: str) -> TableKind:

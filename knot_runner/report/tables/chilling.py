@@ -56,7 +56,8 @@ class LearningCurve:
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
     """Return (``runs``, those with a damaged ``rounds.jsonl`` marked corrupt; curves of the finished ones by run
     id)."""
-    made, curves = [], {}
+    made = []
+    curves = {}
     for run in runs:
         if run.status == "done":
             try:

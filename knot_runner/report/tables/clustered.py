@@ -97,7 +97,8 @@ def clustered(request: TableRequest) -> Parts:
 
     Raises :class:`UserError` for runs that do not belong in this table.
     """
-    table, metrics = request.printed, request.metrics
+    table = request.printed
+    metrics = request.metrics
     frame = clustered_frame(request.runs, preset_cases({}, table), table.algorithms if table else {})
     texts = all("datasets" in run.config["task"] for run in frame["run"])
     columns = _columns(grid_columns(frame), metrics, "texts" if texts else "images")
@@ -108,14 +109,15 @@ def clustered(request: TableRequest) -> Parts:
         for line, own in members.groupby("line", sort=False):
             cells = {}
             for group, places, weighting in columns:
-                cells[group.key] = tuple(_cell(own, line, printed, place, weighting) for place in places)
+                cells[group.key] = [_cell(own, line, printed, place, weighting) for place in places]
             names = (data, line.algorithm, str(line.clients), other)[: len(heads)]
             rows.append(TableRow(names, names, cells))
-        paper, uplifts = table.values.get(data, {}) if table else {}, {}
+        paper = table.values.get(data, {}) if table else {}
+        uplifts = {}
         needed = [GridRow(data, algorithm, clients, other) for algorithm, own in paper.items() for clients in own]
         needed = needed or list(members["line"].unique())  # where the paper has no rows of this data set
         for group, places, weighting in columns:
-            uplifts[group.key] = tuple(_uplift(members, needed, printed, place, weighting) for place in places)
+            uplifts[group.key] = [_uplift(members, needed, printed, place, weighting) for place in places]
         names = (data, UPLIFT, "", other)[: len(heads)]
         rows.append(TableRow(names, names, uplifts))
     note = " Clusters alike is the paper's weighting; it favors small clusters." if PRINTED in metrics else ""
@@ -124,7 +126,7 @@ def clustered(request: TableRequest) -> Parts:
         f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it.{note}"
     )
     lines = [legend, *_under(frame, rows, table), *cited(table)]
-    return rows, heads, tuple(group for group, _, _ in columns), lines
+    return rows, heads, [group for group, _, _ in columns], lines
 
 
 def _columns(
@@ -142,15 +144,19 @@ def _columns(
             for support in supports:
                 shown = {support, None} if support == supports[0] else {support}
                 places = [place for place in own if place.support in shown]
-                names, heads = tuple(place.key for place in places), tuple(place.head for place in places)
-                key, unit = f"{metric} {' '.join(names)}", f"accuracy_{metric}_percent"
+                names = tuple(place.key for place in places)
+                heads = tuple(place.head for place in places)
+                key = f"{metric} {' '.join(names)}"
+                unit = f"accuracy_{metric}_percent"
                 group = ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)
                 columns.append((group, places, metric))
     return columns
 
 
 def _cell(own: pd.DataFrame, line: GridRow, table: Printed, place: GridColumn, weighting: str) -> TableCell:
-    there, mean, std = own[own["key"] == place.key], None, None
+    there = own[own["key"] == place.key]
+    mean = None
+    std = None
     if table is not None and weighting == PRINTED:
         by_clients = table.values.get(line.data, {}).get(line.algorithm, {})
         mean, std = printed_pair(table, by_clients.get(line.clients), place)
@@ -166,10 +172,13 @@ def _uplift(
     ``needed`` rows are present, since a mean over other rows is a different number."""
     if place == place.vanilla:
         return TableCell()
-    mean, std = None, None
+    mean = None
+    std = None
     if table is not None and weighting == PRINTED:
         mean, std = printed_pair(table, table.uplift.get(needed[0].data), place)
-    gains, counts, planned = [], [], []
+    gains = []
+    counts = []
+    planned = []
     for line in needed:
         own = members[members["line"] == line]
         there = own[own["key"] == place.key]
@@ -207,7 +216,8 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
 
     places = []
     for run, other in zip(runs, others(runs, GRID_KEYS), strict=True):
-        kind, graph = str(run.setting("partition.kind")), run.setting(GRAPH) or "none"
+        kind = str(run.setting("partition.kind"))
+        graph = run.setting(GRAPH) or "none"
         place = GridColumn(STRUCTURES.get(kind, kind), graph, run.setting(SUPPORT) if graph != "none" else None)
         line = _line(run, cases, algorithms, other)
         measured = _measured(run, place) if is_finished(run) else {}

@@ -56,7 +56,7 @@ def sources(runs: Iterable[Run]) -> list[str]:
     lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
     if "embedded" in kinds:
         lines.append(f"{embedded(runs)}: not comparable with published results.")
-    return [*lines, *training_sizes(runs)]
+    return lines + training_sizes(runs)
 
 
 def training_sizes(runs: Iterable[Run]) -> list[str]:

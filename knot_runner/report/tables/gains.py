@@ -20,8 +20,10 @@ GAIN, TEACHER = "gain", "teacher"
 
 def gains_table(request: TableRequest) -> Parts:
     """A grid with the gain of each row over the method ``options["reference"]``, and its best teacher."""
-    metric, reference = request.metrics[0], str(request.options.get("reference", ""))
-    title, found = METRICS[metric].title, run_rows(request.runs)
+    metric = request.metrics[0]
+    reference = str(request.options.get("reference", ""))
+    title = METRICS[metric].title
+    found = run_rows(request.runs)
     references = [own for _, own in found[found["method"] == reference].groupby("label", sort=False)]
 
     def cells(own: pd.DataFrame) -> Cells:

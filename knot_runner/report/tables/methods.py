@@ -45,13 +45,15 @@ def methods_by_data(
 
     Raises :class:`UserError` for runs, or a printed table, of another task.
     """
-    runs, table = request.runs, request.printed
+    runs = request.runs
+    table = request.printed
     tasks = sorted({run.task for run in runs})
     if len(tasks) > 1:
         raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
     if table and table.task != tasks[0]:
         raise UserError(f"Table {table.table} of the paper is of task {table.task}; these runs are of {tasks[0]}")
-    there, like = finished(runs), comparable(runs)
+    there = finished(runs)
+    like = comparable(runs)
     measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in there]
     all_alike = like and table is not None and all(names == set(table.columns) - {"ALL"} for names in measured)
     of_global = _global_sets(there)
@@ -61,7 +63,7 @@ def methods_by_data(
     heads = (ARM if ARM in runs[0].config else "method", "settings")[: 1 + found["label"].any()]
     rows = []
     for (method, label), own in found.groupby(["method", "label"], sort=False):
-        cells: Cells = {}
+        cells: dict[str, Sequence[TableCell]] = {}
         for group in groups:
             metric = group.metric_name
             if group.variant not in (None, *variants(f"metrics.{metric}.ALL", own["run"])):
@@ -73,14 +75,16 @@ def methods_by_data(
                 ours = [run.metric(metric, column) for run in in_group]
                 theirs = paper_tables.printed_value(table, metric, method, column) if table else None
                 made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
-            cells[group.key] = tuple(made)
+            cells[group.key] = made
         if more_cells:
             cells |= more_cells(own)
-        keys, names = (method, label)[: len(heads)], (display(method), shown[label])[: len(heads)]
+        keys = (method, label)[: len(heads)]
+        names = (display(method), shown[label])[: len(heads)]
         rows.append(TableRow(keys, names, cells))
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
-    lines = [*absences(found, named), *sources(runs), *missing_columns(columns, measured, table)]
-    return rows, heads, (*groups, *more_groups), [*lines, *measured_line(there), *cited(table), *more_lines]
+    lines = absences(found, named) + sources(runs) + missing_columns(columns, measured, table)
+    lines += measured_line(there) + cited(table)
+    return rows, heads, (*groups, *more_groups), [*lines, *more_lines]
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
@@ -94,7 +98,8 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
 def _columns(table: paper_tables.PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
     """The paper's data sets, then our others, the global ones last; then ALL."""
     blocks = [block for run in there for block in run.result.metrics.values()]
-    ours, of_global = dict.fromkeys(name for block in blocks for name in block), _global_sets(there)
+    ours = dict.fromkeys(name for block in blocks for name in block)
+    of_global = _global_sets(there)
     ordered = sorted(ours, key=lambda name: name in of_global)
     theirs = table.columns if table else []
     return (*(name for name in dict.fromkeys([*theirs, *ordered]) if name != "ALL"), "ALL")
@@ -114,11 +119,16 @@ def _groups(
     marked = tuple(column for column in columns if column in of_global)
     groups = []
     for kind in found:
-        name, key, csv_name, only = METRICS[metric].title, metric, "", None
+        name = METRICS[metric].title
+        key = metric
+        csv_name = ""
+        only = None
         if kind and (len(found) > 1 or METRICS[metric].beside):
             name = f"{name} ({kind})"
         if len(found) > 1:
-            key, csv_name, only = f"{metric}: {kind}", f"{metric} ({kind})", kind
+            key = f"{metric}: {kind}"
+            csv_name = f"{metric} ({kind})"
+            only = kind
         title = f"{name} ({METRICS[metric].better} is better)"
         head = name if columns == ("ALL",) else ""
         groups.append(ColumnGroup(key, title, columns, metric=csv_name, head=head, of_global=marked, variant=only))
@@ -147,10 +157,10 @@ def local_models(request: TableRequest) -> Parts:
         for name in dict.fromkeys([*known.get(task, {}), *names]):
             facts = known.get(task, {}).get(name, {})
             score = facts.get("metric", request.metrics[0])
-            sizes = tuple(_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES)
+            sizes = [_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES]
             scored = _cell(members, "teachers", name, score, facts.get("score"), top_of(score))
             rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
-    lines = [*absences(found, found["task"]), *sources(request.runs), *cited(request.printed)]
+    lines = absences(found, found["task"]) + sources(request.runs) + cited(request.printed)
     return rows, ("task", "data set"), LOCAL_GROUPS, lines
 
 

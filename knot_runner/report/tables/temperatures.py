@@ -38,7 +38,8 @@ def temperatures_table(request: TableRequest) -> Parts:
     ``options``: target (best_of_T4, or an accuracy), cases (name -> settings of its runs).
     Raises :class:`UserError` for invalid options.
     """
-    options, table = request.options, request.printed
+    options = request.options
+    table = request.printed
     target = check_target(options.get("target", "best_of_T4"))
     runs, curves = with_learning_curves(request.runs)
     frame = chilling_frame(case_rows(runs, preset_cases(options, table)), curves, target)
@@ -49,9 +50,11 @@ def temperatures_table(request: TableRequest) -> Parts:
         groups[case, name] = ColumnGroup(
             f"{case}: {name}", m.title, (case,), m.digits, metric, case, m.head, m.signed, m.paper
         )
-    keys, rows = hottest_first(frame["key"]), []
+    keys = hottest_first(frame["key"])
+    rows = []
     for key in keys:
-        own, cells = frame[frame["key"] == key], {}
+        own = frame[frame["key"] == key]
+        cells = {}
         for (case, name), group in groups.items():
             cells[group.key] = (_cell(own[own["case"] == case], key, case, name, table),)
         rows.append(_row(key, keys, cells))
@@ -63,8 +66,8 @@ def temperatures_table(request: TableRequest) -> Parts:
         lines.append(f"Target: {goal}.")
         for case, own in frame.groupby("case", sort=False):
             lines += unreached(case, own, curves)
-    lines += [*paper_lines(frame, runs, table), *cited(table)]
-    return rows, row_heads(keys), tuple(groups.values()), lines
+    lines += paper_lines(frame, runs, table)
+    return rows, row_heads(keys), list(groups.values()), lines
 
 
 def _row(key: RowSetting, keys: Sequence[RowSetting], cells: Cells) -> TableRow:
@@ -81,7 +84,8 @@ def _cell(own: pd.DataFrame, key: RowSetting, case: str, name: str, table: Print
     cell = aggregate(own[name].dropna(), own, paper, like, CHILLING_COLUMNS[name].top)
     if name != "rounds":
         return cell
-    short, with_goal = short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
+    short = short_of_goal(own)
+    with_goal = (own["finished"] & own["goal"].notna()).sum()
     if len(short):  # ">300 (2 of 3)": so many seeds do not meet the target within 300 rounds
         some = f" ({len(short)} of {with_goal})" if len(short) < with_goal else ""
         return dataclasses.replace(cell, text=f">{short['ran'].min()}{some}", gap=None)
@@ -100,7 +104,9 @@ def trace(request: TableRequest) -> Parts:
     cases = frame["case"].unique()
     if len(cases) > 1:
         raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(cases)}")
-    keys, split, rows = hottest_first(frame["key"]), len(table.accuracy_rounds), []
+    keys = hottest_first(frame["key"])
+    split = len(table.accuracy_rounds)
+    rows = []
     for key, own in frame.groupby("key", sort=False):
         cells = _trace_cells(own, curves, table, key)
         rows.append(_row(key, keys, {"accuracy": cells[:split], "loss": cells[split:]}))
@@ -110,13 +116,13 @@ def trace(request: TableRequest) -> Parts:
         ColumnGroup("accuracy", "accuracy (%) after round r, from 1", accuracies, 2, "accuracy_percent"),
         ColumnGroup("loss", "test loss of logits / T", losses, 4, paper_digits=4),
     )
-    lines = [*measured_line(runs), *paper_lines(frame, runs, table), *cited(table)]
+    lines = measured_line(runs) + paper_lines(frame, runs, table)
     return rows, row_heads(keys), groups, lines
 
 
 def _trace_cells(
     own: pd.DataFrame, curves: dict[str, LearningCurve], table: PrintedTable, key: RowSetting
-) -> tuple[TableCell, ...]:
+) -> list[TableCell]:
     case = own["case"].iloc[0]
     wanted = [("accuracy", number, 100.0) for number in table.accuracy_rounds]
     wanted += [("tempered_loss", number, 1.0) for number in table.loss_rounds]
@@ -127,7 +133,7 @@ def _trace_cells(
     for (measure, number, scale), paper in zip(wanted, theirs, strict=True):
         ours = [log[number][measure] * scale for log in logs if number in log]
         cells.append(aggregate(ours, own, paper, like, top=100.0 if measure == "accuracy" else None))
-    return tuple(cells)
+    return cells
 
 
 def printed_row(table: PrintedTable | None, case: str, key: RowSetting) -> list[float] | None:
@@ -143,7 +149,8 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
     :func:`chilling_frame`."""
     reasons: dict[str, list[str]] = {}
     for key, own in rows[rows["finished"]].groupby("key", sort=False):
-        short, open_ended = short_of_goal(own), own[own["goal"].isna()]
+        short = short_of_goal(own)
+        open_ended = own[own["goal"].isna()]
         missed = f"target not reached within {short['ran'].min()} rounds"
         for reason, seeds in ((missed, short["seed"]), ("no target, its T=4 run is not there", open_ended["seed"])):
             if len(seeds):
@@ -157,8 +164,10 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
 
 
 def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Lines on missing runs in ``rows`` (:func:`case_rows` of ``runs``) and on data that differ from the paper's."""
-    lines = [*absences(rows, rows["case"] + " " + rows["key"].map(lambda key: key.name)), *sources(runs)]
+    """Lines on missing runs in ``rows`` (:func:`case_rows` of ``runs``), on data that differ from the paper's, and on
+    the source of its numbers."""
+    names = rows["case"] + " " + rows["key"].map(lambda key: key.name)
+    lines = absences(rows, names) + sources(runs)
     for case, own in rows.groupby("case", sort=False):
         lines += other_data(case, own["run"], table)
-    return lines
+    return lines + cited(table)
