@@ -61,10 +61,13 @@ class RunSet:
     def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
         """The runs for which ``kept`` is true."""
         index = self.runs.index[kept]
-        settings = self.settings.loc[index]
-        counted = self.counted.loc[index]
-        metrics = self.metrics[self.metrics.index.isin(index)]
-        return replace(self, runs=self.runs.loc[index], settings=settings, counted=counted, metrics=metrics)
+        return replace(
+            self,
+            runs=self.runs.loc[index],
+            settings=self.settings.loc[index],
+            counted=self.counted.loc[index],
+            metrics=self.metrics[self.metrics.index.isin(index)],
+        )
 
     @property
     def finished(self) -> RunSet:

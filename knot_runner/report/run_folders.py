@@ -29,7 +29,8 @@ RunT = TypeVar("RunT", bound="Run")
 Status = Literal["done", "diverged", "missing", "corrupt", "other data", "other version"]
 #: Status of runs whose result is not used -> its displayed name.
 UNUSED = {"corrupt": "damaged", "other data": "other data", "other version": "other version"}
-PREDICTIONS, VECTORS = "predictions.safetensors", "vectors.safetensors"
+PREDICTIONS = "predictions.safetensors"
+VECTORS = "vectors.safetensors"
 PROBE = "probe.json"
 #: Tolerance for metrics recomputed from stored predictions: they are in float32, so ties may be broken differently.
 RECOMPUTED_TOLERANCE = 2e-3

@@ -80,11 +80,11 @@ def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effe
         return replace(effect, why="there is no ratio to 0")
     values = [math.log(value) for value in values] if claim.logs else values
     value = math.fsum(part.weight * v for part, v in zip(effect.parts, values, strict=True))
-    wants: list[Want] = []
-    if measure_of(claim).items:
-        for part in effect.parts:
-            wants.append(Want(part.run.run_id, part.side, claim.measure, claim.dataset, claim.over))
-    return replace(effect, value=value, wants=tuple(wants), bound=next(iter(bounds), 0))
+    effect = replace(effect, value=value, bound=next(iter(bounds), 0))
+    if not measure_of(claim).items:
+        return effect
+    asked = (claim.measure, claim.dataset, claim.over)
+    return replace(effect, wants=[Want(part.run.run_id, part.side, *asked) for part in effect.parts])
 
 
 def _evidence(

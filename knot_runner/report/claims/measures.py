@@ -113,13 +113,14 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
 
     Raises :class:`UserError` for a measure that runs of its kind do not have.
     """
-    if claim.measure in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
+    name = claim.measure
+    if name in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
         if run.run_id in rounds.problems:
             return Reading(None, rounds.problems[run.run_id], lost=True)
-        on_clock = claim.measure != "time" or run.status == "diverged" or lookup(run.result, "fleet")
+        on_clock = name != "time" or run.status == "diverged" or lookup(run.result, "fleet")
         if lookup(run.result, "kind") != "federated" or not on_clock:
             raise _unmeasured(claim)
-        return rounds.read(run, claim.measure)
+        return rounds.read(run, name)
     if not is_finished(run):
         return Reading(None, MISSING if run.status == "missing" else run.problem, lost=run.status != "diverged")
     measure = measure_of(claim)
@@ -130,10 +131,10 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
             return Reading(None, str(problem), lost=True)
         if isinstance(value, str):
             return Reading(None, value)
-    elif claim.measure.startswith(RESULT):
-        value = lookup(run.result, claim.measure.removeprefix(RESULT))
+    elif name.startswith(RESULT):
+        value = lookup(run.result, name.removeprefix(RESULT))
     elif claim.over:
-        means = run.result.metrics.get(METRICS[claim.measure].over_clients, {})
+        means = run.result.metrics.get(METRICS[name].over_clients, {})
         value = means.get(claim.over, means.get("weighted") if claim.over == "clusters" else None)
     else:
         own = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{measure.key}")

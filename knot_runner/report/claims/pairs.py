@@ -55,10 +55,10 @@ class Effect:
 
     cell: Any
     seed: int
-    parts: tuple[EffectPart, ...]
+    parts: Sequence[EffectPart]
     value: float | None = None
     why: str = ""
-    wants: tuple[Want, ...] = ()
+    wants: Sequence[Want] = ()
     bound: int = 0
     lost: bool = False
 
@@ -84,13 +84,15 @@ def units(claim: Claim, runs: Sequence[Run]) -> list[Effect]:
     sign = -1.0 if claim.logs and claim.against is not None else 1.0
     found = []
     for (cell, seed), run in _by_place(claim, ours, lambda run: (rest(run), _values(claim, run))).items():
-        part = EffectPart(sign, run)
-        if claim.against is None:
-            found.append(Effect(cell, seed, (part,)))
-        elif claim.against == BEFORE:
-            found.append(Effect(cell, seed, (part, EffectPart(-sign, run, "before"))))
-        elif other := others.get((cell[0], seed)):
-            found.append(Effect(cell, seed, (part, EffectPart(-sign, other))))
+        parts = [EffectPart(sign, run)]
+        if claim.against == BEFORE:
+            parts.append(EffectPart(-sign, run, "before"))
+        elif claim.against is not None:
+            other = others.get((cell[0], seed))
+            if other is None:
+                continue
+            parts.append(EffectPart(-sign, other))
+        found.append(Effect(cell, seed, parts))
     return found
 
 
@@ -111,7 +113,7 @@ def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[E
     found = []
     for cell, seed in dict.fromkeys((cell, seed) for (cell, _), seed in places):
         members = [places.get(((cell, level), seed)) for level in levels.tolist()]
-        parts = tuple(EffectPart(w, run) for w, run in zip(weights, members, strict=True) if run)
+        parts = [EffectPart(w, run) for w, run in zip(weights, members, strict=True) if run]
         if len(parts) == len(levels):
             found.append(Effect(cell, seed, parts))
     return found

@@ -15,7 +15,8 @@ from knot_runner.util.errors import UserError, nearest
 BEFORE = "before"
 EXPECTATIONS = ("higher", "lower", "rises", "falls")
 #: Default and maximum of a preset's planned number of seeds.
-SEEDS, MAX_PLANNED = 3, 1000
+SEEDS = 3
+MAX_PLANNED = 1000
 NUMBER_KEYS = ("ratio", "above", "below")
 #: Measures of the cost to reach a target; their effects are ratios.
 TARGET_MEASURES = ("rounds", "bytes", "time")
@@ -46,19 +47,22 @@ class Claim:
     paper: float | None = None
 
     def __post_init__(self) -> None:
+        expect = self.expect
+        against = self.against
         require(bool(self.text.strip()), "text", "is empty; it says what is claimed")
-        if isinstance(self.expect, dict):
-            known = len(self.expect) == 1 and set(self.expect) <= set(NUMBER_KEYS)
-            require(known, "expect", f"{self.expect} is none of {', '.join(NUMBER_KEYS)} with a number")
-            require(min(self.expect.values()) > 0 or not self.logs, "expect", "ratios, rounds and bytes are above 0")
+        if isinstance(expect, dict):
+            known = len(expect) == 1 and set(expect) <= set(NUMBER_KEYS)
+            require(known, "expect", f"{expect} is none of {', '.join(NUMBER_KEYS)} with a number")
+            require(min(expect.values()) > 0 or not self.logs, "expect", "ratios, rounds and bytes are above 0")
             require(not self.by, "by", "goes with expect=higher and the like, not with a number")
+            word = next(iter(expect))
         else:
+            word = expect
             listed = ", ".join((*EXPECTATIONS, *NUMBER_KEYS))
-            require(self.expect in EXPECTATIONS, "expect", f"{self.expect!r} is none of {listed}")
-        word = self.expect if isinstance(self.expect, str) else next(iter(self.expect))
-        alone = self.against is None
-        known = alone or isinstance(self.against, dict) or self.against == BEFORE
-        require(known, "against", f"{self.against!r} is not settings, nor before")
+            require(expect in EXPECTATIONS, "expect", f"{expect!r} is none of {listed}")
+        alone = against is None
+        known = alone or isinstance(against, dict) or against == BEFORE
+        require(known, "against", f"{against!r} is not settings, nor before")
         fits = (word in ("rises", "falls")) == bool(self.trend)
         require(fits, "expect", "rises and falls go with trend, and it with them")
         fits = (word in ("above", "below")) == (alone and not self.trend)

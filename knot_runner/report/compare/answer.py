@@ -162,14 +162,15 @@ def _sorted(sheet: Sheet, by: str) -> Sheet:
     if not by:
         return sheet
     for column in sheet.columns:
-        if by in (column.name, column.head, column.name.removesuffix(".name"), measure_title(column.name)):
-            cells = sheet.cells[column.name]
-            if column.kind == "key":
-                places = sort_places(cells)
-            else:
-                numbers = [cell.mean if isinstance(cell, MeanEstimate) else cell for cell in cells]
-                places = pd.Series(numbers, cells.index, "float64")
-                if direction(column.name) != "lower":
-                    places = -places
-            return replace(sheet, cells=sheet.cells.loc[places.sort_values(kind="stable").index])
+        if by not in (column.name, column.head, column.name.removesuffix(".name"), measure_title(column.name)):
+            continue
+        cells = sheet.cells[column.name]
+        if column.kind == "key":
+            places = sort_places(cells)
+        else:
+            numbers = [cell.mean if isinstance(cell, MeanEstimate) else cell for cell in cells]
+            places = pd.Series(numbers, cells.index, "float64")
+            if direction(column.name) != "lower":
+                places = -places
+        return replace(sheet, cells=sheet.cells.loc[places.sort_values(kind="stable").index])
     raise UserError(f"is not shown{nearest(by, [column.head for column in sheet.columns])}", f"--sort={by}")

@@ -91,12 +91,13 @@ class TerminalSheet:
     sheet: Sheet
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = _shown(self.sheet)
-        leading = sum(column.kind != "measure" for column in self.sheet.columns)
+        sheet = self.sheet
+        shown = _shown(sheet)
+        leading = sum(column.kind != "measure" for column in sheet.columns)
         lead = shown[:leading]
         measures = shown[leading:]
         if not fits(_grid([*lead, *measures[:1]]), console, options):
-            lead = _joined(self.sheet, lead)
+            lead = _joined(sheet, lead)
         blocks = [lead]
         for one in measures:
             longer = [*blocks[-1], one]
@@ -104,11 +105,11 @@ class TerminalSheet:
                 blocks.append([*lead, one])
             else:
                 blocks[-1] = longer
-        yield text_line(self.sheet.title, "bold")
+        yield text_line(sheet.title, "bold")
         for block in blocks:
             yield from (text_line(""), _grid(block))
         yield text_line("")
-        yield from (text_line(text, DIM) for text in self.sheet.lines)
+        yield from (text_line(text, DIM) for text in sheet.lines)
 
 
 #: A column as printed, and its cells.

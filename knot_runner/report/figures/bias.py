@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from knot_runner.config.strict import by_key
-from knot_runner.report import paper_tables
 from knot_runner.report.figures.style import (
     GRAY,
     GRID_GRAY,
@@ -24,6 +23,7 @@ from knot_runner.report.figures.style import (
     seed_list,
     side_legend,
 )
+from knot_runner.report.paper_tables import read_printed
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import PROBE, StagesRun, kept_file
@@ -52,7 +52,7 @@ def bias_figure(runs: list[StagesRun], command: str) -> Drawing:
     by_seed = {run.seed: run for run in runs}  # methods of one seed share their teachers
     shares = by_key(pair for run in by_seed.values() for pair in (run.result.bias or {}).items())
     real = first.result.source != "embedded"
-    known = paper_tables.read_printed("knot/bias").shares.get(first.task, {}) if real else {}
+    known = read_printed("knot/bias").shares.get(first.task, {}) if real else {}
     made, grid = panels(len(shares), 3.4 if len(shares) > 1 else 5.0, 2.6, sharey=True)
     lines = []
     for axes, (name, rows) in zip(grid, shares.items(), strict=True):

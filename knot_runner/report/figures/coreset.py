@@ -39,7 +39,8 @@ _NAMED = ("method.distance", "method.fedwad.support")
 #: White pixels between images.
 GAP = 2
 #: Of a panel, in inches: width, and height for each row of images.
-PANEL_WIDTH, ROW_HEIGHT = 5.6, 0.62
+PANEL_WIDTH = 5.6
+ROW_HEIGHT = 0.62
 DESCENT_NOTE = (
     "Right: mean over the participants of the distance between coreset and samples before each step, as the run "
     "itself knows it; FedWaD's is an upper bound. Images are in order of their labels, which are those of the nearest "

@@ -55,7 +55,8 @@ MAX_PAIRS = 6
 _COURSE_NOTE = (
     "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artifact share its seconds."
 )
-EXACT, SECONDS = "exact", "seconds"
+EXACT = "exact"
+SECONDS = "seconds"
 MatrixRun = DoneRun[MatrixResult]
 #: Seed -> place on the axis -> value.
 SeriesBySeed = dict[int, dict[float, float]]

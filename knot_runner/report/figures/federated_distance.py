@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: The paper's names: exact interpolating measures; all samples in one place.
-EXACT_MODE, CENTRAL = "FedWaD-e", "WD"
+EXACT_MODE = "FedWaD-e"
+CENTRAL = "WD"
 #: Axes with a smaller ratio of ends also have labels between powers of ten.
 NARROW = 100
 #: Settings already in a method's name, in panel titles, or on the axes.

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 #: So many names fit along an axis.
 _MAX_NAMES = 30
 #: Of the whole figure, and of one client's row; inches.
-WIDTH, MIN_HEIGHT, MAX_HEIGHT, ROW = 9.5, 3.4, 8.5, 0.17
+WIDTH = 9.5
+MIN_HEIGHT = 3.4
+MAX_HEIGHT = 8.5
+ROW = 0.17
 
 
 def draw_partition(

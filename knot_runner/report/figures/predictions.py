@@ -37,7 +37,8 @@ BOX_LOOK = {
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 CONFIDENCE_NOTE = "Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."
 FACE_NOTE = "Each triangle: the two labels heaviest in B and the lightest; cross: its point nearest to B."
-GREEN, STEP = "#007A3D", 0.1
+GREEN = "#007A3D"
+STEP = 0.1
 
 
 @figure_of(reads=(PREDICTIONS,), needs="labels.coordinates")

@@ -12,7 +12,6 @@ import numpy as np
 from knot_runner.config.strict import by_key
 from knot_runner.metrics import ACCURACY, SCORE
 from knot_runner.records import ROUNDS_FILE
-from knot_runner.report import paper_tables
 from knot_runner.report.figures.style import (
     GRAY,
     Drawing,
@@ -26,6 +25,7 @@ from knot_runner.report.figures.style import (
     side_legend,
     temperature_colors,
 )
+from knot_runner.report.paper_tables import read_printed
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job, Run, rounds
 from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, measured_line
@@ -200,7 +200,7 @@ def _bands(
 def figure_cases(jobs: Iterable[Job]) -> Cases:
     """Cases of FLex&Chill's Table 1 by their names, others by task and model; told apart by partition where a case has
     several."""
-    known = {name: facts.settings for name, facts in paper_tables.read_printed("chill/table1").cases.items()}
+    known = {name: facts.settings for name, facts in read_printed("chill/table1").cases.items()}
     kinds: dict[str, dict[str, Config]] = {}
     for job in jobs:
         facts = {"task.name": job.task, "model.name": job.setting("model.name")}

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 #: Okabe and Ito's colors, told apart with every kind of color vision; the yellow, too pale on white, comes last.
 PALETTE = ("#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
-GRAY, GRID_GRAY = "#555555", "#EEEEEE"
+GRAY = "#555555"
+GRID_GRAY = "#EEEEEE"
 DPI = 200
 #: Fonts and lines. Text stays text (PDF: TrueType, SVG: <text>), and identifiers within an SVG are the same each time.
 STYLE: dict[Any, Any] = {
@@ -42,7 +43,8 @@ STYLE: dict[Any, Any] = {
 #: Points of the type in print.
 PRINT_SIZE = 8
 #: Of panels in print, inches: narrower ones come below each other; none is lower.
-NARROWEST_PANEL, LOWEST_PANEL = 2.2, 1.6
+NARROWEST_PANEL = 2.2
+LOWEST_PANEL = 1.6
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ BINS = 70
 MIN_NORM = 1e-5
 #: Of Fig. 2: the axis is linear up to here, logarithmic beyond.
 LINEAR = 0.01
-QUANTILES, PERCENTS = ("5%", "25%", "median", "75%", "95%"), (5, 25, 50, 75, 95)
+QUANTILES = ("5%", "25%", "median", "75%", "95%")
+PERCENTS = (5, 25, 50, 75, 95)
 GRADIENT_NOTE = (
     "Norm, per training image, of the gradient of CE(z / T, y). The paper says 'at the input layer': here with respect "
     "to the weights of the first layer. Smaller norms than drawn are in "

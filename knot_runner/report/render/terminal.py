@@ -111,27 +111,28 @@ class TerminalTable:
     table: ResultTable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield text_line(self.table.title, "bold")
-        blocks = self.table.blocks()
-        wide = [_grid(self.table, groups, stacked=False) for groups in blocks]
+        table = self.table
+        yield text_line(table.title, "bold")
+        blocks = table.blocks()
+        wide = [_grid(table, groups, stacked=False) for groups in blocks]
         whole = [fits(grid, console, options) for grid in wide]
-        if self.table.kind == "temperatures":  # blocks of the same columns look alike
+        if table.kind == "temperatures":  # blocks of the same columns look alike
             whole = [all(whole)] * len(whole)
         for groups, grid, fit in zip(blocks, wide, whole, strict=True):
             yield Text("")
             yield text_line(block_title(groups), "italic")
             if fit:
                 yield grid
-            elif self.table.kind == "clustered":  # its groups below each other
+            elif table.kind == "clustered":  # its groups below each other
                 for group in groups:
                     if group is not groups[0]:
                         yield Text("")
-                    yield _grid(self.table, (group,), stacked=False)
+                    yield _grid(table, (group,), stacked=False)
             else:
-                yield _grid(self.table, groups, stacked=True)
+                yield _grid(table, groups, stacked=True)
         yield Text("")
-        yield Text(caption(self.table), style=DIM)
-        yield from (text_line(text, DIM) for text in self.table.lines)
+        yield Text(caption(table), style=DIM)
+        yield from (text_line(text, DIM) for text in table.lines)
 
 
 def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> Table:

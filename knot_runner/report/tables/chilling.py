@@ -30,9 +30,9 @@ class LearningCurve:
     """Learning curve of a finished run. ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run;
     ``sent``: bytes per round in both directions."""
 
-    rows: tuple[LogRow, ...]
+    rows: Sequence[LogRow]
     rounds: int
-    sent: tuple[int, ...]
+    sent: Sequence[int]
 
     @property
     def best(self) -> float:
@@ -62,8 +62,8 @@ def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Lear
         if run.status == "done":
             try:
                 rows = rounds(run)
-                measured = tuple(row for row in rows if ACCURACY in row)
-                curves[run.run_id] = LearningCurve(measured, len(rows), tuple(bytes_of([row]) for row in rows))
+                measured = [row for row in rows if ACCURACY in row]
+                curves[run.run_id] = LearningCurve(measured, len(rows), [bytes_of([row]) for row in rows])
             except UserError as problem:
                 run = damaged(run, problem)
         made.append(run)

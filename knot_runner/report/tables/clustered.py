@@ -32,8 +32,10 @@ ACCURACY_WEIGHTINGS = {
     "unweighted": "all clients alike",
 }
 #: Weighting of the published tables; weighting that is independent of the choice of clusters.
-PRINTED, BY_IMAGES = "clusters", "weighted"
-GRAPH, SUPPORT = "method.clustering.graph", "method.clustering.otdd.fedwad.support"
+PRINTED = "clusters"
+BY_IMAGES = "weighted"
+GRAPH = "method.clustering.graph"
+SUPPORT = "method.clustering.otdd.fedwad.support"
 #: Settings that rows and columns already describe.
 GRID_KEYS = ("task.name", "method.algorithm", "partition", "partition.kind", "partition.num_clients", GRAPH, SUPPORT)
 VANILLA = "vanilla"

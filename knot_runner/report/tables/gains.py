@@ -15,7 +15,8 @@ from knot_runner.report.tables.methods import methods_by_data
 if TYPE_CHECKING:
     import pandas as pd
 
-GAIN, TEACHER = "gain", "teacher"
+GAIN = "gain"
+TEACHER = "teacher"
 
 
 def gains_table(request: TableRequest) -> Parts:

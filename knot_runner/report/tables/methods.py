@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.settings.run import ARM
 from knot_runner.metrics import METRICS, top_of
-from knot_runner.report import paper_tables
+from knot_runner.report.paper_tables import PrintedTable, printed_value
 from knot_runner.report.render.table_model import METHOD_NAMES, Cells, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
 from knot_runner.report.run_folders import MeasuredRun, Run, finished, lookup
@@ -60,7 +60,8 @@ def methods_by_data(
     groups = [group for metric in request.metrics for group in _groups(metric, columns, of_global, there)]
     found = _rows_of_methods(runs)
     shown = spelled_labels(found["label"])
-    heads = (ARM if ARM in runs[0].config else "method", "settings")[: 1 + found["label"].any()]
+    first = ARM if ARM in runs[0].config else "method"
+    heads = (first, "settings") if found["label"].any() else (first,)
     rows = []
     for (method, label), own in found.groupby(["method", "label"], sort=False):
         cells: dict[str, Sequence[TableCell]] = {}
@@ -73,7 +74,7 @@ def methods_by_data(
             made = []
             for column in columns:
                 ours = [run.metric(metric, column) for run in in_group]
-                theirs = paper_tables.printed_value(table, metric, method, column) if table else None
+                theirs = printed_value(table, metric, method, column) if table else None
                 made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
             cells[group.key] = made
         if more_cells:
@@ -95,7 +96,7 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
     return rows.loc[order.sort_values(kind="stable").index]
 
 
-def _columns(table: paper_tables.PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
+def _columns(table: PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
     """The paper's data sets, then our others, the global ones last; then ALL."""
     blocks = [block for run in there for block in run.result.metrics.values()]
     ours = dict.fromkeys(name for block in blocks for name in block)
