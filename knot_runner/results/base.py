@@ -84,8 +84,7 @@ def check_scores(key: str, scores: Scores) -> None:
 
 
 #: Keys in a row of ``rounds.jsonl``, summed over the round's clients; FLOPs are null if they cannot be counted.
-BYTES = ("bytes_down", "bytes_up")
-FLOPS = ("client_flops", "server_flops")
+BYTES, FLOPS = ("bytes_down", "bytes_up"), ("client_flops", "server_flops")
 #: How the FLOPs of a result are counted.
 FORMULA = (
     "3 F per example and epoch of training, F per example of inference; F: matrix products, convolutions and attention "
