@@ -31,7 +31,7 @@ from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import others
 from knot_runner.report.series import Band, band, band_numbers
-from knot_runner.report.statistics.association import Agreement, agreement_of
+from knot_runner.report.statistics.association import agreement_of
 from knot_runner.results.training import MatrixResult
 from knot_runner.util.errors import UserError
 
@@ -98,7 +98,13 @@ def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list
         pooled = np.concatenate(values)
         parts.append(f"{kind} {pooled.min():,.1f} to {pooled.max():,.1f}, median {np.median(pooled):,.1f}")
     lines = [f"{title}: {'; '.join(parts)}"]
-    found = agreements(runs, all_runs)
+    exact = {_samples_of(run): _distances(run) for run in all_runs if run.result.solver == EXACT}
+    found = []
+    for run in runs:
+        if run.result.solver != EXACT and _samples_of(run) in exact:
+            agreement = agreement_of(_distances(run), exact[_samples_of(run)])
+            if agreement is not None:  # None without an order of distances
+                found.append(agreement)
     if found:
         rank = [one.spearman for one in found]
         kept = np.mean([one.kept / one.relations for one in found])
@@ -204,17 +210,6 @@ def only_matrices(runs: Sequence[MatrixRun]) -> None:
     for run in runs:
         if run.result.kind != "matrix":
             raise UserError(f"{run.task} {run.method}: measured no distances between data sets")
-
-
-def agreements(runs: Sequence[MatrixRun], all_runs: Sequence[MatrixRun]) -> list[Agreement]:
-    """Agreement of each non-exact run in ``runs`` with the exact one on the same samples in ``all_runs``; none for
-    samples without an exact run or without an order of distances."""
-    exact = {_samples_of(run): _distances(run) for run in all_runs if run.result.solver == EXACT}
-    found = []
-    for run in runs:
-        if run.result.solver != EXACT and _samples_of(run) in exact:
-            found.append(agreement_of(_distances(run), exact[_samples_of(run)]))
-    return [agreement for agreement in found if agreement is not None]
 
 
 def _samples_of(run: MatrixRun) -> str:

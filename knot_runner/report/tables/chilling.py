@@ -85,23 +85,22 @@ def chilling_frame(
     if target == "best_of_T4":
         best = pd.Series([curve.best if curve else None for curve in own], dtype="float64")
         frame["goal"] = _of_twin(frame, WARM, best.to_frame("goal"))["goal"]
-    found = [_measured(curve, goal) for curve, goal in zip(own, frame["goal"], strict=True)]
-    numbers = dict.fromkeys(["rounds", *SHOWN_MEASURES], "float64")
-    frame = frame.join(pd.DataFrame(found).astype(numbers))
+    found = []
+    for curve, goal in zip(own, frame["goal"], strict=True):
+        facts: Facts = {"ran": 0}  # of a run that is not finished
+        if curve is not None:
+            shown = {name: curve.rows[-1].get(measure) for name, measure in SHOWN_MEASURES.items()}
+            facts = {"ran": curve.rounds, "rounds": curve.reaches(goal), **shown}
+        found.append(facts)
+    measures = ["rounds", *SHOWN_MEASURES]
+    numbers = pd.DataFrame(found, columns=["ran", *measures])
+    frame = frame.join(numbers.astype(dict.fromkeys(measures, "float64")))
     plain = _of_twin(frame, 1.0, frame[["accuracy", "rounds"]])
     return frame.assign(
         accuracy=100 * frame["accuracy"],
         delta=100 * (frame["accuracy"] - plain["accuracy"]),
         speedup=plain["rounds"] / frame["rounds"],
     )
-
-
-def _measured(curve: LearningCurve | None, goal: float) -> Facts:
-    """The numbers of a run; None if it is not finished or does not reach the ``goal``."""
-    if curve is None:
-        return dict.fromkeys(["rounds", *SHOWN_MEASURES]) | {"ran": 0}
-    shown = {name: curve.rows[-1].get(measure) for name, measure in SHOWN_MEASURES.items()}
-    return {"ran": curve.rounds, "rounds": curve.reaches(goal), **shown}
 
 
 def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> pd.DataFrame:

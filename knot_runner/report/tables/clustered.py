@@ -140,9 +140,12 @@ def _columns(
     for structure in dict.fromkeys(place.structure for place in of):
         own = [place for place in of if place.structure == structure]
         supports: list[int | None] = [*sorted({place.support for place in own if place.support is not None})] or [None]
+        words = "no structure" if structure == "none" else f"{structure} structure"
+        if structure not in STRUCTURES.values():
+            words = f"partition {structure}"
         for metric in metrics:
             weights = ACCURACY_WEIGHTINGS[metric].format(examples=examples)
-            title = f"{in_words(structure)}: accuracy in percent, {weights}"
+            title = f"{words}: accuracy in percent, {weights}"
             for support in supports:
                 shown = {support, None} if support == supports[0] else {support}
                 places = [place for place in own if place.support in shown]
@@ -258,13 +261,6 @@ def printed_pair(
         return None, None
     mean, std = row[table.columns.index(wanted)]
     return mean, std
-
-
-def in_words(structure: str) -> str:
-    """``strong structure``, ``no structure``."""
-    if structure not in STRUCTURES.values():
-        return f"partition {structure}"
-    return "no structure" if structure == "none" else f"{structure} structure"
 
 
 def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> GridRow:

@@ -67,10 +67,11 @@ def methods_by_data(
         cells: dict[str, Sequence[TableCell]] = {}
         for group in groups:
             metric = group.metric_name
-            if group.variant not in (None, *variants(f"metrics.{metric}.ALL", own["run"])):
+            key = f"metrics.{metric}.ALL"
+            if group.variant not in (None, *variants(key, own["run"])):
                 cells[group.key] = (TableCell(),) * len(columns)
                 continue
-            in_group = [run for run in finished(own["run"]) if _is_in(group, run)]
+            in_group = [run for run in finished(own["run"]) if group.variant in (None, variant(key, run.result))]
             made = []
             for column in columns:
                 ours = [run.metric(metric, column) for run in in_group]
@@ -134,10 +135,6 @@ def _groups(
         head = name if columns == ("ALL",) else ""
         groups.append(ColumnGroup(key, title, columns, metric=csv_name, head=head, of_global=marked, variant=only))
     return groups
-
-
-def _is_in(group: ColumnGroup, run: MeasuredRun) -> bool:
-    return group.variant in (None, variant(f"metrics.{group.metric_name}.ALL", run.result))
 
 
 SIZES = ("train", "valid", "test")
