@@ -31,7 +31,8 @@ PART_FILES = "state-part-*.safetensors"
 #: raise the layout whenever a record changes, or what a shared stage computes.
 WRITTEN_BY = f"{__version__}, layout 1"
 #: The final model of a run (the global one, or the student), and the run's settings.
-MODEL_FILE, CONFIG_FILE = "model.safetensors", "config.yaml"
+MODEL_FILE = "model.safetensors"
+CONFIG_FILE = "config.yaml"
 #: The log of a run: a row for each round, epoch or stage.
 ROUNDS_FILE = "rounds.jsonl"
 #: Files of a run's folder on its progress, which change after the result is written.

@@ -49,8 +49,7 @@ def check_report(spec: Config) -> None:
         known = {key: value for key, value in spec.items() if key in ReportSettings.__dataclass_fields__}
     build(ReportSettings, known, "report")
     if kind in TABLE_KINDS:
-        metrics = spec.get("metrics", TABLE_KINDS[kind].usual)
-        printed_table(TABLE_KINDS[kind], kind, spec.get("paper"), metrics)
+        printed_table(TABLE_KINDS[kind], kind, spec.get("paper"), spec.get("metrics", TABLE_KINDS[kind].usual))
     figure_names(spec)
     planned_seeds(spec)
     unlike_reason(spec)

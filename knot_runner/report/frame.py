@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from knot_runner import provenance
 from knot_runner.config.settings.run_id import counted_settings
-from knot_runner.config.strict import content_of
+from knot_runner.config.strict import content_of, without
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Job, Run, is_finished, load_runs, lookup, with_files
@@ -61,9 +61,13 @@ class RunSet:
     def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
         """The runs for which ``kept`` is true."""
         index = self.runs.index[kept]
-        settings, counted = self.settings.loc[index], self.counted.loc[index]
-        metrics = self.metrics[self.metrics.index.isin(index)]
-        return replace(self, runs=self.runs.loc[index], settings=settings, counted=counted, metrics=metrics)
+        return replace(
+            self,
+            runs=self.runs.loc[index],
+            settings=self.settings.loc[index],
+            counted=self.counted.loc[index],
+            metrics=self.metrics[self.metrics.index.isin(index)],
+        )
 
     @property
     def finished(self) -> RunSet:
@@ -115,8 +119,12 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
     """
     if not out.is_dir():
         raise UserError("not a folder. Use the folder of the runs", f"paths.output_dir={out}")
-    jobs, foreign, current = [], [], provenance.CurrentData(data)
-    for folder in _folders(out):
+    jobs = []
+    foreign = []
+    current = provenance.CurrentData(data)
+    for folder in sorted(out.glob("[!.]*/[!.]*/[!.]*")):
+        if not any((folder / mark).exists() for mark in (CONFIG, "result.json", "failed.json")):
+            continue  # artifacts and similar folders have other files
         try:
             jobs.append(_job(folder, current))
         except (ValueError, OSError, RecursionError) as problem:
@@ -131,7 +139,13 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
     import pandas as pd
 
     counted = [flatten_settings(counted_settings(run.config)) for run in runs]
-    settings = [_facts(run) | own for run, own in zip(runs, counted, strict=True)]
+    settings = []
+    for run, own in zip(runs, counted, strict=True):  # with all keys beside settings that one can filter by
+        facts = flatten_settings(without(dict(run.config), "sweep", "report"))
+        facts |= {"run_id": run.run_id, "status": _state(run)}
+        if run.result:
+            facts["data"] = run.result.data
+        settings.append(facts | own)
     numbers = [(i, *pair) for i, run in enumerate(runs) if is_finished(run) for pair in _numbers(run.result)]
     described = [{**vars(run), "folder": str(run.folder), "state": _state(run), "record": run} for run in runs]
     metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)
@@ -145,12 +159,6 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
     )
 
 
-def _folders(out: Path) -> list[Path]:
-    """Folders three levels down that hold a record; ``artifacts`` and similar folders have other files."""
-    marks = (CONFIG, "result.json", "failed.json")
-    return sorted(path for path in out.glob("[!.]*/[!.]*/[!.]*") if any((path / mark).exists() for mark in marks))
-
-
 def _job(folder: Path, data: provenance.CurrentData) -> Job:
     """The job of a run folder. Raises ValueError if its config does not belong to this folder."""
     if not (folder / CONFIG).exists():
@@ -160,7 +168,9 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
         config = read_config(folder / CONFIG)
     except ValueError as problem:
         raise ValueError(f"config.yaml {problem}") from None
-    task, method, seed = lookup(config, "task.name"), lookup(config, "method.name"), config.get("seed")
+    task = lookup(config, "task.name")
+    method = lookup(config, "method.name")
+    seed = config.get("seed")
     if not isinstance(task, str) or not isinstance(method, str) or type(seed) is not int:
         raise ValueError("config.yaml is not that of a run: it needs task.name, method.name and seed")
     if (task, method) != (folder.parent.parent.name, folder.parent.name):
@@ -176,13 +186,6 @@ def _state(run: Run) -> str:
     if run.status == "missing":
         return "failed" if (run.folder / "failed.json").is_file() else "unfinished"
     return UNUSED.get(run.status, run.status)
-
-
-def _facts(run: Run) -> dict[str, str]:
-    """All keys beside settings that one can filter by."""
-    config = {key: value for key, value in run.config.items() if key not in ("sweep", "report")}
-    facts = {**flatten_settings(config), "run_id": run.run_id, "status": _state(run)}
-    return facts | ({"data": run.result.data} if run.result else {})
 
 
 def _numbers(result: RunResult) -> Iterator[tuple[str, float | None]]:

@@ -70,10 +70,3 @@ def printed_value(table: PrintedTable, metric: str, method: str, dataset: str) -
     """The printed number in a table of kind ``methods``; None if the paper prints none."""
     row = table.metrics.get(metric, {}).get(method)
     return row[table.columns.index(dataset)] if row is not None and dataset in table.columns else None
-
-
-def cite(table: PrintedTable) -> str:
-    """One line with the source of the numbers."""
-    short = table.paper.partition(":")[0]
-    place = f", Table {table.table}" if table.table is not None else ""
-    return f"paper: {short}, arXiv {table.arxiv} ({table.venue}){place}"

@@ -29,7 +29,8 @@ RunT = TypeVar("RunT", bound="Run")
 Status = Literal["done", "diverged", "missing", "corrupt", "other data", "other version"]
 #: Status of runs whose result is not used -> its displayed name.
 UNUSED = {"corrupt": "damaged", "other data": "other data", "other version": "other version"}
-PREDICTIONS, VECTORS = "predictions.safetensors", "vectors.safetensors"
+PREDICTIONS = "predictions.safetensors"
+VECTORS = "vectors.safetensors"
 PROBE = "probe.json"
 #: Tolerance for metrics recomputed from stored predictions: they are in float32, so ties may be broken differently.
 RECOMPUTED_TOLERANCE = 2e-3
@@ -94,15 +95,6 @@ def is_finished(run: Run) -> TypeGuard[MeasuredRun]:
 def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
     """The finished ``runs``, which have numbers to show."""
     return [run for run in runs if is_finished(run)]
-
-
-def finished_as(runs: Iterable[Run], kind: type[ResultT]) -> list[DoneRun[ResultT]]:
-    """The finished ``runs`` with a result of the class ``kind``."""
-
-    def fits(run: Run) -> TypeGuard[DoneRun[ResultT]]:
-        return run.status == "done" and isinstance(run.result, kind)
-
-    return [run for run in runs if fits(run)]
 
 
 def load_runs(jobs: Iterable[Job], command: str = "") -> list[Run]:
@@ -179,11 +171,13 @@ def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     ``before/<data set>`` holds those of the global model before distillation, with the same labels. Raises
     :class:`UserError` naming the file when it is absent or damaged.
     """
-    stored, found = arrays(run, PREDICTIONS), {}
+    stored = arrays(run, PREDICTIONS)
+    found = {}
     for key, shares in stored.items():
         name, _, part = key.rpartition(".")
         if part == "probabilities":
-            own, after = f"{name}.labels", f"{name.removeprefix('before/')}.labels"
+            own = f"{name}.labels"
+            after = f"{name.removeprefix('before/')}.labels"
             found[name] = (shares, stored[own if own in stored else after])
     return found
 

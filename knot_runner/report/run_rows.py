@@ -94,9 +94,13 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
                 rows.loc[i, "case"] = f"{case}, {variant(OVERALL, run.result)}"
     for _, own in rows.groupby("case", sort=False):
         for i, run, other in zip(own.index, own["run"], others(own["run"], SHOWN_KEYS), strict=True):
-            rows.loc[i, "key"] = _setting(run, other)
+            temperature, control = (run.setting(key) for key in SHOWN_KEYS)
+            if control is None:
+                raise UserError(f"{run.task} {run.method}: is not federated, so it has no training temperature to show")
+            rows.loc[i, "key"] = RowSetting(float(temperature), control and temperature != 1, other)
     rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
-    place, keys = ranks([*cases, *rows["case"]]), ranks(hottest_first(rows["key"]))
+    place = ranks([*cases, *rows["case"]])
+    keys = ranks(hottest_first(rows["key"]))
     order = rows["case"].map(place) * len(keys) + rows["key"].map(keys)
     return rows.loc[order.sort_values(kind="stable").index]
 
@@ -163,8 +167,7 @@ def variants(key: str, runs: Iterable[Run]) -> list[str]:
 
 def measured_line(runs: Iterable[Run]) -> list[str]:
     """A line on the models that the finished ``runs`` are measured by."""
-    found = dict.fromkeys(str(run.result.evaluated) for run in finished(runs))
-    words = [EVALUATED[name] for name in found if name in EVALUATED]
+    words = dict.fromkeys(EVALUATED[run.result.evaluated] for run in finished(runs) if run.result.evaluated)
     return [f"Measured: {'; '.join(words)}."] if words else []
 
 
@@ -186,14 +189,6 @@ def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
         else:
             found[f"{above}{key}"] = value
     return found
-
-
-def _setting(job: Job, other: str) -> RowSetting:
-    method = job.config.get("method", {})
-    if "lr_control" not in method:
-        raise UserError(f"{job.task} {job.method}: is not federated, so it has no training temperature to show")
-    temperature = float(method["temperature"])
-    return RowSetting(temperature, bool(method["lr_control"]) and temperature != 1, other)
 
 
 def others(jobs: Iterable[Job], shown: Container[str]) -> list[str]:

@@ -38,9 +38,11 @@ def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True, t
     found = [mean_interval(own) for own in cells]
     mean = np.array([center for center, _ in found])
     half = np.array([half or 0.0 for _, half in found])
-    low, high = mean - half, mean + half
+    low = mean - half
+    high = mean + half
     if top is not None:
-        low, high = np.maximum(low, 0.0), np.minimum(high, top)
+        low = np.maximum(low, 0.0)
+        high = np.minimum(high, top)
     return Band(np.array(places), mean, low, high, np.array([len(own) for own in cells]))
 
 
@@ -48,29 +50,18 @@ def smoothed(series: dict[int, float], window: int) -> dict[int, float]:
     """Centered running means over ``window`` successive values, fewer at both ends."""
     if len(series) < window:
         return series
-    ones, values = np.ones(window), np.array(list(series.values()))
+    ones = np.ones(window)
+    values = np.array(list(series.values()))
     means = np.convolve(values, ones, "same") / np.convolve(np.ones(len(values)), ones, "same")
     return dict(zip(series, means.tolist(), strict=True))
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """Columns by their ``heads``. Floats have ``digits`` significant digits, after rounding to ``decimals`` if any."""
-
-    heads: Sequence[str]
-    rows: Iterable[Sequence[Any]]
-    digits: int = 6
-    decimals: int | None = None
-
-    def csv(self) -> str:
-        """The columns as CSV with escaped text."""
-        return csv_text(self.heads, self.rows, self.digits, self.decimals)
-
-
-def band_numbers(heads: Sequence[str], bands: Mapping[Names, Band], **digits: int) -> Numbers:
-    """A row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
+def band_numbers(
+    heads: Sequence[str], bands: Mapping[Names, Band], digits: int = 6, decimals: int | None = None
+) -> str:
+    """CSV with a row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
     rows: list[list[Any]] = []
     for names, one in bands.items():
         columns = (one.places, one.mean, one.low, one.high, one.seeds)
         rows += [[*names, *values] for values in zip(*columns, strict=True)]
-    return Numbers((*heads, "mean", "low", "high", "seeds"), rows, **digits)
+    return csv_text((*heads, "mean", "low", "high", "seeds"), rows, digits, decimals)

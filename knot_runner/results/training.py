@@ -67,7 +67,8 @@ class StagesResult(RunResult):
         for key in ("teachers", "baselines"):
             for name, row in (getattr(self, key) or {}).items():
                 check_scores(f"{key}.{name}", {metric: {"": score} for metric, score in row.items()})
-        points, classes = self.labels.coordinates or [], len(self.labels.names)
+        points = self.labels.coordinates or []
+        classes = len(self.labels.names)
         require(len(points) == classes >= 2, "labels", "has not coordinates for every class")
         require(len({len(point) for point in points}) == 1, "labels", "has coordinates of several lengths")
         for teacher, shares in (self.bias or {}).items():

@@ -134,7 +134,7 @@ for _family in (
         ("texts", "images"),
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
-        summary="knot_runner.report.records.distill_summary:distill_summary",
+        summary="knot_runner.report.records.run_summary:distill_summary",
         result="knot_runner.results.training:DistillResult",
         methods={"distill": "knot_runner.methods.distill.distill:DISTILL"},
         check="knot_runner.config.settings.checks.distill:check_distill_method",

@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 
 from knot_runner.config.strict import by_key
-from knot_runner.report.claims.items import Bank, Problems, Want, replicates
+from knot_runner.report.claims.items import Bank, Problems, replicates
 from knot_runner.report.claims.measures import MISSING, RESULT, TargetRounds, measure_of, read_measure, rounds_of
-from knot_runner.report.claims.pairs import Unit, units, unlike_line
+from knot_runner.report.claims.pairs import Effect, Want, units, unlike_line
 from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds, unlike_reason
 from knot_runner.report.run_folders import Run, finished
 from knot_runner.report.run_rows import variants
@@ -37,7 +37,7 @@ class Evidence:
     runs: int
     seeds: int = 0
     look: Look | None = None
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     at_most: int = 0
     at_least: int = 0
     one_sided: bool = False
@@ -45,33 +45,16 @@ class Evidence:
     refused: bool = False
 
 
-@dataclass(frozen=True)
-class Effect:
-    """Effect of a unit from its records: its ``value``, or ``why`` it has none. ``wants``: the resampled measures of
-    its parts, () for a measure that resampling cannot give. ``bound``: 1 if the value is a lower bound, -1 if it is an
-    upper bound; ``lost``: whether one of its records is missing or damaged."""
-
-    unit: Unit
-    value: float | None = None
-    why: str = ""
-    wants: tuple[Want, ...] = ()
-    bound: int = 0
-    lost: bool = False
-
-    @property
-    def runs(self) -> list[Run]:
-        return [part.run for part in self.unit.parts]
-
-
 def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config) -> list[Evidence]:
     """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``. Raises :class:`UserError` for
     claims that their runs cannot decide."""
     rounds = rounds_of(runs, options) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
     planned = [units(claim, runs) for claim in claims]
-    found = [[_effect(claim, unit, rounds) for unit in own] for claim, own in zip(claims, planned, strict=True)]
+    found = [[_measured(claim, effect, rounds) for effect in own] for claim, own in zip(claims, planned, strict=True)]
     wanted = {want for effects in found for effect in effects for want in effect.wants}
     bank, problems = replicates(sorted(wanted, key=repr), {run.run_id: run for run in finished(runs)})
-    seeds, reason = planned_seeds(options), unlike_reason(options)
+    seeds = planned_seeds(options)
+    reason = unlike_reason(options)
     gathered = []
     for claim, effects in zip(claims, found, strict=True):
         for i, effect in enumerate(effects):
@@ -82,24 +65,26 @@ def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config) -> lis
     return gathered
 
 
-def _effect(claim: Claim, unit: Unit, rounds: TargetRounds | None) -> Effect:
-    readings = [read_measure(claim, part.run, part.side, rounds) for part in unit.parts]
-    lost = any(reading.lost for reading in readings)
+def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effect:
+    """``effect`` with what the records of its runs say."""
+    readings = [read_measure(claim, part.run, part.side, rounds) for part in effect.parts]
+    effect = replace(effect, lost=any(reading.lost for reading in readings))
     whys = [reading.why for reading in readings if reading.value is None]
     if whys:
-        return Effect(unit, why=next((why for why in whys if why != MISSING), MISSING), lost=lost)
-    bounds = {int(math.copysign(1, part.weight)) for part, r in zip(unit.parts, readings, strict=True) if r.bound}
+        return replace(effect, why=next((why for why in whys if why != MISSING), MISSING))
+    bounds = {int(math.copysign(1, part.weight)) for part, r in zip(effect.parts, readings, strict=True) if r.bound}
     if len(bounds) > 1:
-        return Effect(unit, why="target not reached on either side", lost=lost)
+        return replace(effect, why="target not reached on either side")
     values = [reading.value for reading in readings if reading.value is not None]
     if claim.logs and min(values) <= 0:
-        return Effect(unit, why="there is no ratio to 0", lost=lost)
+        return replace(effect, why="there is no ratio to 0")
     values = [math.log(value) for value in values] if claim.logs else values
-    value = math.fsum(part.weight * v for part, v in zip(unit.parts, values, strict=True))
-    wants: tuple[Want, ...] = ()
-    if measure_of(claim).items:
-        wants = tuple(Want(part.run.run_id, part.side, claim.measure, claim.dataset, claim.over) for part in unit.parts)
-    return Effect(unit, value, "", wants, next(iter(bounds), 0), lost)
+    value = math.fsum(part.weight * v for part, v in zip(effect.parts, values, strict=True))
+    effect = replace(effect, value=value, bound=next(iter(bounds), 0))
+    if not measure_of(claim).items:
+        return effect
+    asked = (claim.measure, claim.dataset, claim.over)
+    return replace(effect, wants=[Want(part.run.run_id, part.side, *asked) for part in effect.parts])
 
 
 def _evidence(
@@ -109,35 +94,36 @@ def _evidence(
     be resampled; ``seeds``: planned number of seeds; ``reason``: why the preset compares unlike runs."""
     reasons = Counter(effect.why for effect in effects if effect.why)
     found = [effect for effect in effects if not effect.why]
-    lost = {effect.unit.seed for effect in effects if effect.lost}
-    there = {effect.unit.seed for effect in effects} - lost
+    lost = {effect.seed for effect in effects if effect.lost}
+    there = {effect.seed for effect in effects} - lost
     whole = next(seed for seed in itertools.count() if seed not in there)
     look = last_look(seeds, whole)
-    counted = [effect for effect in found if look is None or effect.unit.seed < look.seeds]
+    counted = [effect for effect in found if look is None or effect.seed < look.seeds]
     cells = _balanced(counted)
     if len(counted) > len(cells):
         reasons["their settings have fewer seeds"] += len(counted) - len(cells)
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
     runs = len({run.run_id for effect in effects for run in effect.runs})
-    unlike = unlike_line(claim, [effect.unit for effect in effects])
+    unlike = unlike_line(claim, effects)
     if unlike and not reason:
         line = f"its runs hold out different shares of the training examples: {unlike}"
         return Evidence(None, runs, whole, look, (f"{line}, or report.unlike=REASON allows it",), refused=True)
     if unlike:
         notes.append(f"{unlike.partition(';')[0]}: {reason}")
     if not cells:
-        return Evidence(None, runs, whole, look, tuple(notes))
+        return Evidence(None, runs, whole, look, notes)
     bounds = Counter(effect.bound for effect in cells)
     notes += _on_bounds(bounds, len(cells), claim.measure) + _on_look(look, whole, seeds, len(there))
     statuses = [{run.status for run in effect.runs} for effect in effects]
     # a diverged run reaches no target, which is reported elsewhere
     apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)
     kinds = [kind for kind in variants(_key(claim), [run for effect in cells for run in effect.runs]) if kind]
-    notes += [f"its runs are not measured alike ({'; '.join(kinds)})"] if len(kinds) > 1 else []
+    if len(kinds) > 1:
+        notes.append(f"its runs are not measured alike ({'; '.join(kinds)})")
     fixed = {problems[want] for effect in cells for want in effect.wants if want in problems}
     notes += [f"the test items are not resampled: {why}" for why in sorted(fixed)]
     made, basis = _over_seeds(claim, cells, bank if not fixed else None)
-    return Evidence(made, runs, whole, look, tuple(notes), bounds[-1], bounds[1], apart, basis)
+    return Evidence(made, runs, whole, look, notes, bounds[-1], bounds[1], apart, basis)
 
 
 def _key(claim: Claim) -> str:
@@ -153,8 +139,8 @@ def _key(claim: Claim) -> str:
 def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tuple[EffectEstimate, Basis]:
     """Return (estimate from each seed's mean effect, what varies in it: its basis); ``bank``: None where test items
     cannot be resampled."""
-    seeds = sorted({effect.unit.seed for effect in cells})
-    by_seed = [[effect for effect in cells if effect.unit.seed == seed] for seed in seeds]
+    seeds = sorted({effect.seed for effect in cells})
+    by_seed = [[effect for effect in cells if effect.seed == seed] for seed in seeds]
     made = [math.fsum(effect.value for effect in own) / len(own) for own in by_seed]
     if bank is None or not measure_of(claim).items:
         alone: Basis = "seeds, not the test items that they share" if measure_of(claim).tested else "seeds"
@@ -167,7 +153,7 @@ def _again(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
     """One seed's mean effect on each of B resamples of the items [B]."""
     total: np.ndarray | float = 0.0
     for effect in effects:
-        for part, want in zip(effect.unit.parts, effect.wants, strict=True):
+        for part, want in zip(effect.parts, effect.wants, strict=True):
             values = np.log(np.maximum(bank[want], 1e-12)) if claim.logs else bank[want]
             total = total + part.weight * values
     return np.asarray(total) / len(effects)
@@ -176,11 +162,11 @@ def _again(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
 def _balanced(effects: Sequence[Effect]) -> list[Effect]:
     """The effects of the cells with the most seeds, at the seeds common to these cells, so that each seed's mean is
     over the same cells."""
-    seeds = by_key((effect.unit.cell, effect.unit.seed) for effect in effects)
+    seeds = by_key((effect.cell, effect.seed) for effect in effects)
     most = max(map(len, seeds.values()), default=0)
     cells = {cell: own for cell, own in seeds.items() if len(own) == most}
     shared = set.intersection(*map(set, cells.values())) if cells else set()
-    return [effect for effect in effects if effect.unit.cell in cells and effect.unit.seed in shared]
+    return [effect for effect in effects if effect.cell in cells and effect.seed in shared]
 
 
 def _on_bounds(bounds: Counter[int], count: int, measure: str) -> list[str]:

@@ -16,14 +16,13 @@ import math
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS, ClassSums, Coordinates, Metric, TestSet
 from knot_runner.records import has_record
-from knot_runner.report.claims.pairs import ModelSide
+from knot_runner.report.claims.pairs import ModelSide, Want
 from knot_runner.report.run_folders import (
     PREDICTIONS,
     RECOMPUTED_TOLERANCE,
@@ -41,18 +40,6 @@ PARTITION = "partition.json"
 WIDEST = 2000
 
 
-@dataclass(frozen=True)
-class Want:
-    """A requested measure of a run: a metric of predictions ``on`` a data set or ALL, or accuracy ``over`` its
-    clients."""
-
-    run_id: str
-    side: ModelSide
-    measure: str
-    on: str = "ALL"
-    over: str | None = None
-
-
 #: Errors in the records of a run, by its id; why there are no resamples of a measure, by the measure.
 Problems = dict[str | Want, str]
 #: Measure -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy.
@@ -64,7 +51,8 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
     that cannot be resampled). ``runs``: finished runs by run id."""
     found: Bank = {}
     problems: Problems = {}
-    pending, summed = [], []
+    pending = []
+    summed = []
     for want in dict.fromkeys(wanted):
         run = runs[want.run_id]
         if want.over is None and not has_record(run.folder, run.result, PREDICTIONS):
@@ -96,7 +84,8 @@ class _CannotResample(Exception):
 
 
 def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
-    metric, parts = METRICS[want.measure], list(by_data.values()) if want.on == "ALL" else [by_data[want.on]]
+    metric = METRICS[want.measure]
+    parts = list(by_data.values()) if want.on == "ALL" else [by_data[want.on]]
     if metric.over == "pooled":
         parts = [functools.reduce(operator.add, parts)]
     try:
@@ -113,13 +102,15 @@ def _failed(metric: Metric, problem: Exception) -> _CannotResample:
 
 def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
     """The metric's function on each resample."""
-    prefix, block = ("before/", "before") if want.side == "before" else ("", "metrics")
-    kept = predictions(run)
-    stored = {key: pair for key, pair in kept.items() if key.startswith("before/") == bool(prefix)}
-    parts = list(stored.values()) if want.on == "ALL" else [stored[prefix + want.on]]
+    before = want.side == "before"
+    stored = {}
+    for key, pair in predictions(run).items():
+        if key.startswith("before/") == before:
+            stored[key.removeprefix("before/")] = pair
+    parts = list(stored.values()) if want.on == "ALL" else [stored[want.on]]
     coordinates = lookup(run.result, "labels.coordinates")
     whole = _value(want, parts, coordinates)
-    recorded = getattr(run.result, block)[want.measure][want.on]
+    recorded = getattr(run.result, "before" if before else "metrics")[want.measure][want.on]
     if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
         raise _CannotResample(
             f"{METRICS[want.measure].title} of the stored predictions is {whole:.6g}, but {recorded:.6g} is recorded"
@@ -193,7 +184,8 @@ def _columns(metric: Metric, test: TestSet) -> np.ndarray:
     """Columns of each item [N, 3 or 4, C] whose sums are those of :class:`ClassSums`; C = 1 for a metric that does not
     need its classes apart."""
     classes = np.eye(test.scores.shape[1], dtype=np.float32)
-    predicted, truth = classes[test.scores.argmax(1)], classes[test.labels]
+    predicted = classes[test.scores.argmax(1)]
+    truth = classes[test.labels]
     columns = [predicted * truth, predicted, truth]
     if metric.of_examples is not None:
         values = metric.of_examples(test)
@@ -221,7 +213,8 @@ def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
     """Accuracy over the clients' own test images [B], averaged by images within a group, and equally over groups: the
     clusters, each client, or all clients as ``want.over`` says."""
     accuracies = rounds(run)[-1]["clients"]
-    sizes, groups = _test_sizes(run), np.zeros(len(accuracies), dtype=int)
+    sizes = _test_sizes(run)
+    groups = np.zeros(len(accuracies), dtype=int)
     if want.over == "unweighted":
         groups = np.arange(len(accuracies))
     elif want.over == "clusters":

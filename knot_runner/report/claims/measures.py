@@ -35,25 +35,6 @@ class ClaimMeasure:
     read: Callable[[Run], float | str | None] | None = None
 
 
-def _of_metric(name: str) -> ClaimMeasure:
-    metric = METRICS[name]
-    top = metric.top * metric.scale if math.isfinite(metric.top) else None
-    items = name in computed_metrics()
-    return ClaimMeasure(metric.unit, metric.unit_digits, metric.scale, name, items, tested=True, top=top)
-
-
-def claim_measures() -> dict[str, ClaimMeasure]:
-    """Name in claims -> measure: every metric and :data:`CLAIM_MEASURES`; in addition ``result.a.b`` names a number of
-    ``result.json``. A claim's ``loss`` is that of logits / T, ``plain_loss`` that at T=1."""
-    clash = METRICS.keys() & {"plain_loss", *CLAIM_MEASURES}
-    if clash:
-        raise UserError(
-            f"METRICS[{min(clash)!r}] has the name of another measure of claims. Rename the metric", "plugins"
-        )
-    metrics = {name: _of_metric(name) for name in METRICS}
-    return metrics | {"loss": _of_metric("tempered_loss"), "plain_loss": _of_metric("loss"), **CLAIM_MEASURES}
-
-
 def _agreement(run: Run) -> float | str | None:
     found = getattr(run.result, "clusters", None)
     if found is None:
@@ -88,28 +69,43 @@ CLAIM_MEASURES: Table[ClaimMeasure] = Table("CLAIM_MEASURES", {
     "gap": ClaimMeasure("%", 3, 100.0, read=_gap),
 }, _accepted)  # fmt: skip
 
-#: How clients are averaged; see ``clustered_grid.ACCURACY_WEIGHTINGS``.
+#: How clients are averaged; see ``tables.clustered.ACCURACY_WEIGHTINGS``.
 OVER = ("clusters", "weighted", "unweighted")
 RESULT = "result."
 #: Why a run that is not done has no number.
 MISSING = "not run yet"
 
 
+#: Measure of claims -> its metric, where they have different names: a claim's ``loss`` is that of logits / T.
+STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
+
+
 def measure_of(claim: Claim) -> ClaimMeasure:
-    """The measure of ``claim``. Raises :class:`UserError` if it is unknown."""
-    if claim.measure.startswith(RESULT):
-        return ClaimMeasure("", 3, top=top_of(claim.measure))
-    measures = claim_measures()
-    if claim.measure not in measures:
-        known = [*measures, "result.KEY"]
-        raise UserError(f"claim {claim.text!r}: there is no measure {claim.measure!r}{nearest(claim.measure, known)}")
-    over_clients = [name for name, metric in METRICS.items() if metric.over_clients]
-    if claim.over is not None and (claim.measure not in over_clients or claim.over not in OVER):
+    """The measure of ``claim``: any metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b``, a number of
+    ``result.json``. Raises :class:`UserError` if it is unknown."""
+    name = claim.measure
+    if name.startswith(RESULT):
+        return ClaimMeasure("", 3, top=top_of(name))
+    if clash := METRICS.keys() & {"plain_loss", *CLAIM_MEASURES}:
+        raise UserError(
+            f"METRICS[{min(clash)!r}] has the name of another measure of claims. Rename the metric", "plugins"
+        )
+    known = [*METRICS, "plain_loss", *CLAIM_MEASURES]
+    if name not in known:
+        raise UserError(f"claim {claim.text!r}: there is no measure {name!r}{nearest(name, [*known, 'result.KEY'])}")
+    over_clients = [metric for metric, entry in METRICS.items() if entry.over_clients]
+    if claim.over is not None and (name not in over_clients or claim.over not in OVER):
         only = f"over works only with {', '.join(over_clients)}, and is one of {', '.join(OVER)}"
         raise UserError(f"claim {claim.text!r}: {only}")
-    if claim.against == BEFORE and claim.measure not in (computed := computed_metrics()):
+    computed = computed_metrics()
+    if claim.against == BEFORE and name not in computed:
         raise UserError(f"claim {claim.text!r}: before distillation there are only {', '.join(computed)}")
-    return measures[claim.measure]
+    if name in CLAIM_MEASURES:
+        return CLAIM_MEASURES[name]
+    key = STORED.get(name, name)
+    metric = METRICS[key]
+    top = metric.top * metric.scale if math.isfinite(metric.top) else None
+    return ClaimMeasure(metric.unit, metric.unit_digits, metric.scale, key, key in computed, tested=True, top=top)
 
 
 def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds | None) -> Reading:
@@ -117,13 +113,14 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
 
     Raises :class:`UserError` for a measure that runs of its kind do not have.
     """
-    if claim.measure in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
+    name = claim.measure
+    if name in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
         if run.run_id in rounds.problems:
             return Reading(None, rounds.problems[run.run_id], lost=True)
-        on_clock = claim.measure != "time" or run.status == "diverged" or lookup(run.result, "fleet")
+        on_clock = name != "time" or run.status == "diverged" or lookup(run.result, "fleet")
         if lookup(run.result, "kind") != "federated" or not on_clock:
             raise _unmeasured(claim)
-        return rounds.read(run, claim.measure)
+        return rounds.read(run, name)
     if not is_finished(run):
         return Reading(None, MISSING if run.status == "missing" else run.problem, lost=run.status != "diverged")
     measure = measure_of(claim)
@@ -134,10 +131,10 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
             return Reading(None, str(problem), lost=True)
         if isinstance(value, str):
             return Reading(None, value)
-    elif claim.measure.startswith(RESULT):
-        value = lookup(run.result, claim.measure.removeprefix(RESULT))
+    elif name.startswith(RESULT):
+        value = lookup(run.result, name.removeprefix(RESULT))
     elif claim.over:
-        means = run.result.metrics.get(METRICS[claim.measure].over_clients, {})
+        means = run.result.metrics.get(METRICS[name].over_clients, {})
         value = means.get(claim.over, means.get("weighted") if claim.over == "clusters" else None)
     else:
         own = lookup(run.result, f"{'before' if side == 'before' else 'metrics'}.{measure.key}")
@@ -188,21 +185,22 @@ class TargetRounds:
                 return Reading((run.setting("training.rounds") or 0) + 1, bound=True)
             return Reading(None, "diverged, so that there is no clock" if measure == "time" else "diverged")
         if measure == "time":
-            moment = own.reaches_at(goal)
+            moment = own.reaches(goal, "clock")
             return Reading(own.clock, bound=True) if moment is None else Reading(moment)
         first = own.reaches(goal)
         if measure == "rounds":
             return Reading(own.rounds + 1, bound=True) if first is None else Reading(first)
         if first is None:
             return Reading(own.megabytes(own.rounds) + min(own.sent) / MEGABYTE, bound=True)
-        return Reading(own.megabytes(first))
+        return Reading(own.megabytes(int(first)))
 
 
 def rounds_of(runs: Iterable[Run], options: Config) -> TargetRounds:
     """Target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
     target = check_target(options.get("target", "best_of_T4"))
     read, curves = with_learning_curves([run for run in finished(runs) if run.result.kind == "federated"])
-    warm, problems = {}, {}
+    warm = {}
+    problems = {}
     for run in read:
         if run.status != "done":
             problems[run.run_id] = run.problem

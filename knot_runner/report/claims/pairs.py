@@ -12,12 +12,13 @@ from knot_runner.config.settings.partition import TRAINING_SHARES, unlike_shares
 from knot_runner.config.settings.run import ARM
 from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
 from knot_runner.report.run_folders import Run
-from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 
 ModelSide = Literal["after", "before"]
 #: Settings that do not affect a run's numbers, and the seed.
 UNREAD = ("paths", "tracker", "sweep", "report", "seed")
+#: (Settings that a place is told by, seed) -> the run there.
+Places = dict[tuple[Any, int], Run]
 #: A run's remaining settings, as text.
 Rest = tuple[tuple[str, str], ...]
 
@@ -32,54 +33,76 @@ class EffectPart:
 
 
 @dataclass(frozen=True)
-class Unit:
-    """One effect: the sum of its parts, at one ``seed``. ``cell``: the settings that its runs share."""
+class Want:
+    """A requested measure of a run: a metric of predictions ``on`` a data set or ALL, or accuracy ``over`` its
+    clients."""
+
+    run_id: str
+    side: ModelSide
+    measure: str
+    on: str = "ALL"
+    over: str | None = None
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One effect: the sum of its ``parts``, at one ``seed``. ``cell``: the settings that its runs share.
+
+    From the records of its runs: its ``value``, or ``why`` it has none. ``wants``: the resampled measures of its parts,
+    () for a measure that resampling cannot give. ``bound``: 1 if the value is a lower bound, -1 if it is an upper
+    bound; ``lost``: whether one of its records is missing or damaged.
+    """
 
     cell: Any
     seed: int
-    parts: tuple[EffectPart, ...]
+    parts: Sequence[EffectPart]
+    value: float | None = None
+    why: str = ""
+    wants: Sequence[Want] = ()
+    bound: int = 0
+    lost: bool = False
+
+    @property
+    def runs(self) -> list[Run]:
+        return [part.run for part in self.parts]
 
 
-def units(claim: Claim, runs: Sequence[Run]) -> list[Unit]:
+def units(claim: Claim, runs: Sequence[Run]) -> list[Effect]:
     """The effects that decide ``claim``, whether or not their ``runs`` are finished.
 
     Raises :class:`UserError` where two unlike runs fit one place.
     """
-    ours = chosen(runs, claim.where, claim.of)
+    asked_for = [run for run in runs if run.has(claim.where)]
+    ours = [run for run in asked_for if run.has(claim.of)]
     rest = _rest(claim, runs)
     if claim.trend:
         return _along(claim, ours, rest)
-    others: dict[tuple[Any, int], Run] = {}
+    others: Places = {}
     if isinstance(claim.against, dict):
-        others = _by_place(claim, chosen(runs, claim.where, claim.against), rest)
+        others = _by_place(claim, [run for run in asked_for if run.has(claim.against)], rest)
     # a ratio is ``against`` / ``of``, so that twice as fast is 2
     sign = -1.0 if claim.logs and claim.against is not None else 1.0
     found = []
     for (cell, seed), run in _by_place(claim, ours, lambda run: (rest(run), _values(claim, run))).items():
-        part = EffectPart(sign, run)
-        if claim.against is None:
-            found.append(Unit(cell, seed, (part,)))
-        elif claim.against == BEFORE:
-            found.append(Unit(cell, seed, (part, EffectPart(-sign, run, "before"))))
-        elif other := others.get((cell[0], seed)):
-            found.append(Unit(cell, seed, (part, EffectPart(-sign, other))))
+        parts = [EffectPart(sign, run)]
+        if claim.against == BEFORE:
+            parts.append(EffectPart(-sign, run, "before"))
+        elif claim.against is not None:
+            other = others.get((cell[0], seed))
+            if other is None:
+                continue
+            parts.append(EffectPart(-sign, other))
+        found.append(Effect(cell, seed, parts))
     return found
 
 
-def chosen(runs: Iterable[Run], *wanted: Config) -> list[Run]:
-    """The ``runs`` that have all settings of ``wanted``."""
-    return [run for run in runs if all(run.has(settings) for settings in wanted)]
-
-
-def unlike_line(claim: Claim, found: Iterable[Unit]) -> str:
+def unlike_line(claim: Claim, found: Iterable[Effect]) -> str:
     """How the runs of an effect hold out different shares, which the claim does not ask for; "" if none do."""
-    for unit in found:
-        if line := unlike_shares([part.run.config for part in unit.parts], claim.touched):
-            return line
-    return ""
+    lines = (unlike_shares([run.config for run in effect.runs], claim.touched) for effect in found)
+    return next(filter(None, lines), "")
 
 
-def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[Unit]:
+def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[Effect]:
     """Units for the least-squares slope of the measure over log2 of the setting, if all its values are present."""
     places = _by_place(claim, ours, lambda run: (rest(run), _level(claim, run)))
     levels = np.array(sorted({level for (_, level), _ in places}))
@@ -90,9 +113,9 @@ def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[U
     found = []
     for cell, seed in dict.fromkeys((cell, seed) for (cell, _), seed in places):
         members = [places.get(((cell, level), seed)) for level in levels.tolist()]
-        parts = tuple(EffectPart(w, run) for w, run in zip(weights, members, strict=True) if run)
+        parts = [EffectPart(w, run) for w, run in zip(weights, members, strict=True) if run]
         if len(parts) == len(levels):
-            found.append(Unit(cell, seed, parts))
+            found.append(Effect(cell, seed, parts))
     return found
 
 
@@ -103,14 +126,15 @@ def _level(claim: Claim, run: Run) -> float:
     return float(value)
 
 
-def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) -> dict[tuple[Any, int], Run]:
+def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) -> Places:
     """(``place``, seed) -> run; a run that is requested twice counts once."""
-    found: dict[tuple[Any, int], Run] = {}
+    found: Places = {}
     for run in runs:
         first = found.setdefault((place(run), run.seed), run)
         if first.run_id != run.run_id:
-            a, b = config_leaves(first.config), config_leaves(run.config)
-            unlike = sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key) and not _unread(key))
+            a = config_leaves(first.config)
+            b = config_leaves(run.config)
+            unlike = sorted(key for key in {**a, **b} if a.get(key) != b.get(key) and not _unread(key))
             raise UserError(f"claim {claim.text!r}: two runs fit one place; say which by {', '.join(unlike[:4])}")
     return found
 

@@ -15,7 +15,8 @@ from knot_runner.util.errors import UserError, nearest
 BEFORE = "before"
 EXPECTATIONS = ("higher", "lower", "rises", "falls")
 #: Default and maximum of a preset's planned number of seeds.
-SEEDS, MAX_PLANNED = 3, 1000
+SEEDS = 3
+MAX_PLANNED = 1000
 NUMBER_KEYS = ("ratio", "above", "below")
 #: Measures of the cost to reach a target; their effects are ratios.
 TARGET_MEASURES = ("rounds", "bytes", "time")
@@ -46,18 +47,21 @@ class Claim:
     paper: float | None = None
 
     def __post_init__(self) -> None:
+        expect = self.expect
+        against = self.against
         require(bool(self.text.strip()), "text", "is empty; it says what is claimed")
-        if isinstance(self.expect, dict):
-            known = len(self.expect) == 1 and set(self.expect) <= set(NUMBER_KEYS)
-            require(known, "expect", f"{self.expect} is none of {', '.join(NUMBER_KEYS)} with a number")
-            require(min(self.expect.values()) > 0 or not self.logs, "expect", "ratios, rounds and bytes are above 0")
+        if isinstance(expect, dict):
+            known = len(expect) == 1 and set(expect) <= set(NUMBER_KEYS)
+            require(known, "expect", f"{expect} is none of {', '.join(NUMBER_KEYS)} with a number")
+            require(min(expect.values()) > 0 or not self.logs, "expect", "ratios, rounds and bytes are above 0")
             require(not self.by, "by", "goes with expect=higher and the like, not with a number")
+            word = next(iter(expect))
         else:
+            word = expect
             listed = ", ".join((*EXPECTATIONS, *NUMBER_KEYS))
-            require(self.expect in EXPECTATIONS, "expect", f"{self.expect!r} is none of {listed}")
-        word = self.expect if isinstance(self.expect, str) else next(iter(self.expect))
-        alone, against = self.against is None, self.against
-        known = isinstance(against, dict | None) or against == BEFORE
+            require(expect in EXPECTATIONS, "expect", f"{expect!r} is none of {listed}")
+        alone = against is None
+        known = alone or isinstance(against, dict) or against == BEFORE
         require(known, "against", f"{against!r} is not settings, nor before")
         fits = (word in ("rises", "falls")) == bool(self.trend)
         require(fits, "expect", "rises and falls go with trend, and it with them")
@@ -109,9 +113,8 @@ def planned_seeds(options: Config) -> int:
 
 def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
     """Raises :class:`UserError` for a setting that no job has, suggesting the nearest existing one."""
-    known: set[str] = set()
-    for job in {job.method: job for job in jobs}.values():
-        known |= set(config_leaves(job.config))
+    by_method = {job.method: job for job in jobs}
+    known = {key for job in by_method.values() for key in config_leaves(job.config)}
     for i, claim in enumerate(claims):
         for key in sorted(claim.touched | set(claim.where)):
             if key not in known and all(job.setting(key) is None for job in jobs):

@@ -76,7 +76,8 @@ def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]
     for claim in claims:
         measure_of(claim)
     found = gather(claims, load_runs(jobs, command), spec)
-    ps, spent = [], {}
+    ps = []
+    spent = {}
     for i, (claim, one) in enumerate(zip(claims, found, strict=True)):
         p = p_value(one.estimate, threshold(claim)[0]) if one.estimate and one.look else None
         ps.append(p)
@@ -105,28 +106,30 @@ def threshold(claim: Claim) -> tuple[float, int]:
 def _verdict(
     claim: Claim, found: Evidence, p: float | None, adjusted: float | None, planned: int, left: int, command: str
 ) -> Verdict:
-    measure, compared = measure_of(claim), bool(claim.against or claim.trend)
+    estimate = found.estimate
+    measure = measure_of(claim)
+    compared = bool(claim.against or claim.trend)
     unit = "times" if claim.logs and compared else measure.unit
     need, side = threshold(claim)
     claimed = math.exp(need) if claim.logs else need * measure.scale
     verdict = Verdict(
-        claim.text, claim.source, "no runs", paper=claim.paper, digits=measure.digits, signed=not claim.logs and compared,
-        unit=f"{unit} per doubling" if claim.trend else unit, ratio=unit == "times", over=claim.over, runs=found.runs,
-        claimed=f"{'>' if side > 0 else '<'} {claimed + 0.0:g}", basis=found.basis, planned=planned,
+        claim.text, claim.source, "no runs", paper=claim.paper, digits=measure.digits,
+        signed=not claim.logs and compared, unit=f"{unit} per doubling" if claim.trend else unit, ratio=unit == "times",
+        over=claim.over, runs=found.runs, claimed=f"{'>' if side > 0 else '<'} {claimed + 0.0:g}",
+        basis=found.basis, planned=planned,
     )  # fmt: skip
     if found.refused:
         return replace(verdict, verdict="refused", note="; ".join(found.notes))
-    if found.estimate is None:
+    if estimate is None:
         make = [f"make them with: {command}"] if command else []
         return replace(verdict, note="; ".join([*found.notes, *make]) if found.runs else "")
-    gap = (found.estimate.effect - need) * side
-    met = gap > 0
-    decision, blocked = _decide(found, p, adjusted, met, side)
+    gap = (estimate.effect - need) * side
+    decision, blocked = _decide(found, p, adjusted, gap > 0, side)
     open_ended = adjusted is None or adjusted >= ALPHA
-    more = seeds_suggested(found.estimate, abs(gap), planned, found.seeds, max(left, 1)) if open_ended else None
+    more = seeds_suggested(estimate, abs(gap), planned, found.seeds, max(left, 1)) if open_ended else None
     notes = [*found.notes, blocked] if blocked else found.notes
     shown = []  # effect and interval in displayed units
-    for value in (found.estimate.effect, *(interval(found.estimate) or (None, None))):
+    for value in (estimate.effect, *(interval(estimate) or (None, None))):
         if value is not None:
             value = math.exp(value) if claim.logs else measure.scale * value
         shown.append(value)
@@ -134,7 +137,7 @@ def _verdict(
     if not compared and low is not None and high is not None:
         low, high = clipped_interval(low, high, measure.top)
     return replace(
-        verdict, verdict=decision, effect=effect, low=low, high=high, seeds=found.estimate.seeds, more_seeds=more,
+        verdict, verdict=decision, effect=effect, low=low, high=high, seeds=estimate.seeds, more_seeds=more,
         look=found.look.seeds if found.look else 0, share=found.look.share if found.look else None,
         p=p, adjusted=None if p is None else adjusted, note="; ".join(notes),
     )  # fmt: skip

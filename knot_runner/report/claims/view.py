@@ -58,16 +58,13 @@ def interval_text(verdict: Verdict) -> str:
     return f"[{_signed(verdict, verdict.low)}, {_signed(verdict, verdict.high)}]"
 
 
-def more_text(verdict: Verdict) -> str:
-    """About how many more seeds would decide it: ``4``, ``more than 100``, or ""."""
-    if verdict.more_seeds is None:
-        return ""
-    return f"more than {MAX_SEEDS}" if verdict.more_seeds > MAX_SEEDS else str(verdict.more_seeds)
-
-
 def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
-    """Effect, interval, the paper's effect and how many more seeds would decide it."""
-    return effect_text(verdict), interval_text(verdict), _signed(verdict, verdict.paper), more_text(verdict)
+    """Effect, interval, the paper's effect, and about how many more seeds would decide it: ``4``, ``more than 100``,
+    or ""."""
+    more = ""
+    if verdict.more_seeds is not None:
+        more = f"more than {MAX_SEEDS}" if verdict.more_seeds > MAX_SEEDS else str(verdict.more_seeds)
+    return effect_text(verdict), interval_text(verdict), _signed(verdict, verdict.paper), more
 
 
 def _signed(verdict: Verdict, value: float | None) -> str:
@@ -80,7 +77,8 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     lines = [HOW_TO_READ] if judged else []
     for basis, description in OVER_SEEDS.items():
         alone = [i for i, verdict in enumerate(verdicts, 1) if verdict.basis == basis and verdict.seeds]
-        lines += [f"{description}: {_claims(alone)}."] if alone else []
+        if alone:
+            lines.append(f"{description}: {_claims(alone)}.")
     if any(verdict.over and verdict.seeds for verdict in verdicts):
         lines.append("Accuracy over clients: each client's examples are resampled, apart for the two runs of a pair.")
     if any(verdict.ratio and verdict.seeds for verdict in verdicts):
@@ -89,7 +87,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
         )
     if judged:
         lines += _rule(sum(verdict.runs > 0 for verdict in verdicts), judged[0].planned)
-    return [*lines, *_notes(verdicts)]
+    return lines + _notes(verdicts)
 
 
 def _rule(claims: int, planned: int) -> list[str]:
@@ -124,31 +122,26 @@ def _claims(places: Sequence[int]) -> str:
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
     """A table, within 80 columns, of the claims whose runs are requested, and its footnotes."""
     rows = []
-    for i, verdict in _asked(verdicts):
+    for i, verdict in asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
-        rows.append((str(i), claim, _numbers(verdict), str(verdict.seeds), _decision(verdict)))
+        effect, interval, paper, more = verdict_texts(verdict)
+        numbers = Text(effect)
+        decision = Text(verdict.verdict, style=STYLES[verdict.verdict])
+        if interval:
+            numbers.append(f"\n{interval}", style=DIM)
+        if paper:
+            numbers.append(f"\npaper {paper}", style=DIM)
+        if more:
+            decision.append(f"\n~ {more.replace('more than', '>')} more", style="not bold dim")
+        rows.append((str(i), claim, numbers, str(verdict.seeds), decision))
     grid = results_grid(TERMINAL_COLUMNS, rows, padding=(0, 1, 1, 0))
     return Group(text_line(title, "bold"), text_line(""), grid, *(text_line(text, DIM) for text in footnotes(verdicts)))
-
-
-def _numbers(verdict: Verdict) -> Text:
-    text = Text(effect_text(verdict))
-    paper = f"paper {_signed(verdict, verdict.paper)}" if verdict.paper is not None else ""
-    for below in filter(None, (interval_text(verdict), paper)):
-        text.append(f"\n{below}", style=DIM)
-    return text
-
-
-def _decision(verdict: Verdict) -> Text:
-    more = more_text(verdict)
-    text = Text(verdict.verdict, style=STYLES[verdict.verdict])
-    return text.append(f"\n~ {more.replace('more than', '>')} more" if more else "", style="not bold dim")
 
 
 def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
     """GitHub Markdown: a table of the claims whose runs are requested, and the footnotes as a list."""
     rows = []
-    for i, one in _asked(verdicts):
+    for i, one in asked(verdicts):
         effect, interval, paper, more = verdict_texts(one)
         seeds = str(one.seeds)
         rows.append((str(i), one.text, one.verdict, effect, interval, one.claimed, paper, seeds, more, one.source))
@@ -163,7 +156,8 @@ def claims_csv(verdicts: Sequence[Verdict]) -> str:
     return csv_text(["claim", *names], rows)
 
 
-def _asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
+def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
+    """(Number from 1, verdict) of the claims whose runs the command requests."""
     return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
 
 

@@ -5,7 +5,7 @@ The result is a table with one row per group of runs, or per selection of the be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,55 +71,50 @@ class Question:
 
 
 def compare_runs(question: Question) -> Sheet:
-    """The table of a comparison, one row per group of runs. Raises :class:`UserError`."""
+    """The table of a comparison, one row per group of runs, or per selection of the best. Raises :class:`UserError`."""
+    import pandas as pd
+
     runs, absent = select_runs(read_runs(question.out, question.data), question.filters)
     known = runs.keys()
     by = None if question.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in question.by))
     over = tuple(dict.fromkeys(resolve_key(key, known) for key in question.over))
     if question.best:
-        sheet = _of_choices(runs, question, *searched(runs, by, over))
+        keys, over = searched(runs, by, over)
+        rule = selection_rule(question.best, over, known_measures(runs))
+        row = row_numbers(runs.settings, keys)
+        choices = choose(runs, row, rule)
+        counts = choices.counts[["n", "settings"]]
+        averaged = choices.runs
+        row_of = choices.row
+        settings = [_values(runs, keys, row), _values(runs, over, row_of)]
+        measures = list(dict.fromkeys([rule.measure, *measures_of(runs, question.measures)]))
+        lines = [READING_LINES, *selection_line(rule, choices, keys)]
+        shown = (*keys, *over)
     else:
-        keys = identifying_keys(runs.differing()) if by is None else by
+        shown = identifying_keys(runs.differing()) if by is None else by
         measures = measures_of(runs, question.measures)
-        sheet = _of_groups(runs, keys, measures)
+        row = row_numbers(runs.settings, shown)
+        states = pd.crosstab(row, runs.runs["state"])
+        counts = states.rename(columns={"done": "n"}).reindex(columns=["n", *WITHOUT], fill_value=0)
+        counts = counts[["n", *(state for state in WITHOUT if state in states)]]
+        averaged = runs.finished
+        row_of = row[runs.runs["state"] == "done"]
+        settings = [_values(runs, shown, row)]
+        lines = [READING_LINES]
+    columns, means = _means(averaged, row_of, measures)
+    heads = {"diverged": "div.", "settings": "of"}
+    columns = [
+        *(Column(key, head, "key") for key, head in short_names(shown).items()),
+        *(Column(name, heads.get(name, name), "count") for name in counts),
+        *columns,
+    ]
+    lines += lines_on(averaged, row_of, len(counts), shown, measures)
     done = (runs.runs["state"] == "done").sum()
     filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
     title = f"{done} finished of {len(runs.runs)} runs below {question.out}{filters}"
-    lines = (*sheet.lines, *absent, *left_out(runs), *runs.lines)
-    return _sorted(replace(sheet, title=title, lines=lines), question.sort)
-
-
-def _of_groups(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
-    """One row per group: its settings, number of runs by state, and means."""
-    import pandas as pd
-
-    row = row_numbers(runs.settings, keys)
-    states = pd.crosstab(row, runs.runs["state"])
-    counts = states.rename(columns={"done": "n"}).reindex(columns=["n", *WITHOUT], fill_value=0)
-    counts = counts[["n", *(state for state in WITHOUT if state in states)]]
-    finished, own = runs.finished, row[runs.runs["state"] == "done"]
-    columns, means = _means(finished, own, measures)
-    cells = pd.concat([_values(runs, keys, row), counts, means], axis=1).reindex(counts.index)
-    counted = [Column(name, "div." if name == "diverged" else name, "count") for name in counts]
-    lines = (READING_LINES, *lines_on(finished, own, len(cells), keys, measures))
-    return Sheet("", (*_key_columns(keys), *counted, *columns), cells, lines)
-
-
-def _of_choices(runs: RunSet, question: Question, keys: Keys, over: Keys) -> Sheet:
-    """One row per selection: its group, the selected settings, the number of candidates, and the means."""
-    import pandas as pd
-
-    rule = selection_rule(question.best, over, known_measures(runs))
-    row = row_numbers(runs.settings, keys)
-    choices = choose(runs, row, rule)
-    measures = list(dict.fromkeys([rule.measure, *measures_of(runs, question.measures)]))
-    columns, means = _means(choices.runs, choices.row, measures)
-    counts = choices.counts[["n", "settings"]]
-    cells = [_values(runs, keys, row), _values(runs, over, choices.row), counts, means]
-    heads = [*_key_columns((*keys, *over)), Column("n", "n", "count"), Column("settings", "of", "count")]
-    shown = lines_on(choices.runs, choices.row, len(counts), (*keys, *over), measures)
-    lines = (READING_LINES, *selection_line(rule, choices, keys), *shown)
-    return Sheet("", (*heads, *columns), pd.concat(cells, axis=1).reindex(counts.index), lines)
+    cells = pd.concat([*settings, counts, means], axis=1).reindex(counts.index)
+    sheet = Sheet(title, columns, cells, [*lines, *absent, *left_out(runs), *runs.lines])
+    return _sorted(sheet, question.sort)
 
 
 def _values(runs: RunSet, keys: Keys, row: pd.Series) -> pd.DataFrame:
@@ -133,7 +128,8 @@ def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[
     finished runs that have the measure)."""
     import pandas as pd
 
-    columns, estimates = [], {}
+    columns = []
+    estimates = {}
     for key in measures:
         top = 1.0 if is_share(key) else None
         for (name, head), numbers in _by_variant(runs, key).items():
@@ -148,18 +144,15 @@ def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[
 
 def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
     """(Name of a column of ``key``, its head) -> its values: a column for each :func:`variant`."""
-    values, title = runs.values(key), measure_title(key)
+    values = runs.values(key)
+    title = measure_title(key)
     kinds = runs.runs["record"][values.index].map(lambda run: variant(key, run.result))
-    found = list(dict.fromkeys(kinds))
-    if len(found) < 2:
-        shown = f"{title} ({found[0]})" if found and found[0] and beside(key) else title
-        return {(key, shown): values}
-    apart = {kind: f" ({kind})" if kind else "" for kind in found}
-    return {(f"{key}{apart[kind]}", f"{title}{apart[kind]}"): values[kinds == kind] for kind in found}
-
-
-def _key_columns(keys: Iterable[str]) -> list[Column]:
-    return [Column(key, head, "key") for key, head in short_names(list(keys)).items()]
+    several = kinds.nunique() > 1
+    found = {}
+    for kind, own in values.groupby(kinds, sort=False):
+        shown = f" ({kind})" if kind and (several or beside(key)) else ""
+        found[key + shown if several else key, title + shown] = own
+    return found or {(key, title): values}
 
 
 def _sorted(sheet: Sheet, by: str) -> Sheet:
@@ -169,14 +162,15 @@ def _sorted(sheet: Sheet, by: str) -> Sheet:
     if not by:
         return sheet
     for column in sheet.columns:
-        if by in (column.name, column.head, column.name.removesuffix(".name"), measure_title(column.name)):
-            cells = sheet.cells[column.name]
-            if column.kind == "key":
-                places = sort_places(cells)
-            else:
-                numbers = [cell.mean if isinstance(cell, MeanEstimate) else cell for cell in cells]
-                places = pd.Series(numbers, cells.index, "float64")
-                if direction(column.name) != "lower":
-                    places = -places
-            return replace(sheet, cells=sheet.cells.loc[places.sort_values(kind="stable").index])
+        if by not in (column.name, column.head, column.name.removesuffix(".name"), measure_title(column.name)):
+            continue
+        cells = sheet.cells[column.name]
+        if column.kind == "key":
+            places = sort_places(cells)
+        else:
+            numbers = [cell.mean if isinstance(cell, MeanEstimate) else cell for cell in cells]
+            places = pd.Series(numbers, cells.index, "float64")
+            if direction(column.name) != "lower":
+                places = -places
+        return replace(sheet, cells=sheet.cells.loc[places.sort_values(kind="stable").index])
     raise UserError(f"is not shown{nearest(by, [column.head for column in sheet.columns])}", f"--sort={by}")

@@ -45,7 +45,8 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
     """Parse ``accuracy``, ``min:KEY`` or ``max:KEY``. Raises :class:`UserError` if the better direction is unknown."""
     sense, colon, name = text.partition(":")
     if not colon:
-        sense, name = "", text
+        sense = ""
+        name = text
     elif sense not in ("min", "max"):
         raise UserError("min:KEY or max:KEY would be right", f"--best={text}")
     key = resolve_measure(name, measures, "--best")
@@ -120,7 +121,8 @@ def _check_one_kind(runs: RunSet, row: pd.Series, rule: Rule) -> None:
     kinds = runs.finished.runs["record"].map(lambda run: variant(rule.measure, run.result))
     for own in kinds.groupby(row).unique():
         if len(own) > 1:
-            measure, apart = measure_title(rule.measure), "; ".join(own)
+            measure = measure_title(rule.measure)
+            apart = "; ".join(own)
             raise UserError(
                 f"a row has several kinds of it ({apart}). Filter the runs, as in method.name=NAME", f"--best={measure}"
             )
@@ -135,14 +137,15 @@ def _most_common(seeds: pd.Series) -> frozenset[int]:
 def selection_line(rule: Rule, choices: Choices, keys: Sequence[str]) -> list[str]:
     """A line on how the selection was made and how it biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
-    fewest, most = choices.counts["settings"].min(), choices.counts["settings"].max()
-    number = str(fewest) if fewest == most else f"{fewest} to {most}"
+    tried = choices.counts["settings"]
+    best = {"higher": "highest", "lower": "lowest"}[rule.better]
+    number = f"{tried.min()} to {tried.max()}" if tried.nunique() > 1 else tried.min()
     lines = [
-        f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the "
-        f"{'highest' if rule.better == 'higher' else 'lowest'} mean of {measure_title(rule.measure)} over the seeds "
-        "that most of them have; of equals the first. Whether it is better than the next is not judged."
+        f"Selected{per}: of {number} settings of {', '.join(rule.over)}, the one with the {best} mean of "
+        f"{measure_title(rule.measure)} over the seeds that most of them have; of equals the first. Whether it is "
+        "better than the next is not judged."
     ]
-    short = (choices.counts["settings"] - choices.counts["fit"]).sum()
+    short = (tried - choices.counts["fit"]).sum()
     if short:
         lines.append(f"{short} settings could not be chosen: a seed of theirs has no number (diverged or not there).")
     lines.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,9 +51,9 @@ class Sheet:
     """A table. ``cells``: a frame with the ``columns`` by name; ``lines``: footnotes."""
 
     title: str
-    columns: tuple[Column, ...]
+    columns: Sequence[Column]
     cells: pd.DataFrame
-    lines: tuple[str, ...]
+    lines: Sequence[str]
 
     @property
     def rows(self) -> tuple[tuple[Any, ...], ...]:
@@ -66,8 +66,8 @@ def cell_text(cell: Any, column: Column, runs: int | None = None) -> str:
     """``cell`` as printed; an estimate over fewer values than its row's finished ``runs`` is printed with their
     number."""
     if isinstance(cell, MeanEstimate):
-        mean, half = cell.mean / column.factor, cell.half and cell.half / column.factor
-        text = estimate_text(mean, half, column.digits, cell.top)
+        half = cell.half and cell.half / column.factor
+        text = estimate_text(cell.mean / column.factor, half, column.digits, cell.top)
         return f"{text} ({cell.n})" if runs is not None and cell.n < runs else text
     if cell is None:
         return "" if column.kind == "key" else "-"
@@ -91,31 +91,29 @@ class TerminalSheet:
     sheet: Sheet
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = _shown(self.sheet)
-
-        def fitting(columns: list[_Shown]) -> bool:
-            return fits(_grid(columns), console, options)
-
-        measures = [one for one in shown if one.measure]
-        lead = [one for one in shown if not one.measure]
-        if not fitting([*lead, *measures[:1]]):
-            lead = _joined(self.sheet, lead)
-        yield text_line(self.sheet.title, "bold")
-        for block in _blocks(lead, measures, fitting):
+        sheet = self.sheet
+        shown = _shown(sheet)
+        leading = sum(column.kind != "measure" for column in sheet.columns)
+        lead = shown[:leading]
+        measures = shown[leading:]
+        if not fits(_grid([*lead, *measures[:1]]), console, options):
+            lead = _joined(sheet, lead)
+        blocks = [lead]
+        for one in measures:
+            longer = [*blocks[-1], one]
+            if len(longer) > len(lead) + 1 and not fits(_grid(longer), console, options):
+                blocks.append([*lead, one])
+            else:
+                blocks[-1] = longer
+        yield text_line(sheet.title, "bold")
+        for block in blocks:
             yield from (text_line(""), _grid(block))
         yield text_line("")
-        yield from (text_line(text, DIM) for text in self.sheet.lines)
+        yield from (text_line(text, DIM) for text in sheet.lines)
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """A column as printed; ``wraps``: whether its cells may wrap."""
-
-    head: str
-    cells: list[str]
-    right: bool
-    measure: bool = False
-    wraps: bool = False
+#: A column as printed, and its cells.
+_Shown = tuple[TerminalColumn, list[str]]
 
 
 def _shown(sheet: Sheet) -> list[_Shown]:
@@ -123,39 +121,31 @@ def _shown(sheet: Sheet) -> list[_Shown]:
     shown = []
     for i, column in enumerate(sheet.columns):
         cells, (name, space, rest) = [row[i] for row in texts], plain(column.printed_head).partition(" (")
-        head = name.replace(".", "\n") + space + rest
+        head = Text(name.replace(".", "\n") + space + rest)
         right = column.kind != "key" or all(as_number(text) is not None for text in cells if text)
-        shown.append(_Shown(head, cells, right, column.kind == "measure"))
+        shown.append((TerminalColumn(head, right, no_wrap=True, overflow="fold"), cells))
     return shown
 
 
 def _joined(sheet: Sheet, lead: list[_Shown]) -> list[_Shown]:
     """The lead columns with all keys except task, method and run id merged into one column of ``key=value``."""
     own: list[_Shown] = []
-    rest: list[_Shown] = []
-    for column, one in zip(sheet.columns, lead, strict=False):
-        (own if column.kind != "key" or column.name in (*KEPT, "run_id") else rest).append(one)
-    heads = [one.head.replace("\n", ".") for one in rest]
-    cells = []
-    for row in zip(*(one.cells for one in rest), strict=True):
-        cells.append(" ".join(f"{head}={value}" for head, value in zip(heads, row, strict=True) if value))
-    place = next((i for i, one in enumerate(own) if one.right), len(own))
-    return [*own[:place], _Shown("settings", cells, right=False, wraps=True), *own[place:]] if rest else own
-
-
-def _blocks(lead: list[_Shown], measures: list[_Shown], fitting: Callable[[list[_Shown]], bool]) -> list[list[_Shown]]:
-    """Blocks of ``lead`` plus as many measures as fit, at least one; the others in further blocks."""
-    blocks = [list(lead)]
-    for one in measures:
-        if len(blocks[-1]) > len(lead) and not fitting([*blocks[-1], one]):
-            blocks.append(list(lead))
-        blocks[-1].append(one)
-    return blocks
+    rest = []
+    for column, (printed, cells) in zip(sheet.columns, lead, strict=False):
+        if column.kind != "key" or column.name in (*KEPT, "run_id"):
+            own.append((printed, cells))
+        else:
+            rest.append([f"{plain(column.head)}={value}" if value else "" for value in cells])
+    if rest:
+        place = next((i for i, (printed, _) in enumerate(own) if printed.right), len(own))
+        joined = [" ".join(filter(None, row)) for row in zip(*rest, strict=True)]
+        own.insert(place, (TerminalColumn(Text("settings"), overflow="fold"), joined))
+    return own
 
 
 def _grid(columns: list[_Shown]) -> Table:
-    heads = [TerminalColumn(Text(one.head), one.right, no_wrap=not one.wraps, overflow="fold") for one in columns]
-    return results_grid(heads, zip(*(one.cells for one in columns), strict=True), head_style=DIM)
+    rows = zip(*(cells for _, cells in columns), strict=True)
+    return results_grid([printed for printed, _ in columns], rows, head_style=DIM)
 
 
 def _text_grid(sheet: Sheet) -> TextGrid:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from knot_runner.report.compare.measures import measure_title
 from knot_runner.report.compare.settings import SEED, row_numbers, sorted_texts, varying
 from knot_runner.report.frame import RunSet, name_few
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import Run, lookup
+from knot_runner.report.run_folders import MeasuredRun, finished
 from knot_runner.report.run_rows import measured_line, variant
 from knot_runner.report.tables.footnotes import training_sizes
 from knot_runner.results.base import SEVERAL_MACHINES
@@ -39,9 +39,9 @@ def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measu
         *_mixed(runs, row, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
         *_other_data(runs),
         *training_sizes(runs.runs["record"]),
-        *_machines(runs.runs["record"]),
+        *_machines(finished(runs.runs["record"])),
         *_confounded(runs, row, {*keys, *mixed.columns[mixed.any()]}, keys),
-        *(_seeds(runs.runs["seed"].groupby(row), rows) if SEED not in keys else []),
+        *(_seeds(runs, row, rows) if SEED not in keys else []),
         *_unmeasured(runs, measures),
         *measured_line(by_models),
     ]
@@ -69,11 +69,10 @@ def _other_data(runs: RunSet) -> list[str]:
     ]
 
 
-def _machines(records: Iterable[Run]) -> list[str]:
+def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
     """A line on runs that were computed on unlike machines, or one of them on several."""
-    results = [record.result for record in records]
-    names = sorted({str(lookup(result, "machine")) for result in results})
-    if len(names) < 2 and not any(SEVERAL_MACHINES in str(lookup(result, "notes")) for result in results):
+    names = sorted({run.result.machine for run in runs})
+    if len(names) < 2 and not any(SEVERAL_MACHINES in str(run.result.notes) for run in runs):
         return []
     return [f"Computed on several machines ({'; '.join(names)}): numbers may differ in the last digits."]
 
@@ -88,36 +87,39 @@ def _confounded(runs: RunSet, row: pd.Series, inside: set[str], keys: Sequence[s
     return [f"Rows differ in {_settings(values)}, too."] if values else []
 
 
-def _seeds(seeds: pd.api.typing.SeriesGroupBy, rows: int) -> list[str]:
-    repeated = sum(own.duplicated().any() for _, own in seeds)
+def _seeds(runs: RunSet, row: pd.Series, rows: int) -> list[str]:
+    by_row = [list(own) for _, own in runs.runs["seed"].groupby(row)]
+    repeated = sum(len(set(own)) < len(own) for own in by_row)
     lines = [f"In {repeated} of {rows} rows a seed counts more than once."] if repeated else []
-    sets = Counter(",".join(map(str, sorted(set(own)))) for _, own in seeds)
+    sets = Counter(",".join(map(str, sorted(set(own)))) for own in by_row)
     if len(sets) > 1:
-        each = (f"{text} ({count})" for text, count in sets.most_common(_MAX_NAMED))
-        lines.append(f"Rows do not rest on the same seeds: {'; '.join(each)}{', ...' * (len(sets) > _MAX_NAMED)}.")
+        each = [f"{text} ({count})" for text, count in sets.most_common()]
+        lines.append(f"Rows do not rest on the same seeds: {_some(each, '; ')}.")
     return lines
 
 
 def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
-    finished, lines = len(runs.runs), []
+    count = len(runs.runs)
+    lines = []
     for key in measures:
-        without = finished - len(runs.values(key))
+        without = count - len(runs.values(key))
         if without:
             why = " (target not reached, or none set)" if "_to_target" in key else ""
-            rest = "; (k) behind a mean: it is over k runs" if without < finished else ""
+            rest = "; (k) behind a mean: it is over k runs" if without < count else ""
             rest += ", those that reached it, so it is too low" if why and rest else ""
-            lines.append(f"{measure_title(key)}: {without} of {finished} finished runs have none{why}{rest}.")
+            lines.append(f"{measure_title(key)}: {without} of {count} finished runs have none{why}{rest}.")
     return lines
 
 
 def _settings(values: dict[str, pd.Series]) -> str:
     """``training.lr (0.1, 0.01) and 3 more settings``."""
-    return first_few([f"{key} ({_listed(own)})" for key, own in values.items()], _MAX_NAMED, more=" settings")
+    texts = {key: [text[:24] for text in sorted_texts(own.unique())] for key, own in values.items()}
+    return first_few([f"{key} ({_some(own)})" for key, own in texts.items()], _MAX_NAMED, more=" settings")
 
 
-def _listed(values: pd.Series) -> str:
-    texts = [text[:24] for text in sorted_texts(values.unique())]
-    return ", ".join(texts[:_MAX_NAMED]) + ", ..." * (len(texts) > _MAX_NAMED)
+def _some(texts: list[str], gap: str = ", ") -> str:
+    """``a, b, ...``: the first few of ``texts``."""
+    return gap.join(texts[:_MAX_NAMED]) + (", ..." if len(texts) > _MAX_NAMED else "")
 
 
 def left_out(runs: RunSet) -> list[str]:

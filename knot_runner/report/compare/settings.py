@@ -67,24 +67,23 @@ def typed(text: str) -> str:
         return text.replace(" ", "")
     if text.lower() in ("true", "false", "null"):
         return text.lower()
-    for kind in (int, float):
-        try:
-            return written(kind(text))
-        except ValueError:
-            pass
-    return text
+    number = _parsed(text)
+    return text if number is None else written(number)
 
 
 def as_number(text: str | None) -> float | int | None:
     """The number whose :func:`written` form is ``text``; None for other text, such as ``007``, and absent values."""
-    if not isinstance(text, str):  # also NaN of pandas
-        return None
+    value = _parsed(text) if isinstance(text, str) else None  # not NaN of pandas
+    plain = value is not None and abs(value) < MAX_PLAIN  # not nan
+    return value if plain and written(value) == text else None
+
+
+def _parsed(text: str) -> float | int | None:
     for kind in (int, float):
         try:
-            value = kind(text)
+            return kind(text)
         except ValueError:
-            continue
-        return value if abs(value) < MAX_PLAIN and written(value) == text else None  # not nan
+            pass
     return None
 
 
@@ -195,7 +194,8 @@ class Filter:
         """Whether each run, given its ``values``, passes; a run without the setting passes ``!=`` only."""
         if self.sign in ("=", "!="):
             return [(value in self.wanted) == (self.sign == "=") for value in values]
-        bound, compared = float(self.wanted[0]), _COMPARED[self.sign]
+        bound = float(self.wanted[0])
+        compared = _COMPARED[self.sign]
         return [own is not None and compared(own, bound) for own in map(as_number, values)]
 
 
@@ -215,7 +215,8 @@ def parse_filter(text: str) -> Filter:
 
 def split_commas(text: str) -> list[str]:
     """``a,[1,2]`` is ``a`` and ``[1,2]``."""
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     for letter in text:
         depth += (letter in "[{") - (letter in "]}")
         if letter == "," and depth <= 0:
@@ -230,17 +231,20 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
 
     Raises :class:`UserError` for a key that no run has and, if no run passes, naming the filter that removed the last.
     """
-    known, lines = runs.keys(), []
+    known = runs.keys()
+    lines = []
     for condition in filters:
         key = resolve_key(condition.key, known)
         values = runs.settings[key]
-        passing, there = condition.holds(values), values.unique()
+        passing = condition.holds(values)
+        there = values.unique()
         shown = f"{key} is {first_few(sorted_texts(there), MAX_VALUES)}"
         if not any(passing):
             raise UserError(f"none of {len(values)} runs is so; {shown}", condition.text)
         runs = runs.only(passing)
-        absent = [value for value in condition.wanted if value not in there] if condition.sign in ("=", "!=") else []
-        lines += [f"{condition.text}: no run has {', '.join(absent)}; {shown}."] if absent else []
+        absent = [value for value in condition.wanted if value not in there]
+        if absent and condition.sign in ("=", "!="):
+            lines.append(f"{condition.text}: no run has {', '.join(absent)}; {shown}.")
     return runs, lines
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from knot_runner.config.strict import by_key
-from knot_runner.report import paper_tables
 from knot_runner.report.figures.style import (
     GRAY,
     GRID_GRAY,
@@ -24,10 +23,11 @@ from knot_runner.report.figures.style import (
     seed_list,
     side_legend,
 )
+from knot_runner.report.paper_tables import read_printed
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import PROBE, StagesRun, kept_file
 from knot_runner.report.run_rows import runs_with
-from knot_runner.report.series import Numbers
 from knot_runner.results.base import ClassNames
 
 if TYPE_CHECKING:
@@ -47,11 +47,12 @@ def bias_figure(runs: list[StagesRun], command: str) -> Drawing:
     and data. Raises :class:`UserError` when none of the runs has a bias.
     """
     runs = with_bias(runs)
-    first, labels = runs[0], runs[0].result.labels
+    first = runs[0]
+    labels = runs[0].result.labels
     by_seed = {run.seed: run for run in runs}  # methods of one seed share their teachers
     shares = by_key(pair for run in by_seed.values() for pair in (run.result.bias or {}).items())
     real = first.result.source != "embedded"
-    known = paper_tables.read_printed("knot/bias").shares.get(first.task, {}) if real else {}
+    known = read_printed("knot/bias").shares.get(first.task, {}) if real else {}
     made, grid = panels(len(shares), 3.4 if len(shares) > 1 else 5.0, 2.6, sharey=True)
     lines = []
     for axes, (name, rows) in zip(grid, shares.items(), strict=True):
@@ -73,8 +74,8 @@ def _bars(axes: Axes, rows: np.ndarray, labels: ClassNames, published: list[floa
     """``rows`` [seeds, C]."""
     places = -np.arange(len(labels.names))  # the first label on top
     axes.barh(places, rows.mean(0), height=0.72, color=label_colors(labels), alpha=0.9)
-    for row in rows if len(rows) > 1 else ():
-        axes.plot(row, places, ls="", marker="o", ms=3, color="black", alpha=0.6)
+    if len(rows) > 1:
+        axes.plot(rows.T, places, ls="", marker="o", ms=3, color="black", alpha=0.6)
     if published:
         axes.plot(
             published, places, ls="", clip_on=False, label="authors' code", marker="D", ms=7, mfc="none", mec="black",
@@ -99,8 +100,8 @@ def probe_figure(runs: list[StagesRun], command: str) -> Drawing:
     for axes, (measure, text) in zip(grid, MOVE_AXES.items(), strict=True):
         for i, (name, chosen) in enumerate(probes):
             places = chosen["model"].map(heights) + 0.14 * ((len(probes) - 1) / 2 - i)
-            marker, color = "os^vDP"[i % 6], nth_color(i)
-            axes.plot(chosen[measure], places, ls="", ms=8, marker=marker, color=color, label=plain(name))
+            marker = "os^vDP"[i % 6]
+            axes.plot(chosen[measure], places, ls="", ms=8, marker=marker, color=nth_color(i), label=plain(name))
         axes.set_yticks(list(heights.values()), [plain(model) for model in models])
         axes.grid(axis="y", color=GRID_GRAY)
         axes.set_axisbelow(True)
@@ -112,7 +113,7 @@ def probe_figure(runs: list[StagesRun], command: str) -> Drawing:
     for m in moves.itertuples():
         moved = f"total variation {m.total_variation:.3f}, shift of the expected label {m.shift:.3f}"
         lines.append(f"{m.model}, {m.probe}: {moved}, label changed in {m.flips:.0%} of {m.pairs} pairs")
-    numbers = Numbers([head.replace("_", " ") for head in moves], moves.itertuples(index=False))
+    numbers = csv_text([head.replace("_", " ") for head in moves], moves.itertuples(index=False), digits=6)
     return Drawing(made, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
 
 

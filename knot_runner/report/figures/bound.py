@@ -79,7 +79,8 @@ def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
         texts = record["texts"]["train"] + record["dropped"]["train"]  # duplicates differ from seed to seed
         values = {name: float(record["loss"][key]) for name, key in GAPS.items()}
         for row in record["rows"]:
-            form, of = FORM_NAMES[row["form"]][0], row["class"].replace("held-out", "held out")
+            form = FORM_NAMES[row["form"]][0]
+            of = row["class"].replace("held-out", "held out")
             values[f"{form}, {of}"] = float(row["second"] + row["third"])
         for name, value in values.items():
             found.setdefault(name, {}).setdefault(run.seed, {})[texts] = value
@@ -101,7 +102,9 @@ def slope_of(gap: GapSeries) -> MeanEstimate | None:
 
 def slope_line(name: str, gap: GapSeries) -> str:
     """The fitted slope of the series ``name`` in words."""
-    found, seeds, head = slope_of(gap), len(gap), f"slope of log {name} on log N"
+    found = slope_of(gap)
+    seeds = len(gap)
+    head = f"slope of log {name} on log N"
     if found is None:
         return f"{head}: none; no seed of {seeds} has gaps above 0 at every number of texts"
     low, high = found.band

@@ -19,15 +19,15 @@ from knot_runner.report.figures.style import (
     seed_list,
     side_legend,
 )
-from knot_runner.report.render.text import plain
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import runs_with
-from knot_runner.report.series import Numbers
 from knot_runner.results.federated import FederatedResult, PersonalizationFacts, PersonalMeasures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+FederatedRun = DoneRun[FederatedResult]
 ID_OOD_NOTE = (
     "ID: each client's own model on its own test examples; OOD: on every other client's, all alike; means over clients "
     "and seeds. Star: the model of the last round, which every line begins at; towards the upper right is better."
@@ -35,12 +35,14 @@ ID_OOD_NOTE = (
 
 
 @figure_of
-def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
+def id_ood_figure(runs: list[FederatedRun], command: str) -> Drawing:
     """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
     back as lines of text; every point of every seed goes into a CSV."""
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
     made, (axes,) = panels(1, 8.2, 5.0)
-    lines, numbers, starts = [], [], []
+    lines = []
+    numbers = []
+    starts = []
     for number, (name, members) in enumerate(by_name(having).items()):
         curves = []
         for run in members:
@@ -53,18 +55,17 @@ def id_ood_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing
         axes.plot(*curve.T, marker="o", ms=3.5, lw=1.5, color=nth_color(number), label=name)
         (_, first), (ood, last) = curve[0], curve[-1]
         lines.append(f"{name}: ends at ID {last:.2f}%, OOD {ood:.2f}%, from ID {first:.2f}%")
-    start = 100 * np.mean(starts, axis=0)
-    axes.plot(*start, marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
+    axes.plot(*(100 * np.mean(starts, axis=0)), marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
     axes.margins(0.08)  # the star lies in a corner, whole
     axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
     side_legend(made, [axes], loc="outside right center")
     heads = ("method", "seed", "step", "alpha", "ood_accuracy", "id_accuracy")
     title = f"{runs[0].task}: clients' own models in and out of distribution"
     notes = [ID_OOD_NOTE, f"Seeds {seed_list(having)}."]
-    return Drawing(made, title, notes, lines, Numbers(heads, numbers))
+    return Drawing(made, title, notes, lines, csv_text(heads, numbers, digits=6))
 
 
-def _personalization(run: DoneRun[FederatedResult]) -> PersonalizationFacts:
+def _personalization(run: FederatedRun) -> PersonalizationFacts:
     """The facts on clients' own models, which every drawn run has."""
     facts = run.result.personalization
     assert facts is not None
@@ -83,7 +84,7 @@ LANDSCAPE_NOTE = (
 
 
 @figure_of(reads=(CLIENTS_FILE,))
-def landscape_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
+def landscape_figure(runs: list[FederatedRun], command: str) -> Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
     on the others', all clients alike. The first run that has landscapes is drawn."""
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
@@ -119,11 +120,13 @@ def _draw_surface(axes: Axes, own: Mapping[str, np.ndarray], loss: np.ndarray) -
     return shown
 
 
+#: Key of the facts on a transfer matrix -> what it is the mean of.
+TRANSFER_MEANS = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
 TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose update it has. Blue below 0, red above."
 
 
 @figure_of(reads=(CLIENTS_FILE,))
-def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawing:
+def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
     """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
 
     Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix."""
@@ -132,7 +135,8 @@ def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawi
     )
     found = by_name(having)
     made, grid = panels(len(found), 3.9, 3.7)
-    lines, rows = [], []
+    lines = []
+    rows = []
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
         first = min(seeds, key=lambda run: run.seed)
         stored = arrays(first, CLIENTS_FILE)
@@ -141,22 +145,16 @@ def transfer_figure(runs: list[DoneRun[FederatedResult]], command: str) -> Drawi
         reach = float(np.quantile(np.abs(matrix), 0.99)) or 1.0  # a few large ones would leave the others pale
         draw_map(axes, matrix, groups, cmap="RdBu_r", vmin=-reach, vmax=reach)
         mark_clients(axes, groups, xlabel="update of client")
-        axes.set_title(plain(title), fontsize="small")
-        lines.append(f"{title}: {_transfer_means(seeds)}")
+        axes.set_title(title, fontsize="small")
+        means = []  # over seeds, of what the results say
+        for key, text in TRANSFER_MEANS.items():
+            values = [getattr(_personalization(run).transfer, key) for run in seeds]
+            if None not in values:
+                means.append(f"{text} {np.mean(values):.3f}")
+        lines.append(f"{title}: {', '.join(means)}")
         rows += [(title, first.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
-    numbers = Numbers(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
+    numbers = csv_text(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
     return Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
-
-
-def _transfer_means(runs: list[DoneRun[FederatedResult]]) -> str:
-    """Mean over seeds of what the results say."""
-    names = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
-    parts = []
-    for key, name in names.items():
-        values = [getattr(_personalization(run).transfer, key) for run in runs]
-        if None not in values:
-            parts.append(f"{name} {np.mean(values):.3f}")
-    return ", ".join(parts)
 
 
 def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:
@@ -182,7 +180,8 @@ def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client
         axes.axvline(end - 0.5, color="white", lw=1)
         axes.axhline(end - 0.5, color="white", lw=1)
     edges = np.array([0, *ends, len(groups)])
-    middles, label = (edges[:-1] + edges[1:] - 1) / 2, "clients by planted group"
+    middles = (edges[:-1] + edges[1:] - 1) / 2
+    label = "clients by planted group"
     names = [str(group) for group in sorted(set(groups))]
     axes.set_xticks(middles, names)
     axes.set_yticks(middles, names)

@@ -17,7 +17,7 @@ from knot_runner.report.figures.style import (
     seed_list,
     side_legend,
 )
-from knot_runner.report.render.text import estimate_text, number, plain
+from knot_runner.report.render.text import estimate_text, number
 from knot_runner.report.run_folders import VECTORS, StagesRun, arrays
 from knot_runner.report.statistics.intervals import mean_interval
 
@@ -62,7 +62,7 @@ def vector_figure(runs: list[StagesRun], command: str) -> Drawing:
         _scatter_labels(axes, stored[0]["vectors"], stored[0]["labels"], colors)
         shares, chances = zip(*(purity(one["vectors"], one["labels"]) for one in stored), strict=True)
         text = f"purity {estimate_text(*mean_interval(shares), 2, 1.0)} (chance {number(chances[0], 2)})"
-        axes.set(title=plain(name), xlabel=text)
+        axes.set(title=name, xlabel=text)
         lines.append(f"{name} (seeds {seed_list(members)}): {NEIGHBORS}-neighbor {text}")
     for color, text in zip(colors, labels.names, strict=True):
         grid[0].scatter([], [], s=40, color=color, label=label_text(text))
@@ -74,7 +74,8 @@ def _scatter_labels(axes: Axes, points: np.ndarray, labels: np.ndarray, colors: 
     from sklearn.manifold import TSNE
 
     order = np.random.default_rng(0).permutation(len(points))[:_MAX_POINTS]  # no label lies on top of the others
-    points, labels = points[order], labels[order]
+    points = points[order]
+    labels = labels[order]
     perplexity = min(30.0, (len(points) - 1) / 3)
     flat = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points.astype(np.float64))
     axes.scatter(flat[:, 0], flat[:, 1], s=9, c=[colors[label] for label in labels], alpha=0.8, linewidths=0)

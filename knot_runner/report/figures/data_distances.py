@@ -26,11 +26,12 @@ from knot_runner.report.figures.style import (
     side_legend,
 )
 from knot_runner.report.records.distance import kinds_of_pairs
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import others
-from knot_runner.report.series import Band, Numbers, band, band_numbers
-from knot_runner.report.statistics.association import Agreement, agreement_of
+from knot_runner.report.series import Band, band, band_numbers
+from knot_runner.report.statistics.association import agreement_of
 from knot_runner.results.training import MatrixResult
 from knot_runner.util.errors import UserError
 
@@ -54,7 +55,8 @@ MAX_PAIRS = 6
 _COURSE_NOTE = (
     "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artifact share its seconds."
 )
-EXACT, SECONDS = "exact", "seconds"
+EXACT = "exact"
+SECONDS = "seconds"
 MatrixRun = DoneRun[MatrixResult]
 #: Seed -> place on the axis -> value.
 SeriesBySeed = dict[int, dict[float, float]]
@@ -73,16 +75,16 @@ def matrix_figure(runs: list[MatrixRun], command: str) -> Drawing:
     # data sets are the same for every seed, clients are not
     fixed = runs[0].setting("task.kind") != "images" and runs[0].setting("partition") is None
     made, grid = panels(len(found), 3.9, 3.7)
-    lines, rows = [], []
+    lines = []
+    rows = []
     for axes, (title, members) in zip(grid, found.items(), strict=True):
         _draw_map(axes, members if fixed else members[:1])
-        settings_above = re.sub(", (?=FedWaD|exact$)", "\n", plain(title))
-        axes.set_title(settings_above, fontsize="small")
+        axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize="small")
         lines += _lines(title, members, runs)
         for run in members:
             rows += [(title, run.seed, *pair) for pair in pairs_of(run)]
     which = f"means over seeds {seed_list(runs)}" if fixed else f"of seed {min(run.seed for run in runs)}"
-    numbers = Numbers(("setting", "seed", "first", "second", "distance"), rows, digits=8)
+    numbers = csv_text(("setting", "seed", "first", "second", "distance"), rows, digits=8)
     return Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
 
 
@@ -96,7 +98,13 @@ def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list
         pooled = np.concatenate(values)
         parts.append(f"{kind} {pooled.min():,.1f} to {pooled.max():,.1f}, median {np.median(pooled):,.1f}")
     lines = [f"{title}: {'; '.join(parts)}"]
-    found = agreements(runs, all_runs)
+    exact = {_samples_of(run): _distances(run) for run in all_runs if run.result.solver == EXACT}
+    found = []
+    for run in runs:
+        if run.result.solver != EXACT and _samples_of(run) in exact:
+            agreement = agreement_of(_distances(run), exact[_samples_of(run)])
+            if agreement is not None:  # None without an order of distances
+                found.append(agreement)
     if found:
         rank = [one.spearman for one in found]
         kept = np.mean([one.kept / one.relations for one in found])
@@ -109,18 +117,15 @@ def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list
 
 def _draw_map(axes: Axes, runs: list[MatrixRun]) -> None:
     """The mean over ``runs``."""
-    matrix, result = np.mean([run.result.matrix for run in runs], axis=0), runs[0].result
+    matrix = np.mean([run.result.matrix for run in runs], axis=0)
+    result = runs[0].result
     image = draw_map(axes, np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), result.groups, cmap="cividis")
-    if len(matrix) <= _MAX_NAMED:
-        _write_numbers(axes, image, result.names)
-    else:
+    if len(matrix) > _MAX_NAMED:
         mark_clients(axes, result.groups)
-
-
-def _write_numbers(axes: Axes, image: Any, names: list[str]) -> None:
-    texts = [plain(name) for name in names]
-    axes.set_xticks(range(len(names)), texts, rotation=30, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(len(names)), texts)
+        return
+    texts = [plain(name) for name in result.names]
+    axes.set_xticks(range(len(texts)), texts, rotation=30, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(texts)), texts)
     axes.tick_params(length=0)
     for (i, j), value in np.ndenumerate(image.get_array()):
         if i != j:
@@ -205,17 +210,6 @@ def only_matrices(runs: Sequence[MatrixRun]) -> None:
     for run in runs:
         if run.result.kind != "matrix":
             raise UserError(f"{run.task} {run.method}: measured no distances between data sets")
-
-
-def agreements(runs: Sequence[MatrixRun], all_runs: Sequence[MatrixRun]) -> list[Agreement]:
-    """Agreement of each non-exact run in ``runs`` with the exact one on the same samples in ``all_runs``; none for
-    samples without an exact run or without an order of distances."""
-    exact = {_samples_of(run): _distances(run) for run in all_runs if run.result.solver == EXACT}
-    found = []
-    for run in runs:
-        if run.result.solver != EXACT and _samples_of(run) in exact:
-            found.append(agreement_of(_distances(run), exact[_samples_of(run)]))
-    return [agreement for agreement in found if agreement is not None]
 
 
 def _samples_of(run: MatrixRun) -> str:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: The paper's names: exact interpolating measures; all samples in one place.
-EXACT_MODE, CENTRAL = "FedWaD-e", "WD"
+EXACT_MODE = "FedWaD-e"
+CENTRAL = "WD"
 #: Axes with a smaller ratio of ends also have labels between powers of ten.
 NARROW = 100
 #: Settings already in a method's name, in panel titles, or on the axes.
@@ -116,25 +117,24 @@ def moving_measure(runs: list[DistanceRun], command: str) -> Drawing:
     side_legend(made, looks)
     title = "The federated distance of two samples: its measure on the way, and its error"
     note = f"{MOVING_NOTE} Points: seed {min(run.seed for run in runs)}. {seeds_note(runs)}"
-    numbers = band_numbers(("method", "quantity", "iteration"), curves)
-    return Drawing(made, title, [note], [_last_excess(name, curves) for name in methods], numbers)
+    lines = []
+    for name in methods:
+        last = []
+        for key, what in COURSES.items():
+            one = curves[name, key]
+            if len(one.places):
+                spread = f" [{one.low[-1]:.2g}, {one.high[-1]:.2g}]" if one.seeds[-1] > 1 else ""
+                last.append(f"{what} {one.mean[-1]:.2g}{spread}")
+        lines.append(f"{name}, relative excess after the last iteration: {', '.join(last)}")
+    return Drawing(made, title, [note], lines, band_numbers(("method", "quantity", "iteration"), curves))
 
 
 def excess(run: DistanceRun, key: str) -> dict[int, float]:
     """Iteration (from 1) -> |quantity / exact distance - 1|; nothing where the run has no such quantity, or the exact
     distance is 0."""
-    values, exact = getattr(run.result, key) or [], run.result.exact
+    values = getattr(run.result, key) or []
+    exact = run.result.exact
     return {k: abs(value / exact - 1) for k, value in enumerate(values, 1)} if exact else {}
-
-
-def _last_excess(name: str, curves: Curves) -> str:
-    results = []
-    for key, what in COURSES.items():
-        one = curves[name, key]
-        if len(one.places):
-            spread = f" [{one.low[-1]:.2g}, {one.high[-1]:.2g}]" if one.seeds[-1] > 1 else ""
-            results.append(f"{what} {one.mean[-1]:.2g}{spread}")
-    return f"{name}, relative excess after the last iteration: {', '.join(results)}"
 
 
 def _scatter(axes: Axes, run: DistanceRun) -> Any:
@@ -191,11 +191,13 @@ def distance_runtime(runs: list[DistanceRun], command: str) -> Drawing:
     lines = []
     for (case, name, what), one in curves.items():
         if what == "seconds" and len(one.places):
-            size, seconds, error = one.places[-1], one.mean[-1], curves[case, name, "error"].mean[-1]
+            size = one.places[-1]
+            seconds = one.mean[-1]
+            error = curves[case, name, "error"].mean[-1]
             lines.append(f"{case}, {name}: n={size:,} in {seconds:.3g} s, relative error {error:.2g}")
     numbers = band_numbers(("case", "method", "quantity", "n"), curves)
-    title, note = "The federated distance: running time and error", f"{RUNTIME_NOTE} {seeds_note(runs)}"
-    return Drawing(made, title, [note], lines, numbers)
+    note = f"{RUNTIME_NOTE} {seeds_note(runs)}"
+    return Drawing(made, "The federated distance: running time and error", [note], lines, numbers)
 
 
 def _by_size(names: tuple[str, str], runs: Iterable[DistanceRun], seconds: str, value: str) -> Curves:

@@ -23,12 +23,16 @@ FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "pdf": {"Creat
 WIDTHS = {"single": 3.35, "double": 7.0}
 MM_PER_INCH = 25.4
 #: Limits of the width: narrower, no axis with labels fits; wider than any page.
-NARROWEST_MM, WIDEST_MM = 60, 420
+NARROWEST_MM = 60
+WIDEST_MM = 420
 #: Of title and notes on a screen: points of the type, and of an average letter's width.
-TITLE_SIZE, TITLE_LETTER = 13, 8.0
-NOTE_SIZE, NOTE_LETTER = 9, 4.9
+TITLE_SIZE = 13
+TITLE_LETTER = 8.0
+NOTE_SIZE = 9
+NOTE_LETTER = 4.9
 #: Of notes: inches of a line, and lines for which the panels of a figure make room.
-NOTE_LINE, NOTE_LINES = 0.15, 2
+NOTE_LINE = 0.15
+NOTE_LINES = 2
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from knot_runner.report.figures.style import Drawing, figure_settings, label_text, nth_color, panels, save
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
-from knot_runner.report.series import Numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 #: So many names fit along an axis.
 _MAX_NAMES = 30
 #: Of the whole figure, and of one client's row; inches.
-WIDTH, MIN_HEIGHT, MAX_HEIGHT, ROW = 9.5, 3.4, 8.5, 0.17
+WIDTH = 9.5
+MIN_HEIGHT = 3.4
+MAX_HEIGHT = 8.5
+ROW = 0.17
 
 
 def draw_partition(
@@ -33,14 +36,17 @@ def draw_partition(
     missing = len(classes) - len(drawn)
     absent = f"{missing} of {len(classes)} classes have no training examples and are not drawn."
     missing_note = [absent] if missing else []
-    lines = [*partition_lines(counts), *missing_note]
+    lines = partition_lines(counts) + missing_note
     rows = [[name, row.sum(), *row] for name, row in zip(names, counts, strict=True)]
     with figure_settings():
         height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))
         made, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
         _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
-        _sizes(sizes, counts.sum(1))
-        numbers = Numbers(["client", "examples", *classes], rows)
+        sizes.barh(np.arange(len(counts)), counts.sum(1), height=0.8, color=nth_color(0))
+        sizes.tick_params(axis="y", length=0, labelleft=False)
+        sizes.spines["left"].set_visible(False)
+        sizes.set_title("Training examples")
+        numbers = csv_text(["client", "examples", *classes], rows, digits=6)
         save(Drawing(made, title, [*notes, *missing_note], lines, numbers), path)
     return lines
 
@@ -81,10 +87,3 @@ def _ticks(put: Callable[..., object], names: Sequence[str], prefix: str, **opti
     step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= _MAX_NAMES * k)
     places = range(0, len(names), step)
     put(places, [plain(names[k]).removeprefix(prefix) for k in places], **options)
-
-
-def _sizes(axes: Axes, sizes: np.ndarray) -> None:
-    axes.barh(np.arange(len(sizes)), sizes, height=0.8, color=nth_color(0))
-    axes.tick_params(axis="y", length=0, labelleft=False)
-    axes.spines["left"].set_visible(False)
-    axes.set_title("Training examples")

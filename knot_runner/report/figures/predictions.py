@@ -37,7 +37,8 @@ BOX_LOOK = {
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 CONFIDENCE_NOTE = "Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."
 FACE_NOTE = "Each triangle: the two labels heaviest in B and the lightest; cross: its point nearest to B."
-GREEN, STEP = "#007A3D", 0.1
+GREEN = "#007A3D"
+STEP = 0.1
 
 
 @figure_of(reads=(PREDICTIONS,), needs="labels.coordinates")
@@ -52,8 +53,10 @@ def expected_label(runs: list[StagesRun], command: str) -> Drawing:
     on_line = points.shape[1] == 1
     groups = {name: _by_label(members, points) for name, members in by_name(runs).items()}
     made, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
-    what, width = "expected label" if on_line else "distance", 0.8 / len(groups)
-    shown, lines = {}, []
+    what = "expected label" if on_line else "distance"
+    width = 0.8 / len(groups)
+    shown = {}
+    lines = []
     for i, (name, values) in enumerate(groups.items()):
         places = np.array(list(values)) - 0.4 + width * (i + 0.5)  # each beside its label's
         look = {"positions": places, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
@@ -82,7 +85,8 @@ def expected_label(runs: list[StagesRun], command: str) -> Drawing:
 
 def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray]:
     """True label -> the value drawn of each of its predictions."""
-    values, truths = [], []
+    values = []
+    truths = []
     for run in runs:
         for name, (shares, labels) in predictions(run).items():
             if not name.startswith("before/"):
@@ -90,15 +94,15 @@ def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray
                 distance = np.linalg.norm(expected - points[labels], axis=1)
                 values.append(expected[:, 0] if points.shape[1] == 1 else distance)
                 truths.append(labels)
-    pooled, of = np.concatenate(values), np.concatenate(truths)
+    pooled = np.concatenate(values)
+    of = np.concatenate(truths)
     return {int(label): pooled[of == label] for label in np.unique(of)}
 
 
 def face(share: np.ndarray) -> list[int]:
     """Three labels whose triangle is shown: the two heaviest in the bias and the lightest, where confidence is greatest
     (Prop. B.1). For three labels that is all of them."""
-    order = np.argsort(-share, kind="stable")
-    return sorted(order[[0, 1, -1]].tolist())
+    return sorted(np.argsort(-share, kind="stable")[[0, 1, -1]].tolist())
 
 
 def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
@@ -114,13 +118,15 @@ def confidence(runs: list[StagesRun], command: str) -> Drawing:
     the whole B. Returns B and the corners' values.
     """
     run = with_bias(runs)[0]
-    names, shares = run.result.labels.names, {k: np.array(v) for k, v in (run.result.bias or {}).items()}
+    names = run.result.labels.names
+    shares = {k: np.array(v) for k, v in (run.result.bias or {}).items()}
     corners = {name: np.linalg.norm(np.eye(len(share)) - share, axis=1) for name, share in shares.items()}
     top = max(map(np.max, corners.values()))
     made, grid = panels(len(shares), 3.6, 3.5)
     lines = []
     for axes, (name, share) in zip(grid, shares.items(), strict=True):
-        chosen, at_corners = face(share), corners[name]  # confidence [C] of predictions that are sure of a label
+        chosen = face(share)
+        at_corners = corners[name]  # confidence [C] of predictions that are sure of a label
         each = ", ".join(f"{text} {b:.3f} / {w:.3f}" for text, b, w in zip(names, share, at_corners, strict=True))
         greatest = names[at_corners.argmax()]
         lines.append(f"{name}: bias / confidence at the corner: {each}; greatest at {greatest}")
@@ -138,15 +144,14 @@ def _triangle(axes: Axes, share: np.ndarray, chosen: list[int], names: list[str]
     mesh = UniformTriRefiner(Triangulation(CORNERS[:, 0], CORNERS[:, 1], [[0, 1, 2]])).refine_triangulation(subdiv=6)
     high = mesh.y / CORNERS[2, 1]
     shares = np.stack([1 - mesh.x - high / 2, mesh.x - high / 2, high], axis=1)
-    rest = np.delete(share, chosen)
-    weight = np.sqrt(((shares - share[chosen]) ** 2).sum(1) + (rest**2).sum())
+    weight = np.sqrt(((shares - share[chosen]) ** 2).sum(1) + (np.delete(share, chosen) ** 2).sum())
     levels = np.arange(0, top + STEP, STEP)
     grays = colormaps["Greys"](np.linspace(0.05, 0.55, len(levels) - 1))
     image = axes.tricontourf(mesh, weight, levels=levels, colors=grays)
     axes.tricontour(mesh, weight, levels=levels[2::2], colors="white", linewidths=1.6)
     axes.fill(*CORNERS.T, fill=False, ec=GRAY, lw=1.3)
-    start, best = foot(share, chosen) @ CORNERS, int(np.argmin(share[chosen]))
-    end = start + 0.9 * (CORNERS[best] - start)
+    start = foot(share, chosen) @ CORNERS
+    end = start + 0.9 * (CORNERS[share[chosen].argmin()] - start)
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)
     axes.plot(*start, marker="X", ms=11, color=PALETTE[2], mec="white", zorder=5)
     below = [text.replace(" ", "\n") for text in names[:2]]  # in one line the two would meet

@@ -12,7 +12,6 @@ import numpy as np
 from knot_runner.config.strict import by_key
 from knot_runner.metrics import ACCURACY, SCORE
 from knot_runner.records import ROUNDS_FILE
-from knot_runner.report import paper_tables
 from knot_runner.report.figures.style import (
     GRAY,
     Drawing,
@@ -26,10 +25,11 @@ from knot_runner.report.figures.style import (
     side_legend,
     temperature_colors,
 )
+from knot_runner.report.paper_tables import read_printed
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job, Run, rounds
 from knot_runner.report.run_rows import Cases, RowSetting, case_of, case_rows, measured_line
-from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
+from knot_runner.report.series import Band, band, band_numbers, smoothed
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.files import LogRow
 
@@ -58,10 +58,16 @@ def curves(runs: list[Run], command: str) -> Drawing:
     Lines are means over seeds, bands are 95% t intervals; dashed: T=1 at rate lr/T. The numbers
     go into a CSV beside the PNG; the last round's come back as lines.
     """
-    score, top, unit, digits = "accuracy", 100.0, "%", 2
+    score = "accuracy"
+    top = 100.0
+    unit = "%"
+    digits = 2
     read = {score: _of_row(ACCURACY, 100)}
     if {run.setting("task.score") for run in runs} == {SCORE}:
-        score, top, unit, digits = "macro F1", 1.0, "", 3
+        score = "macro F1"
+        top = 1.0
+        unit = ""
+        digits = 3
         read = {score: _of_row(SCORE, 1)}
     read["loss at T"] = _of_row("tempered_loss", 1)
     found = _bands(runs, read, {score: top})
@@ -74,14 +80,13 @@ def curves(runs: list[Run], command: str) -> Drawing:
             limit_to_shares(axes, top)
         elif len(values) and values.min() > 0 and values.max() / values.min() > LINEAR_SPAN:
             log_scale(axes, "y")
-    _legend(made, found)
     lines = []
     for (name, key, what), one in found.items():
         if what == score and len(one.places):
             last = f"{score} {one.mean[-1]:.{digits}f}{unit}, loss at T {found[name, key, 'loss at T'].mean[-1]:.3f}"
             lines.append(f"{name}, {key.name}: after {one.places[-1]} rounds {last}")
-    notes = [_band_note(runs, found), *measured_line(runs)]
-    return Drawing(made, "Accuracy after each round, by training temperature", notes, lines, _numbers(found))
+    title = "Accuracy after each round, by training temperature"
+    return _drawing(made, title, runs, found, measured_line(runs), lines)
 
 
 @figure_of(one_task=False, reads=(ROUNDS_FILE,))
@@ -132,16 +137,15 @@ def aggregation(runs: list[Run], command: str) -> Drawing:
         axes.axhline(0, color=GRAY, lw=0.8)
         _draw_rows(axes, smooth, name, what)
         axes.set(title=plain(f"{name}: {what}"), ylabel="accuracy change (points)")
-    _legend(made, found)
     lines = []
     for (name, key, what), one in found.items():
         mean = f"{np.mean(one.mean):+.2f} points" if len(one.mean) else "none"
         lines.append(f"{name}, {key.name}: {what} {mean}")
     title = "Change of accuracy at aggregation"  # short, since it stands beside the legend where there is one panel
-    notes = [_band_note(runs, found), CHANGE_NOTE]
+    notes = [CHANGE_NOTE]
     if window > 1:
         notes.append(f"Running means over {window} rounds.")
-    return Drawing(made, title, notes, lines, _numbers(found))
+    return _drawing(made, title, runs, found, notes, lines)
 
 
 def participants_change(rows: RoundRows) -> Series:
@@ -194,11 +198,12 @@ def _bands(
 def figure_cases(jobs: Iterable[Job]) -> Cases:
     """Cases of FLex&Chill's Table 1 by their names, others by task and model; told apart by partition where a case has
     several."""
-    known = {name: facts.settings for name, facts in paper_tables.read_printed("chill/table1").cases.items()}
+    known = {name: facts.settings for name, facts in read_printed("chill/table1").cases.items()}
     kinds: dict[str, dict[str, Config]] = {}
     for job in jobs:
         facts = {"task.name": job.task, "model.name": job.setting("model.name")}
-        name, kind = case_of(job, known), job.setting("partition.kind")
+        name = case_of(job, known)
+        kind = job.setting("partition.kind")
         kinds.setdefault(name, {})[kind] = {**known.get(name, facts), "partition.kind": kind}
     cases: dict[str, Config] = {}
     for name, found in kinds.items():
@@ -228,20 +233,15 @@ def _label_rounds(axes: Axes) -> None:
     axes.margins(x=0.01)
 
 
-def _legend(made: Figure, found: Bands) -> None:
+def _drawing(made: Figure, title: str, runs: list[Run], found: Bands, notes: list[str], lines: list[str]) -> Drawing:
+    """The figure ``made`` with its legend, ``notes`` after that on the seeds, and the numbers in ``found``."""
     colors = temperature_colors(key.temperature for _, key, _ in found)
     shown = {f"T={value:g}": {"color": colors[value], "lw": 2} for value in sorted(colors, reverse=True)}
+    seeds = seeds_note(runs)
     if any(key.control for _, key, _ in found):
         shown["T=1,\nrate lr/T"] = {"color": GRAY, "lw": 1.1, "ls": "--"}
+        seeds += " Dashed: T=1 at rate lr/T, in the color of T."
     side_legend(made, shown)
-
-
-def _band_note(runs: list[Run], found: Bands) -> str:
-    controlled = any(key.control for _, key, _ in found)
-    dashed = " Dashed: T=1 at rate lr/T, in the color of T." if controlled else ""
-    return seeds_note(runs) + dashed
-
-
-def _numbers(found: Bands) -> Numbers:
     bands = {(name, key.head, key.settings, what): one for (name, key, what), one in found.items()}
-    return band_numbers(("case", "T", "settings", "quantity", "round"), bands, digits=10, decimals=6)
+    numbers = band_numbers(("case", "T", "settings", "quantity", "round"), bands, digits=10, decimals=6)
+    return Drawing(made, title, [seeds, *notes], lines, numbers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from knot_runner.config.strict import by_key
 from knot_runner.report.figures.output import current_output, write_figure
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import plain, short_line, spelled_labels
 from knot_runner.report.run_folders import Job, Run, RunT, finished, readable
 from knot_runner.report.run_rows import runs_with
-from knot_runner.report.series import Band, Numbers
+from knot_runner.report.series import Band
 from knot_runner.report.tables.footnotes import embedded, not_counted, training_sizes
 from knot_runner.results.base import ClassNames
 from knot_runner.util.errors import UserError
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
 #: Okabe and Ito's colors, told apart with every kind of color vision; the yellow, too pale on white, comes last.
 PALETTE = ("#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
-GRAY, GRID_GRAY = "#555555", "#EEEEEE"
-#: What every band over seeds shows.
-BAND_MEANING = "95% t intervals"
+GRAY = "#555555"
+GRID_GRAY = "#EEEEEE"
 DPI = 200
 #: Fonts and lines. Text stays text (PDF: TrueType, SVG: <text>), and identifiers within an SVG are the same each time.
 STYLE: dict[Any, Any] = {
@@ -44,19 +43,20 @@ STYLE: dict[Any, Any] = {
 #: Points of the type in print.
 PRINT_SIZE = 8
 #: Of panels in print, inches: narrower ones come below each other; none is lower.
-NARROWEST_PANEL, LOWEST_PANEL = 2.2, 1.6
+NARROWEST_PANEL = 2.2
+LOWEST_PANEL = 1.6
 
 
 @dataclass(frozen=True)
 class Drawing:
     """A drawn ``figure``, the ``title`` above and the ``notes`` below it, and its content as ``lines`` of text and as
-    ``numbers``, which go into a CSV beside it."""
+    ``numbers``, the CSV beside it."""
 
     figure: Figure
     title: str
     notes: Sequence[str]
     lines: list[str]
-    numbers: Numbers | None = None
+    numbers: str = ""
 
 
 def figure_of(
@@ -116,7 +116,6 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     width is given, panels of that shape, as many in a row as fit.
 
     It needs no screen and is none of matplotlib's current figures."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -130,7 +129,6 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     rows = -(-count // columns)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
     made = Figure(figsize=(width * columns, height * rows), dpi=DPI, layout=layout)
-    FigureCanvasAgg(made)
     grid = list(made.subplots(rows, columns, squeeze=False, **options).flat)
     for spare in grid[count:]:
         spare.remove()
@@ -142,14 +140,12 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
     CSV beside it, each whole or not at all."""
     write_figure(drawing.figure, plain(drawing.title), [plain(note) for note in (*drawing.notes, *notes)], path)
     if drawing.numbers:
-        write_atomic(path.with_suffix(".csv"), drawing.numbers.csv())
+        write_atomic(path.with_suffix(".csv"), drawing.numbers)
 
 
 def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
     """Name (method and distinguishing settings) -> its runs, which differ only in the seed."""
-    groups: dict[tuple[str, str], list[RunT]] = defaultdict(list)
-    for run in runs:
-        groups[run.method, run.label].append(run)
+    groups = by_key(((run.method, run.label), run) for run in runs)
     labels = spelled_labels(label for _, label in groups)
     several_methods = len({method for method, _ in groups}) > 1
     unlike_if_short = len({short_line(shown) for shown in labels.values()}) == len(labels)
@@ -157,7 +153,7 @@ def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
     for (method, label), members in groups.items():
         head = display(method) if several_methods or not label else ""
         settings = short_line(labels[label]) if unlike_if_short else labels[label]
-        named[plain(" ".join(filter(None, (head, settings))))] = members
+        named[plain(f"{head} {settings}".strip())] = members
     return named
 
 
@@ -169,7 +165,7 @@ def seed_list(runs: Iterable[Run]) -> str:
 def seeds_note(runs: Sequence[Run]) -> str:
     """A note on the seeds in lines and bands."""
     seeds = seed_list(runs)
-    return f"Lines: mean over seeds {seeds}; bands: {BAND_MEANING}." if "," in seeds else f"Seed {seeds}."
+    return f"Lines: mean over seeds {seeds}; bands: 95% t intervals." if "," in seeds else f"Seed {seeds}."
 
 
 def nth_color(i: int) -> str:
@@ -199,7 +195,8 @@ def temperature_colors(temperatures: Iterable[float]) -> dict[float, Any]:
 
     ordered = sorted(set(temperatures))
     made: dict[float, Any] = dict.fromkeys(ordered, GRAY)
-    cold, hot = [t for t in ordered if t < 1], [t for t in reversed(ordered) if t > 1]
+    cold = [t for t in ordered if t < 1]
+    hot = [t for t in reversed(ordered) if t > 1]
     for scale, members in (("Blues", cold), ("Oranges", hot)):
         for i, temperature in enumerate(members):
             made[temperature] = colormaps[scale](0.95 - 0.5 * i / len(members))

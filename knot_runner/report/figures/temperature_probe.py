@@ -21,9 +21,9 @@ from knot_runner.report.figures.style import (
     side_legend,
     temperature_colors,
 )
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import MeasuredRun, Run, arrays
-from knot_runner.report.series import Numbers
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ BINS = 70
 MIN_NORM = 1e-5
 #: Of Fig. 2: the axis is linear up to here, logarithmic beyond.
 LINEAR = 0.01
-QUANTILES, PERCENTS = ("5%", "25%", "median", "75%", "95%"), (5, 25, 50, 75, 95)
+QUANTILES = ("5%", "25%", "median", "75%", "95%")
+PERCENTS = (5, 25, 50, 75, 95)
 GRADIENT_NOTE = (
     "Norm, per training image, of the gradient of CE(z / T, y). The paper says 'at the input layer': here with respect "
     "to the weights of the first layer. Smaller norms than drawn are in "
@@ -105,7 +106,8 @@ def gradient_figure(runs: list[Run], command: str) -> Drawing:
     probes, colors = _probes(runs)
     made, grid = panels(2 * len(probes), 4.4, 3.2, across=2)
     bins = norm_bins(np.concatenate([probe.norm.ravel() for probe in probes.values()]))
-    rows, lines = [], []
+    rows = []
+    lines = []
     for axes, (name, text) in zip(grid, itertools.product(probes, ("right", "wrong")), strict=True):
         probe = probes[name]
         chosen = probe.norm[:, probe.right == (text == "right")]
@@ -114,13 +116,14 @@ def gradient_figure(runs: list[Run], command: str) -> Drawing:
         axes.set(xscale="log", xlim=bins[[0, -1]], xlabel="gradient norm at the input layer", ylabel="share of images")
         axes.xaxis.set_major_formatter(plain_tick)
         for temperature, norms in zip(probe.temperatures, chosen, strict=True) if count else ():
-            weights, color = np.full(count, 1 / count), colors[temperature]
+            weights = np.full(count, 1 / count)
+            color = colors[temperature]
             axes.hist(norms.clip(bins[0], bins[-1]), list(bins), weights=weights, histtype="step", lw=1.6, color=color)
             quantiles = np.percentile(norms, PERCENTS).tolist()
             rows.append([name, f"{temperature:g}", text, count, *quantiles])
             lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: median {quantiles[2]:.4g} of {count:,}")
     _legend(made, colors)
-    numbers = Numbers(("setting", "temperature", "forward pass", "images", *QUANTILES), rows, digits=4)
+    numbers = csv_text(("setting", "temperature", "forward pass", "images", *QUANTILES), rows, digits=4)
     return Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
 
 
@@ -144,24 +147,28 @@ def boundary_figure(runs: list[Run], command: str) -> Drawing:
     probes, colors = _probes(runs)
     if not any(len(probe.before) for probe in probes.values()):
         raise UserError("every image is right, so none is moved; more images would be right", "method.boundary_images")
-    width, height = 6.8 if len(probes) == 1 else 5.2, 2.0 + 0.42 * len(colors)
-    made, grid = panels(len(probes), width, height, across=2)
+    width = 6.8 if len(probes) == 1 else 5.2
+    made, grid = panels(len(probes), width, 2.0 + 0.42 * len(colors), across=2)
     order = list(colors)  # the hottest on top
     look = {"widths": 0.6, "orientation": "horizontal", "whis": (5, 95), "medianprops": {"color": "black", "lw": 2}}
-    rows, lines = [], []
+    rows = []
+    lines = []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
         wrong = len(probe.before)
         axes.set_title(_shown(probes, name, "\n") + f"{wrong:,} wrong of {probe.tried:,} images")
         for temperature, after, right in zip(probe.temperatures, probe.after, probe.put_right, strict=True):
             both = np.isfinite(probe.before) & np.isfinite(after)
-            moves, place = after[both] - probe.before[both], order.index(temperature)
+            moves = after[both] - probe.before[both]
+            place = order.index(temperature)
             out = wrong - len(moves)
             draw_boxes(axes, [moves], colors[temperature], 0.8, positions=[place], **look)
             share = 0.0
             if wrong:
-                share, text, beside = right.mean(), f"{out / wrong:.0%} left out", axes.get_yaxis_transform()
-                axes.text(1.01, place, text, transform=beside, va="center", fontsize="small")
-            quantiles, median = [""] * len(QUANTILES), "no median"
+                share = right.mean()
+                beside = axes.get_yaxis_transform()
+                axes.text(1.01, place, f"{out / wrong:.0%} left out", transform=beside, va="center", fontsize="small")
+            quantiles = [""] * len(QUANTILES)
+            median = "no median"
             if len(moves):
                 quantiles = np.percentile(moves, PERCENTS).tolist()
                 median = f"median {quantiles[2]:.4g}"
@@ -175,7 +182,7 @@ def boundary_figure(runs: list[Run], command: str) -> Drawing:
         axes.xaxis.set_major_formatter(plain_tick)
         axes.set_xlabel("change of distance, normalized pixels")
         axes.sharex(grid[0])
-    numbers = Numbers(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
+    numbers = csv_text(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
     title = "Distance to the decision boundary, after minus before one step"
     return Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
 
@@ -189,11 +196,13 @@ def softmax_figure(runs: list[MeasuredRun], command: str) -> Drawing:
     probes, colors = _probes(runs)
     known = runs[0].result.labels.names if runs[0].result.labels else []
     made, grid = panels(len(probes), 9.6, 3.4, across=1)
-    rows, lines = [], []
+    rows = []
+    lines = []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
         places = np.arange(probe.shares.shape[1])
         names = known if len(known) == len(places) else [str(label) for label in places]
-        true, width = names[probe.label], 0.84 / len(probe.temperatures)
+        true = names[probe.label]
+        width = 0.84 / len(probe.temperatures)
         hottest_first = sorted(zip(probe.temperatures, probe.shares, strict=True), key=lambda pair: -pair[0])
         for i, (temperature, shares) in enumerate(hottest_first):
             axes.bar(places - 0.42 + width * (i + 0.5), shares, width, color=colors[temperature])
@@ -206,9 +215,8 @@ def softmax_figure(runs: list[MeasuredRun], command: str) -> Drawing:
         axes.set_xticks(places, [label_text(text, "\n") for text in names])
         axes.get_xticklabels()[probe.label].set_fontweight("bold")
     _legend(made, colors)
-    numbers = Numbers(("setting", "temperature", "class", "probability"), rows)
-    title = "Softmax of one image by temperature (true class in bold)"
-    return Drawing(made, title, [SOFTMAX_NOTE], lines, numbers)
+    numbers = csv_text(("setting", "temperature", "class", "probability"), rows, digits=6)
+    return Drawing(made, "Softmax of one image by temperature (true class in bold)", [SOFTMAX_NOTE], lines, numbers)
 
 
 def _probes(runs: Sequence[Run]) -> tuple[dict[str, ProbeRecord], dict[float, Any]]:

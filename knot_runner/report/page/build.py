@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 from knot_runner.config.strict import without
 from knot_runner.report.claims.verdicts import Verdict, judge
-from knot_runner.report.claims.view import footnotes, verdict_texts
+from knot_runner.report.claims.view import asked, footnotes, verdict_texts
 from knot_runner.report.compare.settings import flatten_settings
 from knot_runner.report.figures.registry import FIGURES, figure_names
 from knot_runner.report.render.table_model import ResultTable, block_title, display
-from knot_runner.report.render.text import caption, duration, half_text, paper_text, plain, value_text
+from knot_runner.report.render.text import caption, cell_texts, duration, plain
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
 from knot_runner.report.tables.build import preset_table
 from knot_runner.util.config_yaml import Config
@@ -80,17 +80,12 @@ class Page:
 
     request: PageRequest
     table: ResultTable | None
-    figures: tuple[FigureView, ...]
-    verdicts: tuple[Verdict, ...]
+    figures: Sequence[FigureView]
+    verdicts: Sequence[Verdict]
     unjudged: str
     settings: dict[str, tuple[str, ...]]
-    jobs: tuple[tuple[Run, Standing], ...]
-    versions: tuple[tuple[dict[str, str], int], ...]
-
-    @property
-    def claims(self) -> list[tuple[int, Verdict]]:
-        """(Number from 1, verdict) of the claims whose runs the command requests."""
-        return [(place, one) for place, one in enumerate(self.verdicts, 1) if one.runs]
+    jobs: Sequence[tuple[Run, Standing]]
+    versions: Sequence[tuple[dict[str, str], int]]
 
     @property
     def problems(self) -> list[str]:
@@ -132,15 +127,28 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
     runs = load_runs(unique.values(), request.command)
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs)
-    spec, command = request.spec, request.command
+    spec = request.spec
+    command = request.command
     is_figure = spec.get("kind") in FIGURES
     table = None if is_figure else preset_table(jobs, spec, command)
     notes = spec.get("notes", []) if is_figure else []  # a table has them below it
-    figures = tuple(_draw(kind, jobs, notes, command) for kind in figure_names(spec))
-    verdicts, unjudged = _judged(jobs, spec, command)
+    figures = [_draw(kind, jobs, notes, command) for kind in figure_names(spec)]
+    verdicts = []
+    unjudged = ""
+    if spec.get("claims"):
+        try:
+            verdicts = judge(jobs, spec, command)
+        except UserError as problem:  # a damaged record must not prevent the page
+            unjudged = str(problem)
     settings = values_by_setting([job.config for job in jobs])
-    standings = tuple((run, _standing(run, unfinished)) for run in runs)
-    return Page(request, table, figures, verdicts, unjudged, settings, standings, _versions(runs))
+    standings = [(run, _standing(run, unfinished)) for run in runs]
+    versions: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for run in runs:
+        if run.result:
+            facts = run.result.versions | {key: made for key in MADE_BY if (made := getattr(run.result, key, None))}
+            versions[tuple((key, str(value)) for key, value in facts.items())] += 1
+    made_by = [(dict(facts), number) for facts, number in versions.most_common()]
+    return Page(request, table, figures, verdicts, unjudged, settings, standings, made_by)
 
 
 def _draw(kind: str, jobs: Sequence[Job], notes: Sequence[str], command: str) -> FigureView:
@@ -161,14 +169,6 @@ def describe_figure(kind: str) -> str:
     return " ".join(inspect.cleandoc(FIGURES[kind].__doc__ or kind).split("\n\n")[0].split())
 
 
-def _judged(jobs: Sequence[Job], spec: Config, command: str) -> tuple[tuple[Verdict, ...], str]:
-    """Return (verdicts, why claims cannot be judged): a damaged record must not prevent the page."""
-    try:
-        return tuple(judge(jobs, spec, command)) if spec.get("claims") else (), ""
-    except UserError as problem:
-        return (), str(problem)
-
-
 def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:
     """Dotted key -> distinct values over the composed ``configs`` of jobs, in order of first occurrence."""
     flat = [flatten_settings(without(dict(config), *NOT_SHOWN)) for config in configs]
@@ -183,15 +183,6 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
     notes = run.result.notes if run.result else []
     cause = notes[-1] if run.status == "diverged" and notes else run.problem
     return Standing(UNUSED.get(run.status, run.status), cause)
-
-
-def _versions(runs: Sequence[Run]) -> tuple[tuple[dict[str, str], int], ...]:
-    found: Counter[tuple[tuple[str, str], ...]] = Counter()
-    for run in runs:
-        if run.result:
-            facts = run.result.versions | {key: made for key in MADE_BY if (made := getattr(run.result, key, None))}
-            found[tuple((key, str(value)) for key, value in facts.items())] += 1
-    return tuple((dict(facts), number) for facts, number in found.most_common())
 
 
 def render_page(page: Page, folder: Path | None = None) -> str:
@@ -213,6 +204,6 @@ def _template() -> Template:
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,  # not the Markup that a macro returns
     )  # fmt: skip
-    names = (block_title, caption, display, duration, footnotes, half_text, paper_text, value_text, verdict_texts)
+    names = (asked, block_title, caption, cell_texts, display, duration, footnotes, verdict_texts)
     environment.globals |= {one.__name__: one for one in names}
     return environment.get_template("page.html.j2")

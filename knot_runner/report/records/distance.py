@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Group
 
 from knot_runner.metrics import METRICS, accuracy_first
-from knot_runner.report.records.run_view import SummaryRow, bold, run_view
+from knot_runner.report.records.run_summary import SummaryRow, bold, run_view
 from knot_runner.report.render.text import number
 from knot_runner.results.training import CoresetResult, DistanceResult, KnnResult, MatrixResult
 
@@ -19,7 +19,8 @@ DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact dis
 
 def distance_summary(name: str, result: DistanceResult) -> Group:
     """The federated distance beside the exact one and the closed form, with the gap to the exact one."""
-    seconds, exact = result.seconds, result.exact
+    seconds = result.seconds
+    exact = result.exact
     rows: list[SummaryRow] = []
     for title, value, spent in (
         (f"federated, after {result.iterations} iterations", result.value, seconds.federated),
@@ -44,13 +45,15 @@ def distance_summary(name: str, result: DistanceResult) -> Group:
 def matrix_summary(name: str, result: MatrixResult) -> Group:
     """All distances of a few data sets; else their range, also within and between planted groups."""
     matrix = np.array(result.matrix)
-    pairs, sizes = len(matrix) * (len(matrix) - 1) // 2, result.sizes
+    pairs = len(matrix) * (len(matrix) - 1) // 2
+    sizes = result.sizes
     samples = str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
     line = (
         f"{MATRIX_SOLVERS[result.solver]}; {pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
         f"{result.seconds.distances:.3g} s"
     )
-    heads, rows = ["pairs", "smallest", "median", "largest"], []
+    heads = ["pairs", "smallest", "median", "largest"]
+    rows = []
     if len(matrix) <= _MAX_SHOWN:
         heads = result.names
         for i, first in enumerate(heads):

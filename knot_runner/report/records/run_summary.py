@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from rich.console import Group
 from rich.text import Text
 
 from knot_runner.config.settings.families import FAMILIES, load
 from knot_runner.metrics import METRICS, accuracy_first
-from knot_runner.report.records.run_view import SummaryRow, bold, cost_lines, dim_lines, run_view
 from knot_runner.report.render.table_model import display
-from knot_runner.report.render.terminal import DIM, text_line
-from knot_runner.report.render.text import number, plain
+from knot_runner.report.render.terminal import DIM, TerminalColumn, summary_grid, text_line
+from knot_runner.report.render.text import number, plain, quantity
 from knot_runner.report.run_rows import MODELS
 from knot_runner.results.base import EVALUATED, RunResult
 from knot_runner.results.federated import FederatedResult
-from knot_runner.results.training import ProbeResult, StagesResult
+from knot_runner.results.training import DistillResult, ProbeResult, StagesResult
 from knot_runner.util.messages import counted
+
+#: A row of a summary: its name and values; None: a line between rows.
+SummaryRow = tuple[str, Sequence[Text | str]] | None
 
 
 def summary_table(result: RunResult) -> Group:
@@ -41,11 +45,11 @@ def metrics_summary(name: str, result: RunResult) -> Group:
 def stages_summary(name: str, result: StagesResult) -> Group:
     epoch = result.selected_epoch
     measures = [metric for metric in METRICS if metric in result.metrics]
-    heads = {metric: METRICS[metric].short or METRICS[metric].title for metric in METRICS}
     names = dict.fromkeys(data for metric in measures for data in result.metrics[metric] if data != "ALL")
     rows: list[SummaryRow] = []
     for data in (*names, "ALL"):
-        rows += [None] if data == "ALL" else []
+        if data == "ALL":
+            rows.append(None)
         is_global = data in result.datasets and result.datasets[data].role == "global"
         title = data + (" (global)" if is_global else "")
         rows.append((title, [_change(result, metric, data) for metric in measures]))
@@ -55,13 +59,17 @@ def stages_summary(name: str, result: StagesResult) -> Group:
     lines = [f"{what}; SD: semantic distance, lower is better"]
     ensemble = (result.baselines or {}).get("ensemble", {})  # the mean of all teachers' probabilities
     if ensemble:
-        values = ", ".join(f"{heads[metric]} {number(value, 3)}" for metric, value in ensemble.items())
+        values = ", ".join(f"{_head(metric)} {number(value, 3)}" for metric, value in ensemble.items())
         lines.append(f"ensemble of the teachers, on the global model's test set: {values}")
     if epoch is not None:
         kept = f"epoch {epoch}" if epoch else "epoch 0, the undistilled global model"
         lines.append(f"kept: the weights of {kept}")
     lines += cost_lines(result)
-    return run_view(name, result, ["data set", *(heads[metric] for metric in measures)], rows, lines)
+    return run_view(name, result, ["data set", *map(_head, measures)], rows, lines)
+
+
+def _head(metric: str) -> str:
+    return METRICS[metric].short or METRICS[metric].title
 
 
 def _change(result: StagesResult, metric: str, dataset: str) -> Text:
@@ -83,9 +91,11 @@ def federated_summary(name: str, result: FederatedResult) -> Group:
     for key, title in titles.items():
         shown[f"accuracy over clients, {title}"] = metrics.get("client_accuracy", {}).get(key)
     rows = [(title, [bold(number(value, 3))]) for title, value in shown.items() if value is not None]
-    best, sizes, distilled = result.best, result.datasets, result.distilled
+    best = result.best
+    sizes = result.datasets
+    distilled = result.distilled
     lines = [f"best accuracy {number(best.accuracy, 3)} after {counted(best.round, 'round')}"]
-    lines += [*_reached(result), *_on_clock(result), *cluster_lines(result)]
+    lines += _reached(result) + _on_clock(result) + cluster_lines(result)
     if distilled is not None:
         gained = (
             f": accuracy {distilled.gain:+.3f} from before to after, on average" if distilled.gain is not None else ""
@@ -128,7 +138,8 @@ def _reached(result: FederatedResult) -> list[str]:
     """``target 0.740 not reached in 30 rounds``, or how to set one."""
     if result.target is None:
         return ["rounds to target: not recorded. Set training.target=0.8 to count the rounds to 80% accuracy"]
-    first, trained = result.rounds_to_target, counted(result.rounds, "round")
+    first = result.rounds_to_target
+    trained = counted(result.rounds, "round")
     end = f"reached after {counted(first, 'round')}" if first is not None else f"not reached in {trained}"
     which = MODELS.get(str(result.evaluated))
     return [f"target {number(result.target, 3)}{f' (accuracy of {which})' if which else ''} {end}"]
@@ -153,7 +164,8 @@ def _privacy_lines(result: FederatedResult) -> list[str]:
 
 def _on_clock(result: FederatedResult) -> list[str]:
     """``virtual clock: target after 900 s of 3,000 s; 90 updates, 8 of partial work, 12 dropped out``."""
-    fleet, first = result.fleet, result.time_to_target
+    fleet = result.fleet
+    first = result.time_to_target
     if fleet is None:
         return []
     end = f"{fleet.clock:,.0f} s" if first is None else f"target after {first:,.0f} s of {fleet.clock:,.0f} s"
@@ -173,9 +185,11 @@ def probe_summary(name: str, result: ProbeResult) -> Group:
 
 def personal_lines(result: FederatedResult) -> list[str]:
     """Lines on which of the clients' models is reported, and its gains and losses against the last round's."""
-    lines, facts = [], result.personalization
+    lines = []
+    facts = result.personalization
     if facts is not None:
-        point, start = facts.points[facts.chosen], facts.start
+        point = facts.points[facts.chosen]
+        start = facts.start
         which = f"each client's own model, {point.epochs} epochs after the rounds"
         if point.alpha == 0:
             which = "the models of the last round were the best on the held-out examples"
@@ -188,3 +202,74 @@ def personal_lines(result: FederatedResult) -> list[str]:
     if result.unseen:
         lines.append(f"{result.unseen} more clients took part in no round; their accuracy is that of unseen clients")
     return lines
+
+
+# ---------------------------------------------------------------------------------------------- distillation by terms
+
+
+def distill_summary(name: str, result: DistillResult) -> Group:
+    """The student's measures, those of the models trained for it, and the weight and first size of every term."""
+    measures = [metric for metric in METRICS if metric in result.metrics]
+    models = {"student": {metric: result.metrics[metric]["ALL"] for metric in measures}, **(result.baselines or {})}
+    rows: list[SummaryRow] = []
+    for model, values in models.items():
+        rows.append((model, [bold(number(values[metric], 3) if metric in values else "-") for metric in measures]))
+    lines = ["on the test set; SD: semantic distance, lower is better"]
+    phases = [(f"phase {i}, {phase.epochs} epochs: ", phase.terms) for i, phase in enumerate(result.phases or [], 1)]
+    for when, terms in [*phases, ("", result.terms)]:
+        for term, own in terms.items():
+            facts = f"weight {own.weight:.3g}, at first {own.ratio:.3g} times the cross-entropy"
+            lines.append(f"{when}{plain(term)}: {facts}")
+    if made := result.synthesis:
+        released = made.released
+        size = f"{plain(released.kind)}, {released.floats:,} numbers, {released.bytes:,} bytes"
+        lines.append(f"{made.images:,} images made by {plain(made.kind)}; released: {size}")
+    lines.append(f"kept: the weights of epoch {result.selected_epoch}")
+    lines += cost_lines(result)
+    return run_view(name, result, ["model", *map(_head, measures)], rows, lines)
+
+
+# ---------------------------------------------------------------------------------------------------- building blocks
+
+
+def run_view(
+    name: str,
+    result: RunResult,
+    heads: Sequence[str],
+    rows: Iterable[SummaryRow],
+    lines: Iterable[str],
+    wraps: bool = False,
+) -> Group:
+    """A table titled ``name`` with ``rows`` under ``heads``, the first of which names the rows; ``lines`` and the run's
+    notes below it, dim. ``wraps``: whether values may wrap."""
+    columns = [TerminalColumn(heads[0], no_wrap=True)]
+    columns += [TerminalColumn(head, right=True, no_wrap=not wraps) for head in heads[1:]]
+    cells = [None if row is None else (row[0], *row[1]) for row in rows]
+    return Group(summary_grid(columns, cells, name), *dim_lines(lines, result))
+
+
+def bold(text: str) -> Text:
+    """The main value of a row, in bold."""
+    return Text(text, style="bold")
+
+
+def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
+    """``lines`` and the run's notes, dim."""
+    return [text_line(str(text), DIM) for text in [*lines, *result.notes]]
+
+
+def cost_lines(result: RunResult) -> list[str]:
+    """``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; nothing of results without costs."""
+    costs = result.costs
+    if costs is None:
+        return []
+    text = f"{quantity(costs.bytes_up, 'B')} up, {quantity(costs.bytes_down, 'B')} down"
+    places = {"clients": costs.client_flops, "server": costs.server_flops}
+    known = [f"{quantity(flops, 'FLOP')} at {place}" for place, flops in places.items() if flops]
+    unknown = [place for place, flops in places.items() if flops is None]
+    if known:
+        text += f"; {', '.join(known)}"
+    if unknown:
+        text += f"; FLOPs at {' and '.join(unknown)} not counted"
+    reached = costs.bytes_to_target
+    return [text] if reached is None else [text, f"{quantity(reached, 'B')} both ways until the target was reached"]

@@ -36,7 +36,7 @@ def bound_table(title: str, record: Facts) -> Group:
     columns += [TerminalColumn(head, right=True, no_wrap=True) for head in NUMBER_HEADS]
     rows = []
     for row in record["rows"]:
-        numbers = (_number(row[name]) for name in NUMBER_HEADS)
+        numbers = (f"{row[name]:.4g}" for name in NUMBER_HEADS)
         vacuous = "; ".join(VACUOUS_WORDS[why] for why in row["vacuous"]) or "no"
         rows.append((FORM_NAMES[row["form"]][0], row["class"], *numbers, vacuous))
     grid = results_grid([*columns, TerminalColumn("vacuous?")], rows)
@@ -45,15 +45,17 @@ def bound_table(title: str, record: Facts) -> Group:
 
 def bound_lines(record: Facts) -> list[str]:
     """Footnotes to a bound's table."""
-    loss, texts, dropped = record["loss"], record["texts"], record["dropped"]
+    loss = record["loss"]
+    texts = record["texts"]
+    dropped = record["dropped"]
     return [
-        f"Loss of the student (1-Wasserstein to its teachers): {_number(loss['train'])} on {texts['train']} training "
-        f"texts, {_number(loss['valid'])} on {texts['valid']} held out, gap {_number(loss['gap'])}, less that of the "
-        f"model it started from {_number(loss['gap_less_start'])}; of the best constant prediction "
-        f"{_number(loss['constant'])}.",
+        f"Loss of the student (1-Wasserstein to its teachers): {loss['train']:.4g} on {texts['train']} training "
+        f"texts, {loss['valid']:.4g} on {texts['valid']} held out, gap {loss['gap']:.4g}, less that of the "
+        f"model it started from {loss['gap_less_start']:.4g}; of the best constant prediction "
+        f"{loss['constant']:.4g}.",
         f"Duplicates left out: {dropped['train']} training texts, {dropped['valid']} held-out ones (those that are "
         "training texts, too, among them).",
-        f"C_M = {_number(record['diameter'])}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
+        f"C_M = {record['diameter']:.4g}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
         f"bounds over {record['checkpoints']} checkpoints.",
         *(f"{head}: {about}." for head, about in dict.fromkeys(FORM_NAMES[row["form"]] for row in record["rows"])),
         *(f"{note} {_complexity_text(record['complexity'][name])}" for name, note in CLASS_NOTES.items()
@@ -65,12 +67,8 @@ def bound_lines(record: Facts) -> list[str]:
 
 def _complexity_text(facts: dict[str, float]) -> str:
     if "upper" not in facts:
-        return f"R <= {_number(facts['value'])}."
+        return f"R <= {facts['value']:.4g}."
     return (
-        f"R^ = {_number(facts['value'])} +- {_number(facts['error'])} (Monte Carlo), at most "
-        f"{_number(facts['upper'])}; B = {_number(facts['norm'])}."
+        f"R^ = {facts['value']:.4g} +- {facts['error']:.4g} (Monte Carlo), at most "
+        f"{facts['upper']:.4g}; B = {facts['norm']:.4g}."
     )
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"

@@ -15,12 +15,10 @@ import numpy as np
 from knot_runner.report.render.table_model import ResultTable, block_title
 from knot_runner.report.render.text import (
     caption,
+    cell_texts,
     escape_csv,
     escape_latex,
     escape_markdown,
-    half_text,
-    paper_text,
-    value_text,
 )
 from knot_runner.util.config_yaml import PLAIN_NAME
 from knot_runner.util.errors import UserError
@@ -47,7 +45,8 @@ def markdown_document(title: str, grids: Iterable[TextGrid], lines: Iterable[str
     for grid in grids:
         rule = "|" + "".join("--:|" if right else "---|" for right in grid.right)
         head, *rows = [f"| {' | '.join(map(_markdown_cell, row))} |" for row in (grid.heads, *grid.rows)]
-        parts += [f"**{escape_markdown(grid.title)}**"] if grid.title else []
+        if grid.title:
+            parts.append(f"**{escape_markdown(grid.title)}**")
         parts.append("\n".join([head, rule, *rows]))
     parts.append("\n".join(f"- {escape_markdown(line)}" for line in lines))
     return "\n\n".join(parts) + "\n"
@@ -131,14 +130,15 @@ def _grids(table: ResultTable) -> list[TextGrid]:
     """The table's blocks as printed."""
     grids = []
     for groups in table.blocks():
-        rows: list[list[CellText]] = []
-        columns = [(group, i) for group in groups for i in range(len(group.columns))]
-        names = [group.heading(i) + " (global)" * (group.columns[i] in group.of_global) for group, i in columns]
-        right = [False] * len(table.heads) + [True] * len(columns)
-        for row in table.rows:
-            cells = [(row.cells[group.key][i], group) for group, i in columns]
-            rows.append([*row.heads, *((value_text(*one), half_text(*one), paper_text(*one)) for one in cells)])
-        grids.append(TextGrid([*table.heads, *names], right, rows, block_title(groups)))
+        heads = list(table.heads)
+        rows: list[list[CellText]] = [list(row.heads) for row in table.rows]
+        for group in groups:
+            for i, column in enumerate(group.columns):
+                heads.append(group.heading(i) + (" (global)" if column in group.of_global else ""))
+            for row, texts in zip(table.rows, rows, strict=True):
+                texts += [cell_texts(cell, group) for cell in row.cells[group.key]]
+        right = [i >= len(table.heads) for i in range(len(heads))]
+        grids.append(TextGrid(heads, right, rows, block_title(groups)))
     return grids
 
 
@@ -151,7 +151,7 @@ def table_csv(table: ResultTable) -> str:
     for row in table.rows:
         for group in table.groups:
             for column, cell in zip(group.columns, row.cells[group.key], strict=True):
-                low, high = cell.band or (None, None)
+                low, high = cell.band
                 values = vars(cell) | {"low": low, "high": high}
                 rows.append([*row.keys, column, group.metric or group.key, *(values[name] for name in CSV_NUMBERS)])
     return csv_text([*table.heads, "column", "metric", *CSV_NUMBERS], rows, decimals=6)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from knot_runner.metrics import METRICS
-from knot_runner.report.statistics.intervals import clipped_interval
 
 #: The methods of the paper, in its order.
 METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue")
@@ -17,7 +16,7 @@ class TableCell:
     """One number. ``seeds``: number of values in ``mean``; ``half``: half-width of the 95% interval, None for fewer
     than two seeds; ``gap``: mean - paper, None if they are not comparable. ``text``: printed instead of the mean.
     ``std``: standard deviation, printed without ``half``; ``paper_std``: the paper's. ``top``: maximum of a share, at
-    which the interval is clipped, as at 0."""
+    which the interval, ``band``, is clipped, as at 0."""
 
     mean: float | None = None
     half: float | None = None
@@ -30,13 +29,7 @@ class TableCell:
     std: float | None = None
     paper_std: float | None = None
     top: float | None = None
-
-    @property
-    def band(self) -> tuple[float, float] | None:
-        """The 95% interval; None for fewer than two seeds."""
-        if self.mean is None or self.half is None:
-            return None
-        return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
+    band: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True)
@@ -74,17 +67,21 @@ class ColumnGroup:
         return METRICS[self.key].title if self.columns == ("ALL",) else self.columns[column]
 
 
+#: Cells of a row by key of their group, in column order.
+Cells = Mapping[str, Sequence[TableCell]]
+
+
 @dataclass(frozen=True)
 class TableRow:
-    """A row. ``keys``: its names as typed; ``heads``: as printed; ``cells``: by group key, in column order."""
+    """A row. ``keys``: its names as typed; ``heads``: as printed; ``cells``: its numbers."""
 
     keys: tuple[str, ...]
     heads: tuple[str, ...]
-    cells: dict[str, tuple[TableCell, ...]]
+    cells: Cells
 
 
 #: Rows, their heads, groups of columns, and lines under the table.
-Parts = tuple[list[TableRow], tuple[str, ...], tuple[ColumnGroup, ...], list[str]]
+Parts = tuple[Sequence[TableRow], Sequence[str], Sequence[ColumnGroup], Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -94,18 +91,18 @@ class ResultTable:
 
     kind: str
     title: str
-    heads: tuple[str, ...]
-    groups: tuple[ColumnGroup, ...]
-    rows: tuple[TableRow, ...]
-    lines: tuple[str, ...]
+    heads: Sequence[str]
+    groups: Sequence[ColumnGroup]
+    rows: Sequence[TableRow]
+    lines: Sequence[str]
 
-    def blocks(self) -> list[tuple[ColumnGroup, ...]]:
+    def blocks(self) -> list[list[ColumnGroup]]:
         """Groups of columns by grid: one grid per metric in a table of methods, per case for temperatures, per
         structure and weighting for clustered runs; else a single grid."""
         if self.kind == "methods":
-            return [(group,) for group in self.groups]
+            return [[group] for group in self.groups]
         names = dict.fromkeys(group.block for group in self.groups)
-        return [tuple(group for group in self.groups if group.block == name) for name in names]
+        return [[group for group in self.groups if group.block == name] for name in names]
 
 
 def block_title(groups: Sequence[ColumnGroup]) -> str:

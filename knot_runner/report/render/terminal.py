@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, block_title
-from knot_runner.report.render.text import caption, half_text, paper_text, plain, short_line, value_text
+from knot_runner.report.render.text import caption, cell_texts, plain, short_line
 
 DIM = "dim"
 #: Width of output that is not a terminal; wider than any table, so that none is folded inside a word.
@@ -69,8 +69,7 @@ def results_grid(
     head_style: str = "",
 ) -> Table:
     """A table of numbers of many runs, with plain heads. ``padding``: of a cell, above, right, below and left."""
-    made = Table(box=None, padding=padding, pad_edge=False, header_style=head_style)
-    return _filled(made, columns, rows)
+    return _filled(Table(box=None, padding=padding, pad_edge=False, header_style=head_style), columns, rows)
 
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
@@ -112,27 +111,28 @@ class TerminalTable:
     table: ResultTable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield text_line(self.table.title, "bold")
-        blocks = self.table.blocks()
-        wide = [_grid(self.table, groups, stacked=False) for groups in blocks]
+        table = self.table
+        yield text_line(table.title, "bold")
+        blocks = table.blocks()
+        wide = [_grid(table, groups, stacked=False) for groups in blocks]
         whole = [fits(grid, console, options) for grid in wide]
-        if self.table.kind == "temperatures":  # blocks of the same columns look alike
+        if table.kind == "temperatures":  # blocks of the same columns look alike
             whole = [all(whole)] * len(whole)
         for groups, grid, fit in zip(blocks, wide, whole, strict=True):
             yield Text("")
             yield text_line(block_title(groups), "italic")
             if fit:
                 yield grid
-            elif self.table.kind == "clustered":  # its groups below each other
-                for i, group in enumerate(groups):
-                    if i > 0:
+            elif table.kind == "clustered":  # its groups below each other
+                for group in groups:
+                    if group is not groups[0]:
                         yield Text("")
-                    yield _grid(self.table, (group,), stacked=False)
+                    yield _grid(table, (group,), stacked=False)
             else:
-                yield _grid(self.table, groups, stacked=True)
+                yield _grid(table, groups, stacked=True)
         yield Text("")
-        yield Text(caption(self.table), style=DIM)
-        yield from (text_line(text, DIM) for text in self.table.lines)
+        yield Text(caption(table), style=DIM)
+        yield from (text_line(text, DIM) for text in table.lines)
 
 
 def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> Table:
@@ -141,22 +141,24 @@ def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> T
     own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
     lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one
     columns = [TerminalColumn(Text(lead + head), no_wrap=not stacked) for head in table.heads[:own_column]]
-    places = [(group, i) for group in groups for i in range(len(group.columns))]
-    for group, i in places:
-        above = "global\n" if group.columns[i] in group.of_global else lead
-        columns.append(TerminalColumn(Text(above + plain(group.heading(i))), right=True, no_wrap=True))
+    for group in groups:
+        for i, column in enumerate(group.columns):
+            above = "global\n" if column in group.of_global else lead
+            columns.append(TerminalColumn(Text(above + plain(group.heading(i))), right=True, no_wrap=True))
     rows = []
     for row in table.rows:
-        heads = [text_line(head) for head in row.heads[:own_column]]
-        for text in filter(None, row.heads[own_column:]):
-            heads[-1].append(f"\n{plain(short_line(text))}", style=DIM)
-        rows.append([*heads, *(_cell(row.cells[group.key][i], group, stacked) for group, i in places)])
+        texts = [text_line(head) for head in row.heads[:own_column]]
+        for head in filter(None, row.heads[own_column:]):
+            texts[-1].append(f"\n{plain(short_line(head))}", style=DIM)
+        for group in groups:
+            texts += [_cell(cell, group, stacked) for cell in row.cells[group.key]]
+        rows.append(texts)
     return results_grid(columns, rows, padding=(0, 0, 0, 1))
 
 
 def _cell(cell: TableCell, group: ColumnGroup, stacked: bool) -> Text:
-    text = Text(value_text(cell, group))
-    half, paper = half_text(cell, group), paper_text(cell, group)
+    value, half, paper = cell_texts(cell, group)
+    text = Text(value)
     if half:
         text.append(f"\n{half.strip()}" if stacked or half.startswith(" ") else half)  # [low, high] is wide
     if paper:

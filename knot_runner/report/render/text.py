@@ -98,12 +98,20 @@ def value_text(cell: TableCell, group: ColumnGroup) -> str:
     return "div." if cell.diverged else "-"
 
 
-def half_text(cell: TableCell, group: ColumnGroup) -> str:
-    """``±0.010``, or "" without an interval (under two seeds, and for counts that agree) and standard deviation."""
+def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
+    """A cell as printed: our mean (:func:`value_text`); ``±0.010``, or "" without an interval (under two seeds, and for
+    counts that agree) and standard deviation; the paper's number in brackets, with its printed digits and standard
+    deviation, or "" if the paper prints none."""
     half = cell.std if cell.half is None else cell.half
-    if half is None or cell.text or not (group.digits or half):
-        return ""
-    return spread_text(cell.mean or 0.0, half, group.digits, cell.top)
+    interval = ""
+    paper = ""
+    if half is not None and not cell.text and (group.digits or half):
+        interval = spread_text(cell.mean or 0.0, half, group.digits, cell.top)
+    if cell.paper is not None:
+        digits = min(group.digits, group.paper_digits)
+        spread = f"±{number(cell.paper_std, digits)}" if cell.paper_std is not None else ""
+        paper = f"({signed(cell.paper, digits, group.signed)}{spread})"
+    return value_text(cell, group), interval, paper
 
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
@@ -120,22 +128,14 @@ def estimate_text(mean: float, half: float | None, digits: int, top: float | Non
     return number(mean, digits) + ("" if half is None else spread_text(mean, half, digits, top))
 
 
-def paper_text(cell: TableCell, group: ColumnGroup) -> str:
-    """The paper's number in brackets, with its printed digits and standard deviation; "" if the paper prints none."""
-    if cell.paper is None:
-        return ""
-    digits = min(group.digits, group.paper_digits)
-    spread = f"±{number(cell.paper_std, digits)}" if cell.paper_std is not None else ""
-    return f"({signed(cell.paper, digits, group.signed)}{spread})"
-
-
 def caption(table: ResultTable) -> str:
     """How to read a cell of ``table``, in one line."""
     cells: list[TableCell] = []
     for row in table.rows:
         for own in row.cells.values():
             cells += own
-    has_paper, share = any(cell.paper is not None for cell in cells), any(cell.top for cell in cells)
+    has_paper = any(cell.paper is not None for cell in cells)
+    share = any(cell.top for cell in cells)
     cut = "[low, high] where that is cut at 0 or 100%" if share else ""
     parts = ["mean ± half of the 95% interval over seeds", cut, "(paper)" if has_paper else ""]
     return "; ".join(filter(None, parts)) + "."

@@ -72,7 +72,8 @@ def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
         return None
     if estimate.flat:
         return sign_test(estimate.seeds) if gap else 1.0
-    low, high = math.log(1e-15), 0.0  # half() falls as alpha grows
+    low = math.log(1e-15)
+    high = 0.0  # half() falls as alpha grows
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (low, middle) if estimate.half(math.exp(middle)) < gap else (middle, high)
@@ -103,7 +104,8 @@ def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> flo
 def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> EffectEstimate:
     """Estimate from the ``effects`` of n seeds and their ``replicates`` [B, n] on resampled test items: seeds that
     share items have the same items in a row, others are drawn independently. ``replicates`` None: over seeds only."""
-    count, effect = len(effects), math.fsum(effects) / len(effects)
+    count = len(effects)
+    effect = math.fsum(effects) / len(effects)
     spread = float(np.std(effects, ddof=1)) if count > 1 else None
     if spread is not None and spread <= 1e-12 * abs(effect):  # rounding
         spread = 0.0

@@ -30,7 +30,8 @@ MAX_SEEDS = 100
 def holm(values: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values (1979): below alpha if the claim is decided with family-wise error below alpha."""
     order = np.argsort(values, kind="stable")
-    adjusted, worst = [1.0] * len(values), 0.0
+    adjusted = [1.0] * len(values)
+    worst = 0.0
     for place, i in enumerate(order):
         worst = max(worst, min(1.0, (len(values) - place) * values[i]))
         adjusted[i] = worst

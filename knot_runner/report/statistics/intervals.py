@@ -90,7 +90,9 @@ def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -
     """
     import numpy as np
 
-    items, values, found = len(columns), columns.astype(np.float32), []
+    items = len(columns)
+    values = columns.astype(np.float32)
+    found = []
     for drawn in item_draws(items, seed, resamples):
         rows = len(drawn)
         draws = drawn + np.arange(rows)[:, None] * items
@@ -104,6 +106,7 @@ def item_draws(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np
     time."""
     import numpy as np
 
-    rng, step = np.random.default_rng(seed), max(1, DRAWS // items)
+    rng = np.random.default_rng(seed)
+    step = max(1, DRAWS // items)
     for first in range(0, resamples, step):
         yield rng.integers(0, items, (min(step, resamples - first), items))

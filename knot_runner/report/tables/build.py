@@ -11,8 +11,7 @@ from knot_runner.report.paper_tables import PrintedTable, read_printed
 from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.run_folders import Job, command_for, load_runs, nothing_there
 from knot_runner.report.tables.chilling import CHILLING_COLUMNS
-from knot_runner.report.tables.clustered import clustered
-from knot_runner.report.tables.clustered_grid import ACCURACY_WEIGHTINGS
+from knot_runner.report.tables.clustered import ACCURACY_WEIGHTINGS, clustered
 from knot_runner.report.tables.gains import PERSONAL_METRICS, gains_table, personal_table
 from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.methods import grid_table, local_models, methods_table
@@ -85,7 +84,7 @@ def build_table(
     if rest := command_for(runs):
         lines = [*lines, f"The rest is made by: {rest}"]
     title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.task for run in runs))}: {kind}"
-    return ResultTable(kind, title, heads, groups, tuple(rows), (*lines, *notes))
+    return ResultTable(kind, title, heads, groups, rows, [*lines, *notes])
 
 
 def table_kind(name: str) -> TableKind:

@@ -30,52 +30,40 @@ class LearningCurve:
     """Learning curve of a finished run. ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run;
     ``sent``: bytes per round in both directions."""
 
-    rows: tuple[LogRow, ...]
+    rows: Sequence[LogRow]
     rounds: int
-    sent: tuple[int, ...]
+    sent: Sequence[int]
 
     @property
     def best(self) -> float:
         """Highest accuracy of any round."""
         return max(float(row[ACCURACY]) for row in self.rows)
 
-    def reaches(self, target: float) -> int | None:
-        """Rounds trained until accuracy is ``target`` or more; None if it never is."""
-        first = reached_at([(row["round"], row[ACCURACY]) for row in self.rows], target)
-        return None if first is None else int(first)
-
     @property
     def clock(self) -> float:
         """Virtual seconds of a whole fleet run."""
         return float(self.rows[-1]["clock"])
 
-    def reaches_at(self, target: float) -> float | None:
-        """Virtual seconds until accuracy is ``target`` or more; None if it never is."""
-        return reached_at([(row["clock"], row[ACCURACY]) for row in self.rows], target)
+    def reaches(self, target: float, axis: Literal["round", "clock"] = "round") -> float | None:
+        """Rounds trained, or virtual seconds, until accuracy is ``target`` or more; None if it never is."""
+        return reached_at([(row[axis], row[ACCURACY]) for row in self.rows], target)
 
     def megabytes(self, rounds: int) -> float:
         """10^6 bytes sent in both directions in the first ``rounds`` rounds."""
         return sum(self.sent[:rounds]) / MEGABYTE
 
 
-def learning_curve(run: Run) -> LearningCurve:
-    """The learning curve of a finished run.
-
-    Raises :class:`UserError` naming ``rounds.jsonl`` when it is absent or damaged.
-    """
-    rows = rounds(run)
-    measured = tuple(row for row in rows if ACCURACY in row)
-    return LearningCurve(measured, len(rows), tuple(bytes_of([row]) for row in rows))
-
-
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
     """Return (``runs``, those with a damaged ``rounds.jsonl`` marked corrupt; curves of the finished ones by run
     id)."""
-    made, curves = [], {}
+    made = []
+    curves = {}
     for run in runs:
         if run.status == "done":
             try:
-                curves[run.run_id] = learning_curve(run)
+                rows = rounds(run)
+                measured = [row for row in rows if ACCURACY in row]
+                curves[run.run_id] = LearningCurve(measured, len(rows), [bytes_of([row]) for row in rows])
             except UserError as problem:
                 run = damaged(run, problem)
         made.append(run)
@@ -97,23 +85,22 @@ def chilling_frame(
     if target == "best_of_T4":
         best = pd.Series([curve.best if curve else None for curve in own], dtype="float64")
         frame["goal"] = _of_twin(frame, WARM, best.to_frame("goal"))["goal"]
-    found = [_measured(curve, goal) for curve, goal in zip(own, frame["goal"], strict=True)]
-    numbers = dict.fromkeys(["rounds", *SHOWN_MEASURES], "float64")
-    frame = frame.join(pd.DataFrame(found).astype(numbers))
+    found = []
+    for curve, goal in zip(own, frame["goal"], strict=True):
+        facts: Facts = {"ran": 0}  # of a run that is not finished
+        if curve is not None:
+            shown = {name: curve.rows[-1].get(measure) for name, measure in SHOWN_MEASURES.items()}
+            facts = {"ran": curve.rounds, "rounds": curve.reaches(goal), **shown}
+        found.append(facts)
+    measures = ["rounds", *SHOWN_MEASURES]
+    numbers = pd.DataFrame(found, columns=["ran", *measures])
+    frame = frame.join(numbers.astype(dict.fromkeys(measures, "float64")))
     plain = _of_twin(frame, 1.0, frame[["accuracy", "rounds"]])
     return frame.assign(
         accuracy=100 * frame["accuracy"],
         delta=100 * (frame["accuracy"] - plain["accuracy"]),
         speedup=plain["rounds"] / frame["rounds"],
     )
-
-
-def _measured(curve: LearningCurve | None, goal: float) -> Facts:
-    """The numbers of a run; None if it is not finished or does not reach the ``goal``."""
-    if curve is None:
-        return dict.fromkeys(["rounds", *SHOWN_MEASURES]) | {"ran": 0}
-    shown = {name: curve.rows[-1].get(measure) for name, measure in SHOWN_MEASURES.items()}
-    return {"ran": curve.rounds, "rounds": curve.reaches(goal), **shown}
 
 
 def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> pd.DataFrame:

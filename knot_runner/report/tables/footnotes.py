@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from knot_runner.config.settings.partition import unlike_shares
 from knot_runner.config.strict import by_key
-from knot_runner.report import paper_tables
+from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import UNUSED, MeasuredRun, Run, finished
+from knot_runner.report.run_folders import UNUSED, Run, finished
+from knot_runner.results.federated import FederatedResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 GENERATED = "Generated text (task.source=embedded)"
 SHARE_DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
 OF_IMAGES = ("images", "image_sets")
+#: A run with less than this share of the paper's training images is not comparable by digits.
+MIN_SHARE = 0.5
 #: Maximum number of rows or damaged files named in a line; of more only the number is given.
 _MAX_NAMED = 4
 
@@ -27,16 +29,14 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
     """Lines on missing runs per table row, rows with the same numbers joined; damaged results are named.
 
     ``rows``: runs as in :func:`run_rows`; ``names``: the table row of each."""
-    cases: dict[str, list[str]] = defaultdict(list)
+    cases: dict[str, list[str]] = {}
     for name, members in rows.groupby(names, sort=False):
         absent = members[members["status"] != "done"]
         if len(absent):
-            reasons = defaultdict(list)
-            for run in absent["run"]:
-                reasons[UNUSED.get(run.status, run.problem)].append(str(run.seed))
+            reasons = by_key((UNUSED.get(run.status, run.problem), str(run.seed)) for run in absent["run"])
             why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
-            there = len(members) - len(absent)
-            cases[f"{there} of {len(members)} runs are there ({why})."].append(name)
+            case = f"{len(members) - len(absent)} of {len(members)} runs are there ({why})."
+            cases.setdefault(case, []).append(name)
     lines = [f"{first_few(names, _MAX_NAMED, more=' rows, each')}: {case}" for case, names in cases.items()]
     return lines + not_counted(rows["run"])
 
@@ -44,11 +44,10 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
 def not_counted(runs: Iterable[Run]) -> list[str]:
     """One line per result of ``runs`` that exists but is not used (:data:`UNUSED`)."""
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
-    rest = len(problems) - _MAX_NAMED
-    lines = [f"Not counted: {problem}." for problem in problems[:_MAX_NAMED]]
-    if rest > 0:
-        lines.append(f"Not counted: {rest} more results that are damaged, or of other data or versions.")
-    return lines
+    shown = problems[:_MAX_NAMED]
+    if len(problems) > len(shown):
+        shown.append(f"{len(problems) - len(shown)} more results that are damaged, or of other data or versions")
+    return [f"Not counted: {problem}." for problem in shown]
 
 
 def sources(runs: Iterable[Run]) -> list[str]:
@@ -57,7 +56,7 @@ def sources(runs: Iterable[Run]) -> list[str]:
     lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
     if "embedded" in kinds:
         lines.append(f"{embedded(runs)}: not comparable with published results.")
-    return [*lines, *training_sizes(runs)]
+    return lines + training_sizes(runs)
 
 
 def training_sizes(runs: Iterable[Run]) -> list[str]:
@@ -66,24 +65,20 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
     for task, own in by_key((run.task, run) for run in finished(runs)).items():
         if not unlike_shares(run.config for run in own):
             continue
-        counts = by_key((run.method, f"{_trained_on(run):,.0f}") for run in own)
+        counts: dict[str, list[str]] = {}
+        for run in own:
+            trained_on = run.result.datasets  # of the clients of a federated run, or the student of a distillation
+            if isinstance(trained_on, dict):
+                trained_on = next(sizes for sizes in trained_on.values() if sizes.role == "global")
+            counts.setdefault(run.method, []).append(f"{trained_on.train:,.0f}")
         sizes = "; ".join(f"{method} {', '.join(dict.fromkeys(found))}" for method, found in counts.items())
         lines.append(f"Methods train on different numbers of examples of {task}: {sizes}.")
     return lines
 
 
-def _trained_on(run: MeasuredRun) -> float:
-    """Number of training examples of a federated run's clients, or of a distillation's student."""
-    datasets = run.result.datasets
-    if isinstance(datasets, dict):
-        datasets = next(sizes for sizes in datasets.values() if sizes.role == "global")
-    return float(datasets.train)
-
-
 def embedded(runs: Iterable[Run]) -> str:
     """Description of the data of the ``runs`` with task.source=embedded; "" without any."""
-    found = [run.config.get("task") or {} for run in finished(runs) if run.result.source == "embedded"]
-    kinds = [task.get("kind") for task in found]
+    kinds = [run.setting("task.kind") for run in finished(runs) if run.result.source == "embedded"]
     if not kinds:
         return ""
     return SHARE_DIGITS if kinds[0] in OF_IMAGES else GENERATED
@@ -94,21 +89,43 @@ def comparable(runs: Iterable[Run]) -> bool:
     return all(run.result.source != "embedded" for run in finished(runs))
 
 
-def missing_columns(
-    columns: tuple[str, ...], measured: list[frozenset[str]], table: paper_tables.PrintedTable | None
-) -> list[str]:
+def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None) -> list[str]:
     """Lines on the data sets in ALL, if they differ between runs or from the paper; ``measured``: data sets of each
     run."""
-    if not measured:
-        return []
     lines = ["Not every run has the same data sets, so their ALL differ in meaning."] if len(set(measured)) > 1 else []
-    absent = [name for name in columns if name != "ALL" and not any(name in names for names in measured)]
-    if absent and table:
-        rest = ", ".join(name for name in columns if name != "ALL" and name not in absent)
+    there = set().union(*measured)
+    absent = [name for name in columns if name not in there | {"ALL"}]
+    if absent and measured and table:
+        rest = ", ".join(name for name in columns if name in there - {"ALL"})
         lines.append(f"No run has {', '.join(absent)}: our ALL is over {rest}, the paper's over more: no gap there.")
     return lines
 
 
-def cited(table: paper_tables.PrintedTable | None) -> list[str]:
+def cited(table: PrintedTable | None) -> list[str]:
     """Lines on the source of the printed numbers and their known errors."""
-    return [paper_tables.cite(table) + ".", *table.notes] if table else []
+    if table is None:
+        return []
+    place = f", Table {table.table}" if table.table is not None else ""
+    return [f"paper: {table.paper.partition(':')[0]}, arXiv {table.arxiv} ({table.venue}){place}.", *table.notes]
+
+
+def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> bool:
+    """Whether our data have the paper's number of classes and at least half as many training images."""
+    facts = table.cases.get(case) if table else None
+    return facts is None or all(
+        len(run.result.labels.names) == facts.classes and run.result.datasets.train >= MIN_SHARE * facts.images
+        for run in finished(runs)
+        if isinstance(run.result, FederatedResult)
+    )
+
+
+def other_data(case: str, members: Iterable[Run], table: PrintedTable | None) -> list[str]:
+    """A line on data that differ from the paper's; [] if they do not (:func:`same_data`)."""
+    if table is None or same_data(members, table, case):
+        return []
+    ours = [run.result for run in finished(members) if isinstance(run.result, FederatedResult)][0]
+    theirs = table.cases[case]
+    return [
+        f"{case}: ours are {ours.datasets.train:,} training images and {len(ours.labels.names)} "
+        f"classes, the paper's {theirs.images:,} and {theirs.classes}: orientation, not comparison."
+    ]

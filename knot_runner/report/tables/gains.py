@@ -6,22 +6,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from knot_runner.metrics import METRICS
-from knot_runner.report.render.table_model import ColumnGroup, Parts
+from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts
 from knot_runner.report.run_folders import Run, lookup
 from knot_runner.report.run_rows import run_rows
 from knot_runner.report.tables.kind import TableRequest, aggregate
-from knot_runner.report.tables.methods import Cells, methods_by_data
+from knot_runner.report.tables.methods import methods_by_data
 
 if TYPE_CHECKING:
     import pandas as pd
 
-GAIN, TEACHER = "gain", "teacher"
+GAIN = "gain"
+TEACHER = "teacher"
 
 
 def gains_table(request: TableRequest) -> Parts:
     """A grid with the gain of each row over the method ``options["reference"]``, and its best teacher."""
-    metric, reference = request.metrics[0], str(request.options.get("reference", ""))
-    title, found = METRICS[metric].title, run_rows(request.runs)
+    metric = request.metrics[0]
+    reference = str(request.options.get("reference", ""))
+    title = METRICS[metric].title
+    found = run_rows(request.runs)
     references = [own for _, own in found[found["method"] == reference].groupby("label", sort=False)]
 
     def cells(own: pd.DataFrame) -> Cells:

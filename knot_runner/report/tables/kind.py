@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.table_model import Parts, TableCell
 from knot_runner.report.run_folders import Run
-from knot_runner.report.statistics.intervals import mean_interval
+from knot_runner.report.statistics.intervals import mean_estimate
 from knot_runner.util.config_yaml import Config
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ def aggregate(
     """The mean of ``ours`` (None: not measured) over the seeds of ``members`` (rows as in :func:`run_rows`), beside the
     ``paper``'s number; the gap to it is given only if the two are ``comparable``; ``top``: maximum of a share, 1 or
     100."""
-    values = [value for value in ours if value is not None]
+    measured = [value for value in ours if value is not None]
     planned = len(set(members["seed"]))
     diverged = len({run.seed for run in members["run"] if run.status == "diverged"})
-    if not values:
+    if not measured:
         return TableCell(planned=planned, diverged=diverged, paper=paper)
-    mean, half = mean_interval(values)
-    gap = mean - paper if paper is not None and comparable else None
-    return TableCell(mean, half, len(values), planned, diverged, paper, gap, top=top)
+    found = mean_estimate(measured, top)
+    gap = found.mean - paper if paper is not None and comparable else None
+    return TableCell(found.mean, found.half, found.n, planned, diverged, paper, gap, top=top, band=found.band)
 
 
 @dataclass(frozen=True)

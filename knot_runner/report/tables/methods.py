@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.settings.run import ARM
 from knot_runner.metrics import METRICS, top_of
-from knot_runner.report import paper_tables
-from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
+from knot_runner.report.paper_tables import PrintedTable, printed_value
+from knot_runner.report.render.table_model import METHOD_NAMES, Cells, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
-from knot_runner.report.run_folders import MeasuredRun, Run, finished, finished_as, lookup
+from knot_runner.report.run_folders import MeasuredRun, Run, finished, lookup
 from knot_runner.report.run_rows import measured_line, one_per_seed, ranks, run_rows, variant, variants
 from knot_runner.report.tables.footnotes import absences, cited, comparable, missing_columns, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
@@ -21,10 +21,6 @@ from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-#: Cells of a row by group of columns.
-Cells = dict[str, tuple[TableCell, ...]]
 
 
 def methods_table(request: TableRequest) -> Parts:
@@ -49,41 +45,48 @@ def methods_by_data(
 
     Raises :class:`UserError` for runs, or a printed table, of another task.
     """
-    runs, table = request.runs, request.printed
+    runs = request.runs
+    table = request.printed
     tasks = sorted({run.task for run in runs})
     if len(tasks) > 1:
         raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
     if table and table.task != tasks[0]:
         raise UserError(f"Table {table.table} of the paper is of task {table.task}; these runs are of {tasks[0]}")
-    there, like = finished(runs), comparable(runs)
+    there = finished(runs)
+    like = comparable(runs)
     measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in there]
     all_alike = like and table is not None and all(names == set(table.columns) - {"ALL"} for names in measured)
     of_global = _global_sets(there)
     groups = [group for metric in request.metrics for group in _groups(metric, columns, of_global, there)]
     found = _rows_of_methods(runs)
     shown = spelled_labels(found["label"])
-    heads = (ARM if ARM in runs[0].config else "method", "settings")[: 1 + found["label"].any()]
+    first = ARM if ARM in runs[0].config else "method"
+    heads = (first, "settings") if found["label"].any() else (first,)
     rows = []
     for (method, label), own in found.groupby(["method", "label"], sort=False):
-        cells: Cells = {}
+        cells: dict[str, Sequence[TableCell]] = {}
         for group in groups:
             metric = group.metric_name
-            if group.variant not in (None, *variants(f"metrics.{metric}.ALL", own["run"])):
+            key = f"metrics.{metric}.ALL"
+            if group.variant not in (None, *variants(key, own["run"])):
                 cells[group.key] = (TableCell(),) * len(columns)
                 continue
+            in_group = [run for run in finished(own["run"]) if group.variant in (None, variant(key, run.result))]
             made = []
             for column in columns:
-                theirs = paper_tables.printed_value(table, metric, method, column) if table else None
-                ours = [_in_group(run, group, column) for run in own["run"]]
+                ours = [run.metric(metric, column) for run in in_group]
+                theirs = printed_value(table, metric, method, column) if table else None
                 made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
-            cells[group.key] = tuple(made)
+            cells[group.key] = made
         if more_cells:
             cells |= more_cells(own)
-        keys, names = (method, label)[: len(heads)], (display(method), shown[label])[: len(heads)]
+        keys = (method, label)[: len(heads)]
+        names = (display(method), shown[label])[: len(heads)]
         rows.append(TableRow(keys, names, cells))
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
-    lines = [*absences(found, named), *sources(runs), *missing_columns(columns, measured, table)]
-    return rows, heads, (*groups, *more_groups), [*lines, *measured_line(there), *cited(table), *more_lines]
+    lines = absences(found, named) + sources(runs) + missing_columns(columns, measured, table)
+    lines += measured_line(there) + cited(table)
+    return rows, heads, (*groups, *more_groups), [*lines, *more_lines]
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
@@ -94,10 +97,11 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
     return rows.loc[order.sort_values(kind="stable").index]
 
 
-def _columns(table: paper_tables.PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
+def _columns(table: PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
     """The paper's data sets, then our others, the global ones last; then ALL."""
     blocks = [block for run in there for block in run.result.metrics.values()]
-    ours, of_global = dict.fromkeys(name for block in blocks for name in block), _global_sets(there)
+    ours = dict.fromkeys(name for block in blocks for name in block)
+    of_global = _global_sets(there)
     ordered = sorted(ours, key=lambda name: name in of_global)
     theirs = table.columns if table else []
     return (*(name for name in dict.fromkeys([*theirs, *ordered]) if name != "ALL"), "ALL")
@@ -105,8 +109,8 @@ def _columns(table: paper_tables.PrintedTable | None, there: Sequence[MeasuredRu
 
 def _global_sets(there: Sequence[Run]) -> set[str]:
     """The data sets of the global model; none for images, whose results have counts instead of parties."""
-    found = [run.result.datasets.items() for run in finished_as(there, StagesResult)]
-    return {name for datasets in found for name, sizes in datasets if sizes.role == "global"}
+    found = [run.result.datasets for run in finished(there) if isinstance(run.result, StagesResult)]
+    return {name for datasets in found for name, sizes in datasets.items() if sizes.role == "global"}
 
 
 def _groups(
@@ -117,22 +121,20 @@ def _groups(
     marked = tuple(column for column in columns if column in of_global)
     groups = []
     for kind in found:
-        name, key, csv_name, only = METRICS[metric].title, metric, "", None
+        name = METRICS[metric].title
+        key = metric
+        csv_name = ""
+        only = None
         if kind and (len(found) > 1 or METRICS[metric].beside):
             name = f"{name} ({kind})"
         if len(found) > 1:
-            key, csv_name, only = f"{metric}: {kind}", f"{metric} ({kind})", kind
+            key = f"{metric}: {kind}"
+            csv_name = f"{metric} ({kind})"
+            only = kind
         title = f"{name} ({METRICS[metric].better} is better)"
         head = name if columns == ("ALL",) else ""
         groups.append(ColumnGroup(key, title, columns, metric=csv_name, head=head, of_global=marked, variant=only))
     return groups
-
-
-def _in_group(run: Run, group: ColumnGroup, column: str) -> float | None:
-    """The run's value in ``column``, if it belongs into ``group``."""
-    if run.result is None or group.variant not in (None, variant(f"metrics.{group.metric_name}.ALL", run.result)):
-        return None
-    return run.metric(group.metric_name, column)
 
 
 SIZES = ("train", "valid", "test")
@@ -153,10 +155,10 @@ def local_models(request: TableRequest) -> Parts:
         for name in dict.fromkeys([*known.get(task, {}), *names]):
             facts = known.get(task, {}).get(name, {})
             score = facts.get("metric", request.metrics[0])
-            sizes = tuple(_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES)
+            sizes = [_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES]
             scored = _cell(members, "teachers", name, score, facts.get("score"), top_of(score))
             rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
-    lines = [*absences(found, found["task"]), *sources(request.runs), *cited(request.printed)]
+    lines = absences(found, found["task"]) + sources(request.runs) + cited(request.printed)
     return rows, ("task", "data set"), LOCAL_GROUPS, lines
 
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from knot_runner.report.paper_tables import PrintedTable
-from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
+from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts, TableCell, TableRow
+from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import RowSetting, case_rows, hottest_first, measured_line, preset_cases, row_heads
-from knot_runner.report.tables import chilling
-from knot_runner.report.tables import paper_comparison as printed
-from knot_runner.report.tables.footnotes import cited, comparable
+from knot_runner.report.tables.chilling import (
+    CHILLING_COLUMNS,
+    OF_TARGET,
+    LearningCurve,
+    check_target,
+    chilling_frame,
+    short_of_goal,
+    with_learning_curves,
+)
+from knot_runner.report.tables.footnotes import absences, cited, comparable, other_data, same_data, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
 from knot_runner.util.errors import UserError
 
@@ -30,49 +38,54 @@ def temperatures_table(request: TableRequest) -> Parts:
     ``options``: target (best_of_T4, or an accuracy), cases (name -> settings of its runs).
     Raises :class:`UserError` for invalid options.
     """
-    options, table = request.options, request.printed
-    target = chilling.check_target(options.get("target", "best_of_T4"))
-    runs, curves = chilling.with_learning_curves(request.runs)
-    frame = chilling.chilling_frame(case_rows(runs, preset_cases(options, table)), curves, target)
-    columns = {name: chilling.CHILLING_COLUMNS[name] for name in request.metrics}
-    groups = []
+    options = request.options
+    table = request.printed
+    target = check_target(options.get("target", "best_of_T4"))
+    runs, curves = with_learning_curves(request.runs)
+    frame = chilling_frame(case_rows(runs, preset_cases(options, table)), curves, target)
+    columns = {name: CHILLING_COLUMNS[name] for name in request.metrics}
+    groups = {}
     for case, (name, m) in itertools.product(frame["case"].unique(), columns.items()):
         metric = f"{name}_{m.unit}" if m.unit else name
-        key = f"{case}: {name}"
-        groups.append(ColumnGroup(key, m.title, (case,), m.digits, metric, case, m.head, m.signed, m.paper))
-    keys, rows = hottest_first(frame["key"]), []
+        groups[case, name] = ColumnGroup(
+            f"{case}: {name}", m.title, (case,), m.digits, metric, case, m.head, m.signed, m.paper
+        )
+    keys = hottest_first(frame["key"])
+    rows = []
     for key in keys:
         own = frame[frame["key"] == key]
-        cells = {g.key: (_cell(own[own["case"] == g.block], key, g, table),) for g in groups}
+        cells = {}
+        for (case, name), group in groups.items():
+            cells[group.key] = (_cell(own[own["case"] == case], key, case, name, table),)
         rows.append(_row(key, keys, cells))
     lines = ["; ".join(f"{column.head}: {column.title}" for column in columns.values()) + "."]
     lines += ["Shown: the last round.", *measured_line(runs)]
-    if chilling.OF_TARGET & set(columns):
+    if OF_TARGET & set(columns):
         best = "the best accuracy of the T=4 run of the same seed"
         goal = best if target == "best_of_T4" else f"accuracy {100 * float(target):g}%"
         lines.append(f"Target: {goal}.")
         for case, own in frame.groupby("case", sort=False):
-            lines += printed.unreached(case, own, curves)
-    lines += [*printed.paper_lines(frame, runs, table), *cited(table)]
-    return rows, row_heads(keys), tuple(groups), lines
+            lines += unreached(case, own, curves)
+    lines += paper_lines(frame, runs, table)
+    return rows, row_heads(keys), list(groups.values()), lines
 
 
-def _row(key: RowSetting, keys: Sequence[RowSetting], cells: dict[str, tuple[TableCell, ...]]) -> TableRow:
+def _row(key: RowSetting, keys: Sequence[RowSetting], cells: Cells) -> TableRow:
     """The row of ``key`` in a table of the rows ``keys``."""
     names = (key.head, key.settings)[: len(row_heads(keys))]
     return TableRow(names, names, cells)
 
 
-def _cell(own: pd.DataFrame, key: RowSetting, group: ColumnGroup, table: PrintedTable | None) -> TableCell:
-    """The cell of ``own``, the runs of one case and row."""
-    case, name = group.block, group.key.removeprefix(f"{group.block}: ")
-    row = printed.printed_row(table, case, key)
+def _cell(own: pd.DataFrame, key: RowSetting, case: str, name: str, table: PrintedTable | None) -> TableCell:
+    """The cell of column ``name`` of ``own``, the runs of one case and row."""
+    row = printed_row(table, case, key)
     paper = row[table.columns.index(name)] if table and row and name in table.columns else None
-    like = comparable(own["run"]) and printed.same_data(own["run"], table, case)
-    cell = aggregate(own[name].dropna(), own, paper, like, chilling.CHILLING_COLUMNS[name].top)
+    like = comparable(own["run"]) and same_data(own["run"], table, case)
+    cell = aggregate(own[name].dropna(), own, paper, like, CHILLING_COLUMNS[name].top)
     if name != "rounds":
         return cell
-    short, with_goal = chilling.short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
+    short = short_of_goal(own)
+    with_goal = (own["finished"] & own["goal"].notna()).sum()
     if len(short):  # ">300 (2 of 3)": so many seeds do not meet the target within 300 rounds
         some = f" ({len(short)} of {with_goal})" if len(short) < with_goal else ""
         return dataclasses.replace(cell, text=f">{short['ran'].min()}{some}", gap=None)
@@ -86,12 +99,14 @@ def trace(request: TableRequest) -> Parts:
     """
     table = request.printed
     assert table is not None  # TABLE_KINDS
-    runs, curves = chilling.with_learning_curves(request.runs)
+    runs, curves = with_learning_curves(request.runs)
     frame = case_rows(runs, preset_cases({}, table))
     cases = frame["case"].unique()
     if len(cases) > 1:
         raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(cases)}")
-    keys, split, rows = hottest_first(frame["key"]), len(table.accuracy_rounds), []
+    keys = hottest_first(frame["key"])
+    split = len(table.accuracy_rounds)
+    rows = []
     for key, own in frame.groupby("key", sort=False):
         cells = _trace_cells(own, curves, table, key)
         rows.append(_row(key, keys, {"accuracy": cells[:split], "loss": cells[split:]}))
@@ -101,21 +116,58 @@ def trace(request: TableRequest) -> Parts:
         ColumnGroup("accuracy", "accuracy (%) after round r, from 1", accuracies, 2, "accuracy_percent"),
         ColumnGroup("loss", "test loss of logits / T", losses, 4, paper_digits=4),
     )
-    lines = [*measured_line(runs), *printed.paper_lines(frame, runs, table), *cited(table)]
+    lines = measured_line(runs) + paper_lines(frame, runs, table)
     return rows, row_heads(keys), groups, lines
 
 
 def _trace_cells(
-    own: pd.DataFrame, curves: dict[str, chilling.LearningCurve], table: PrintedTable, key: RowSetting
-) -> tuple[TableCell, ...]:
+    own: pd.DataFrame, curves: dict[str, LearningCurve], table: PrintedTable, key: RowSetting
+) -> list[TableCell]:
     case = own["case"].iloc[0]
     wanted = [("accuracy", number, 100.0) for number in table.accuracy_rounds]
     wanted += [("tempered_loss", number, 1.0) for number in table.loss_rounds]
-    theirs = printed.printed_row(table, case, key) or [None] * len(wanted)
-    like = comparable(own["run"]) and printed.same_data(own["run"], table, case)
+    theirs: Sequence[float | None] = printed_row(table, case, key) or [None] * len(wanted)
+    like = comparable(own["run"]) and same_data(own["run"], table, case)
     logs = [{row["round"]: row for row in curves[run_id].rows} for run_id in own["run_id"] if run_id in curves]
     cells = []
     for (measure, number, scale), paper in zip(wanted, theirs, strict=True):
         ours = [log[number][measure] * scale for log in logs if number in log]
         cells.append(aggregate(ours, own, paper, like, top=100.0 if measure == "accuracy" else None))
-    return tuple(cells)
+    return cells
+
+
+def printed_row(table: PrintedTable | None, case: str, key: RowSetting) -> list[float] | None:
+    """The printed row; None if the paper has none, as for rate controls."""
+    if table is None or key.control or key.other:
+        return None
+    row: list[float] | None = table.values.get(case, {}).get(key.temperature)
+    return row
+
+
+def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> list[str]:
+    """Lines on seeds excluded from the means of rounds and speed-up, with reasons. ``rows``: of a case, from
+    :func:`chilling_frame`."""
+    reasons: dict[str, list[str]] = {}
+    for key, own in rows[rows["finished"]].groupby("key", sort=False):
+        short = short_of_goal(own)
+        open_ended = own[own["goal"].isna()]
+        missed = f"target not reached within {short['ran'].min()} rounds"
+        for reason, seeds in ((missed, short["seed"]), ("no target, its T=4 run is not there", open_ended["seed"])):
+            if len(seeds):
+                named = f"{key.name}, seed {', '.join(map(str, sorted(seeds)))}"
+                reasons.setdefault(reason, []).append(named)
+    there = [curves[run.run_id] for run in rows.loc[rows["finished"], "run"]]
+    lines = [f"{case}: {reason}: {'; '.join(named)}." for reason, named in reasons.items()]
+    if any(len(curve.rows) < curve.rounds for curve in there):
+        lines.append(f"{case}: not every round was measured, so rounds are upper bounds.")
+    return lines
+
+
+def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
+    """Lines on missing runs in ``rows`` (:func:`case_rows` of ``runs``), on data that differ from the paper's, and on
+    the source of its numbers."""
+    names = rows["case"] + " " + rows["key"].map(lambda key: key.name)
+    lines = absences(rows, names) + sources(runs)
+    for case, own in rows.groupby("case", sort=False):
+        lines += other_data(case, own["run"], table)
+    return lines + cited(table)

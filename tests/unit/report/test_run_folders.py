@@ -1,7 +1,5 @@
 """Records of a run folder are read as its result sealed them, or named and left out."""
 
-import json
-
 import pytest
 
 from knot_runner.report.claims.items import _test_sizes
@@ -14,6 +12,7 @@ from knot_runner.report.run_folders import VECTORS, arrays, kept_file, load_runs
 from knot_runner.report.run_rows import run_rows
 from knot_runner.report.tables.chilling import with_learning_curves
 from knot_runner.report.tables.footnotes import absences
+from knot_runner.util.files import parsed_json
 from tests.golden.messages import refuses
 from tests.unit.report.compared import made
 from tests.unit.report.made_runs import seal
@@ -47,7 +46,7 @@ def test_array_readers_return_arrays_by_name(factory):
     shares, truth = found["before/MELD"]
     assert shares.shape == (30, 5) and (truth == found["MELD"][1]).all()
     assert vectors["vectors"].shape == (50, 16) and vectors["labels"].max() == 4
-    assert {entry["model"] for entry in json.loads(kept_file(run, "probe.json"))} == {"student", "before", "MELD"}
+    assert {entry["model"] for entry in parsed_json(kept_file(run, "probe.json"))} == {"student", "before", "MELD"}
 
 
 def test_missing_and_damaged_arrays_name_the_command(factory):

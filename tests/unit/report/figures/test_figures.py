@@ -12,8 +12,8 @@ from knot_runner.report.figures.cls_vectors import purity
 from knot_runner.report.figures.predictions import face, foot
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.figures.style import by_name
+from knot_runner.report.render.markup import csv_text
 from knot_runner.report.run_folders import load_runs
-from knot_runner.report.series import Numbers
 from tests.golden.messages import refuses
 from tests.unit.report.made_runs import assert_drawn, csv_rows, put, save_file
 
@@ -57,8 +57,8 @@ def test_hostile_names_are_drawn_as_they_are(factory, tmp_path):
 
 def test_numbers_as_csv_are_escaped_and_rounded():
     row = ["=x", -1.23456789, 3, np.float32(0.5), np.int64(7)]
-    assert Numbers(("-a", "b", "c", "d", "e"), [row], digits=3).csv() == "'-a,b,c,d,e\n'=x,-1.23,3,0.5,7\n"
-    assert Numbers(("a",), [[1234.56789]], digits=10, decimals=2).csv() == "a\n1234.57\n"
+    assert csv_text(("-a", "b", "c", "d", "e"), [row], digits=3) == "'-a,b,c,d,e\n'=x,-1.23,3,0.5,7\n"
+    assert csv_text(("a",), [[1234.56789]], digits=10, decimals=2) == "a\n1234.57\n"
 
 
 def test_expected_label_by_hand(factory, tmp_path):

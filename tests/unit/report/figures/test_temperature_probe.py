@@ -3,13 +3,8 @@
 import numpy as np
 import pytest
 
-from knot_runner.report.figures.temperature_probe import (
-    boundary_figure,
-    gradient_figure,
-    norm_bins,
-    pool_probes,
-    softmax_figure,
-)
+from knot_runner.report.figures import temperature_probe
+from knot_runner.report.figures.temperature_probe import boundary_figure, gradient_figure, norm_bins, softmax_figure
 from knot_runner.report.run_folders import load_runs
 from tests.golden.messages import refuses
 from tests.unit.report.made_runs import csv_rows, save_file, seal
@@ -86,7 +81,7 @@ def test_boundary_figure_has_the_moves_by_hand(factory, tmp_path):
 
 def test_pool_probes_keeps_image_of_lowest_seed(factory):
     jobs = [job(factory, seed, change={"softmax.row": np.array([seed])}) for seed in (3, 1)]
-    found = pool_probes(load_runs(jobs))
+    found = temperature_probe.pool_probes(load_runs(jobs))
     assert (found.norm.shape, found.after.shape, found.tried, found.row) == ((3, 120), (3, 40), 60, 1)
 
 

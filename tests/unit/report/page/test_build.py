@@ -15,7 +15,7 @@ from knot_runner.cli.parsers import run_verb
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_all
 from knot_runner.report.claims.verdicts import judge
-from knot_runner.report.claims.view import effect_text, footnotes, interval_text
+from knot_runner.report.claims.view import asked, effect_text, footnotes, interval_text
 from knot_runner.report.figures import registry as page_figures
 from knot_runner.report.page.build import (
     PageRequest,
@@ -191,7 +191,7 @@ def test_page_shows_claims_with_verdicts(finished):
     spec = {"claims": [CLAIM, unasked]}
     (expected, _) = judge(finished, spec, "")
     view = page_of(finished, **spec)
-    ((place, verdict),) = view.claims
+    ((place, verdict),) = asked(view.verdicts)
     assert (place, verdict) == (1, expected) and (verdict.text, verdict.seeds) == (CLAIM["text"], 2)
     read = Reader(render_page(view))
     cells = next(cells for cells in read.rows if cells[0].startswith("1. Sinkhorn-E has the higher F1 <b>"))
@@ -201,7 +201,7 @@ def test_page_shows_claims_with_verdicts(finished):
 
 def test_page_reports_claims_that_cannot_be_judged(finished):
     view = page_of(finished, claims=[CLAIM | {"agianst": 1}])
-    assert view.claims == [] and "did you mean 'against'" in view.unjudged
+    assert asked(view.verdicts) == [] and "did you mean 'against'" in view.unjudged
     assert view.problems == [f"claims: {view.unjudged}"]
     assert "Not judged: " in Reader(render_page(view)).text
 

@@ -9,7 +9,7 @@ from knot_runner.report import paper_tables
 from knot_runner.report.render.markup import table_csv, table_latex, table_markdown
 from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.report.tables.clustered_grid import clustered_frame, grid_columns
+from knot_runner.report.tables.clustered import clustered_frame, grid_columns
 from tests.golden.messages import refuses
 from tests.unit.report import clustered_runs
 from tests.unit.report.clustered_runs import build, cell, job, said, write
