@@ -50,7 +50,12 @@ def probe_arrays(
     int64 [1]; ``softmax.probabilities`` float32 [K, C], ``softmax.label`` and ``softmax.row`` int64 [1].
     Raises :class:`UserError` when the central training diverges, or for a ``shown_class`` that is not there.
     """
-    of_class = _shown_rows(hp, data, network)
+    last = network.classes - 1
+    if hp.shown_class > last:
+        raise UserError(f"there is no class {hp.shown_class}; 0 to {last} would be right", "method.shown_class")
+    of_class = (data.labels.cpu() == hp.shown_class).nonzero()[:, 0]
+    if not len(of_class):
+        raise UserError(f"no training image has class {hp.shown_class}; choose another", "method.shown_class")
     probed = Probed(start_probe(hp, settings, data, test, network, device, watch), data, device)
     rows = {key: _draw(settings.seed, key, getattr(hp, key), data, note) for key in ("images", "boundary_images")}
     return {
@@ -67,17 +72,6 @@ def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str],
     if most > there:
         note(f"method.{key}: {most:,} wanted, all {there:,} training images taken")
     return torch.randperm(there, generator=generator(seed, "probe", key))[:most].sort().values
-
-
-def _shown_rows(hp: ProbeSettings, data: ImageData, network: Network) -> Tensor:
-    """Rows of the training images of ``shown_class``, ascending."""
-    last = network.classes - 1
-    if hp.shown_class > last:
-        raise UserError(f"there is no class {hp.shown_class}; 0 to {last} would be right", "method.shown_class")
-    rows = (data.labels.cpu() == hp.shown_class).nonzero()[:, 0]
-    if not len(rows):
-        raise UserError(f"no training image has class {hp.shown_class}; choose another", "method.shown_class")
-    return rows
 
 
 @torch.no_grad()

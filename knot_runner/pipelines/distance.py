@@ -44,8 +44,14 @@ def run_distance(context: RunContext) -> DistanceResult:
     notes = [*inspect_distance(context).notes, *dict.fromkeys(str(warning.message) for warning in raised)]
     for note in notes:
         context.note(note)
-    for row in _course(traced):
-        context.log(row)
+    columns = {
+        "value": traced.values,
+        "sum": traced.sums,
+        "support": traced.supports,
+        "server_only": traced.server_only,
+    }
+    for k in range(len(traced.values)):
+        context.log({"iteration": k + 1, **{name: column[k] for name, column in columns.items() if column}})
     write_atomic(context.folder / "measures.safetensors", tensor_parts(_kept(task, traced.measures)))
     content = {
         **context.describe(task.digest, spec.source, "cpu"),
@@ -108,21 +114,6 @@ def _timed(watch: Progress, stage: str, work: Callable[[], Made]) -> tuple[Made,
     seconds = time.perf_counter() - began
     watch(stage, 1, 1, "done")
     return made, seconds
-
-
-def _course(traced: FederatedDistance) -> list[dict[str, float]]:
-    """Returns a row of numbers for every iteration, counted from 1."""
-    columns = {
-        "value": traced.values,
-        "sum": traced.sums,
-        "support": traced.supports,
-        "server_only": traced.server_only,
-    }
-    kept = {name: column for name, column in columns.items() if column}
-    rows = []
-    for k in range(len(traced.values)):
-        rows.append({"iteration": k + 1, **{name: column[k] for name, column in kept.items()}})
-    return rows
 
 
 def inspect_distance(context: RunContext) -> RunInputs:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-from torch import Tensor
-
 from knot_runner.config.strict import build
 from knot_runner.data.counts import of_all_images
 from knot_runner.engine.hardware import choose_device
@@ -33,26 +31,25 @@ def run_probing(context: RunContext) -> ProbeResult:
     data, test = resident(task, task.train), resident(task, task.test)
     arrays = probe_arrays(context.hp, settings, data, test, network, device, context.progress, context.note)
     write_atomic(context.folder / "probe.safetensors", tensor_parts(arrays))
-    for place, temperature in enumerate(context.hp.temperatures):
-        context.log({"temperature": temperature} | _means(arrays, place, len(context.hp.temperatures)))
+    temperatures = context.hp.temperatures
+    for place, temperature in enumerate(temperatures):
+        row = {"temperature": temperature}
+        for name, array in arrays.items():
+            if len(array) == len(temperatures) and name != "temperatures":
+                row[name] = float(array[place].double().mean())
+        context.log(row)
     content = {
         **context.describe(task.digest, task.source, device, task.files),
         "kind": "probe",
         "status": "done",
         "model": settings.model.name,
-        "temperatures": context.hp.temperatures,
+        "temperatures": temperatures,
         "labels": {"names": task.classes, "coordinates": task.coordinates},
         "label_counts": seen.counts.record(),
         "notes": seen.notes,
         "seconds": {"total": elapsed(began)},
     }
     return build(ProbeResult, content, "")
-
-
-def _means(arrays: dict[str, Tensor], place: int, temperatures: int) -> dict[str, float]:
-    """Returns the mean, at temperature number ``place``, of every array that has a row for each temperature."""
-    rows = {name: array[place] for name, array in arrays.items() if len(array) == temperatures}
-    return {name: float(row.double().mean()) for name, row in rows.items() if name != "temperatures"}
 
 
 def inspect_probing(context: RunContext) -> RunInputs:

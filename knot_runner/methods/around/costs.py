@@ -26,14 +26,15 @@ def round_flops(
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}
-    by_server = [request for request in distillation if request.client == SERVER]
-    client = sum(training_flops(one, flops) for one in [*requests, *distillation] if one.client != SERVER)
-    server = sum(training_flops(one, flops) for one in by_server)
-    answers = sum(len(inference.rows) for inference in inferences) * flops.forward
-    return {
-        "client_flops": client + (0 if by_server else answers),
-        "server_flops": server + (answers if by_server else 0),
-    }
+    spent = {"client_flops": 0, "server_flops": 0}
+    answered_by = "client_flops"
+    for request in [*requests, *distillation]:
+        place = "client_flops"
+        if request.client == SERVER:
+            place = answered_by = "server_flops"
+        spent[place] += training_flops(request, flops)
+    spent[answered_by] += sum(len(inference.rows) for inference in inferences) * flops.forward
+    return spent
 
 
 def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:

@@ -101,15 +101,15 @@ def distillation_request(
 
     rows, places = _examples(spec, federation, round).unique(return_inverse=True)
     each = answers.each
-    logits = [one.parts["logits"] for one in each]
+    teacher_logits = {str(one.client): one.parts["logits"] for one in each}
     shares = [one.examples / sum(one.examples for one in each) for one in each]
     biases = [one.parts["bias"].tolist() for one in each if "bias" in one.parts] or None
-    teacher_logits = dict(zip([str(one.client) for one in each], logits, strict=True))
     weighting, weights = spec.weighting, None
     if answers.mean:
         teacher_logits = {ENSEMBLE: answers.mean["logits"].to(model.weights.dtype)}
         weighting, shares = "A", [1.0]
     elif spec.ensemble == "logits":
+        logits = list(teacher_logits.values())
         weights = client_weights(spec, logits, shares, biases)
         teacher_logits = {ENSEMBLE: mean_logits(logits, weights)}
         weighting, shares, biases = "A", [1.0], None

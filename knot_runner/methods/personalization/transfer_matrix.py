@@ -130,7 +130,12 @@ def _fold(
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     if round == 0:
-        return _trained_models(hp, state, federation, trained)
+        models = stacked_models([one.model for one in trained])
+        start = start_matrix(hp, len(trained))
+        # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
+        scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
+        matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
+        return with_models(state, models | matrix | _kept(start, 0, math.inf), trained)
     pairs = list(zip(requests, trained, strict=True))
     learned = [(request, found) for request, found in pairs if request.recipe.lr]
     stopping = [found.loss for request, found in pairs if not request.recipe.lr]
@@ -147,17 +152,6 @@ def _fold(
         if not stopping:
             state |= _kept(stepped, round, math.inf)
     return state, row
-
-
-def _trained_models(
-    hp: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, trained: list[Trained]
-) -> Folded:
-    models = stacked_models([one.model for one in trained])
-    start = start_matrix(hp, len(trained))
-    # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
-    scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
-    matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
-    return with_models(state, models | matrix | _kept(start, 0, math.inf), trained)
 
 
 def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:

@@ -239,18 +239,13 @@ def _notes(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tens
         )
     if not isinstance(hp.loss, SinkhornSettings):
         return [*notes, f"loss: trained on {hp.loss.name}; the bound is on the 1-Wasserstein loss of that student"]
-    if hp.loss.solver in ("newton", "geomloss"):
-        notes.append(_regularized_note(hp, train, exact, points))
-    return notes
-
-
-def _regularized_note(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor) -> str:
     loss, some = hp.loss, slice(0, EPSILON_TEXTS)
-    solver = Solver(loss.solver, loss.epsilon, loss.tolerance, loss.scaling)
-    costs = transport_loss(train.p[some, None], train.q[some], points, solver)
-    trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())
-    own = float(exact[some].mean())
-    return (
-        f"epsilon: trained with {loss.solver} at {loss.epsilon:g}; recomputed exactly (eps = 0): {own:.4f} where "
-        f"that gives {trained:.4f}, on {len(train.p[some])} training texts"
-    )
+    if loss.solver in ("newton", "geomloss"):
+        solver = Solver(loss.solver, loss.epsilon, loss.tolerance, loss.scaling)
+        costs = transport_loss(train.p[some, None], train.q[some], points, solver)
+        trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())
+        notes.append(
+            f"epsilon: trained with {loss.solver} at {loss.epsilon:g}; recomputed exactly (eps = 0): "
+            f"{float(exact[some].mean()):.4f} where that gives {trained:.4f}, on {len(costs)} training texts"
+        )
+    return notes
