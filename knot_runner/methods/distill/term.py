@@ -51,7 +51,7 @@ NamedPairs = list[list[tuple[str, str]]]
 #: (student, teachers, batch) -> loss of each sample [B], or of the batch []
 TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
 #: (the student's features, a teacher's) of a batch -> their difference for each sample [B], or for the batch []
-Comparison = Callable[[Tensor, Tensor], Tensor]
+TapComparison = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ TERMS: Table[Term] = Table("TERMS", {}, _accepted, lambda term: term.options, TE
 
 def mean_over_teachers(
     pairs: NamedPairs,
-    compare: Comparison,
+    compare: TapComparison,
     student: NetworkOutputs,
     teachers: list[NetworkOutputs],
     batch: TermBatch,

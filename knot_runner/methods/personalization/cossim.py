@@ -25,7 +25,7 @@ from knot_runner.methods.personalization.contract import (
     Personalization,
     Point,
     train_all,
-    with_models,
+    with_trained,
 )
 
 
@@ -64,7 +64,7 @@ def _fold(
     hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    return with_models(state, stacked_models([one.model for one in trained]), trained)
+    return with_trained(state, stacked_models([one.model for one in trained]), trained)
 
 
 def aggregated_models(hp: CossimSettings, state: FederatedState, federation: PersonalFederation) -> list[ClientModel]:

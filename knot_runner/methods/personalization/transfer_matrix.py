@@ -35,7 +35,7 @@ from knot_runner.methods.personalization.contract import (
     personal_recipe,
     personal_training,
     train_all,
-    with_models,
+    with_trained,
 )
 from knot_runner.util.errors import UserError
 
@@ -135,7 +135,7 @@ def _fold(
         # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
         scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
         matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
-        return with_models(state, models | matrix | _kept(start, 0, math.inf), trained)
+        return with_trained(state, models | matrix | _kept(start, 0, math.inf), trained)
     pairs = list(zip(requests, trained, strict=True))
     learned = [(request, found) for request, found in pairs if request.recipe.lr]
     stopping = [found.loss for request, found in pairs if not request.recipe.lr]
