@@ -6,8 +6,7 @@ import hashlib
 import itertools
 import math
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 
 import numpy as np
 import torch
@@ -37,17 +36,6 @@ DISTANCES_STAGE = "distances"
 MAX_LABELS = 500
 
 
-@dataclass(frozen=True, eq=False)
-class Distances:
-    """``matrix`` [N, N] float64: symmetric, zero diagonal, squared distances. ``seconds``: computing time, over all
-    sessions; ``digest``: the artifact's key, over the samples and all settings in use."""
-
-    matrix: np.ndarray
-    folder: Path
-    seconds: float
-    digest: str
-
-
 def run_matrix(context: RunContext) -> MatrixResult:
     """Reads the examples and measures every pair of clients or data sets. Raises :class:`UserError`."""
     began = time.monotonic()
@@ -57,8 +45,9 @@ def run_matrix(context: RunContext) -> MatrixResult:
     context.begin(seen.notes)
     sets = labeled(context, otdd, task, partition.train, context.settings.seed)
     found = compute_distances(context, sets, partition.names, otdd, task.digest)
+    matrix = found.tensors()["matrix"].tolist()
     for first, second in itertools.combinations(range(len(sets)), 2):
-        context.log({"first": first, "second": second, "distance": float(found.matrix[first, second])})
+        context.log({"first": first, "second": second, "distance": matrix[first][second]})
     content = {
         **context.describe(task.digest, task.source, "cpu", task.files),
         "kind": "matrix",
@@ -68,11 +57,11 @@ def run_matrix(context: RunContext) -> MatrixResult:
         "sizes": [len(one.labels) for one in sets],
         "groups": partition.groups,
         "pairs": math.comb(len(sets), 2),
-        "matrix": found.matrix.tolist(),
-        "artifact": found.digest,
+        "matrix": matrix,
+        "artifact": found.key,
         "label_counts": seen.counts.record(),
         "notes": seen.notes,
-        "seconds": {"total": elapsed(began), "distances": round(found.seconds, 3)},
+        "seconds": {"total": elapsed(began), "distances": round(found.info["seconds"], 3)},
     }
     return build(MatrixResult, content, "")
 
@@ -128,8 +117,9 @@ def labeled(
 
 def compute_distances(
     context: RunContext, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings, digest: str
-) -> Distances:
-    """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed.
+) -> Artifact:
+    """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed: ``matrix``
+    [N, N] float64, symmetric, zero diagonal, squared distances, and ``seconds``, computing time over all sessions.
 
     Finished pairs are committed: the same command after a kill resumes with the others, to the same numbers.
     Raises :class:`UserError` naming a pair whose distance is not finite.
@@ -139,7 +129,7 @@ def compute_distances(
     with store.lock(DISTANCES_STAGE, key):
         found = store.find(DISTANCES_STAGE, key) or _measured(context, store, key, sets, names, otdd)
     join_machines([found.info], context.note)
-    return Distances(found.tensors()["matrix"].numpy(), found.folder, found.info["seconds"], key)
+    return found
 
 
 def _measured(

@@ -218,7 +218,7 @@ def _complexities(
         features = predicted.tensors()["features"][train.rows].double()
         features = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], dim=1)  # for the bias
         layer = affine_matrix(weights[f"{head}weight"], weights[f"{head}bias"])
-        found["last_layer"] = asdict(last_layer_complexity(features, layer, generator(request.seed, "rademacher")))
+        found["last_layer"] = last_layer_complexity(features, layer, generator(request.seed, "rademacher"))
     if "norms" not in refused:
         tensors = store.get(*examples).tensors()
         inputs = normalized(ImageData(*(tensors[name] for name in IMAGE_TENSORS)), train.rows, torch.float64)
