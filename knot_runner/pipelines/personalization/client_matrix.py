@@ -60,10 +60,9 @@ class TestRows:
         """Sums [..., K] of ``values`` [..., N] (one per row) over each client's examples; other clients' examples that
         ``client`` also has are left out."""
         kept = values.double()[..., self.places]
-        if len(self.rows) < len(self.places):  # some rows are those of several clients
-            has = torch.zeros(len(self.rows), dtype=torch.bool)
-            has[self.own(client)] = True
-            kept *= ~has[self.places] | (self.owners == client)
+        has = torch.zeros(len(self.rows), dtype=torch.bool)
+        has[self.own(client)] = True
+        kept *= ~has[self.places] | (self.owners == client)
         return kept.new_zeros(*kept.shape[:-1], self.clients).index_add_(-1, self.owners, kept)
 
     def examples(self) -> Tensor:
@@ -149,9 +148,7 @@ class ClientMatrix:
 
     def save(self, folder: Path) -> None:
         """Write the matrices into the run's ``folder``."""
-        arrays = {"examples": self.examples, "correct": self.correct, "loss": self.loss}
-        if self.global_correct is not None:
-            arrays["global_correct"] = self.global_correct
+        arrays = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
         write_atomic(folder / CLIENTS_FILE, tensor_parts(arrays))
 
 
