@@ -27,7 +27,7 @@ from knot_runner.methods.complexity import (
     undeclared,
 )
 from knot_runner.methods.knot import plan_distillation
-from knot_runner.methods.losses import distillation
+from knot_runner.methods.losses import distillation, solver_of
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.context import RunContext
@@ -35,7 +35,7 @@ from knot_runner.pipelines.parties.setup import make_federation
 from knot_runner.pipelines.parties.trained_model import TrainedModel, finished_rounds, trained_models
 from knot_runner.pipelines.rounds.loop import State
 from knot_runner.results.base import RunResult
-from knot_runner.transport import Solver, transport_loss
+from knot_runner.transport import transport_loss
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 
@@ -241,8 +241,7 @@ def _notes(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tens
         return [*notes, f"loss: trained on {hp.loss.name}; the bound is on the 1-Wasserstein loss of that student"]
     loss, some = hp.loss, slice(0, EPSILON_TEXTS)
     if loss.solver in ("newton", "geomloss"):
-        solver = Solver(loss.solver, loss.epsilon, loss.tolerance, loss.scaling)
-        costs = transport_loss(train.p[some, None], train.q[some], points, solver)
+        costs = transport_loss(train.p[some, None], train.q[some], points, solver_of(loss))
         trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())
         notes.append(
             f"epsilon: trained with {loss.solver} at {loss.epsilon:g}; recomputed exactly (eps = 0): "

@@ -103,7 +103,7 @@ def privately(
         fold_each=None,
         exchange=lambda hp: means,
         send=lambda sent, phase: clip(known, method.send(sent, phase), phase),
-        reduce=partial(reduce, known, ledger, federation.seed, method.fold is not None),
+        reduce=partial(reduce, ledger, federation.seed, method.fold is not None),
         facts=ledger.facts,
     )
     return (
@@ -127,14 +127,13 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
     return replace(sent, parts=parts, facts={"norm": norm})
 
 
-def reduce(
-    privacy: UserPrivacy, ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering
-) -> tuple[ClientMessage, RoundRow]:
+def reduce(ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
     """Returns the noisy sum of the messages over the expected number of clients, in float64, and the round's log
     entries: the norms before clipping, the share of them that was clipped, and epsilon.
 
     Noise is drawn from (seed, round), for each message of a round anew, so that a resumed run adds the same.
     """
+    privacy = ledger.privacy
     sums = {
         name: torch.zeros(part.shape, dtype=torch.float64)
         for name, part in gathering.empty().items()

@@ -121,7 +121,7 @@ class OptimizedImages:
             done = (number - 1) * self.hp.steps + step + 1
             loss = take_step(self.optimizer, self._loss(self.x[:count], labels.to(self.device), wanted), done)
             with torch.no_grad():  # no pixel is darker than black or lighter than white
-                self.x.copy_(torch.minimum(torch.maximum(self.x, self.lowest), self.highest))
+                self.x.clamp_(self.lowest, self.highest)
             report(done, self.epochs * self.hp.steps, f"step {done}")
         self.finished[first : first + count] = self.x[:count].detach()
         return loss
