@@ -54,9 +54,9 @@ def with_distillation(method: Method, hp: FederatedSettings) -> Method:
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
     """Whether a distillation may read the mean of the clients' logits, or needs each client's, or its model."""
     if spec.terms:
-        from knot_runner.methods.around.server_terms import reads_layers  # with all terms, which others need not
+        from knot_runner.methods.distill.term import TERMS  # with all terms, which others need not
 
-        if reads_layers(spec):
+        if any(TERMS[name].taps != "none" for name in spec.terms):  # of the models that clients sent
             return "each"
     return "either" if spec.ensemble == "logits" and spec.weighting == "A" else "each"
 

@@ -41,11 +41,6 @@ from knot_runner.util.errors import UserError
 _KEY = "method.server_distillation.terms"
 
 
-def reads_layers(spec: ServerDistillation) -> bool:
-    """Whether a term reads inner layers, and so the models that clients sent."""
-    return any(TERMS[name].taps != "none" for name in spec.terms)
-
-
 def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Sequence[Network], examples: int) -> None:
     """Raises :class:`UserError` for terms that do not fit the clients' ``networks`` or the number of transfer
     ``examples``, that read labels, which these have none of, or inner layers of clients that send no models."""
