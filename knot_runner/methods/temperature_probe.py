@@ -220,7 +220,8 @@ def boundary_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Prob
     right = torch.empty(after.shape, dtype=torch.uint8)
 
     def one_image(weights: dict[str, Tensor], image: Tensor) -> Tensor:
-        return functional_call(probed.model, weights, (image[None],))[0]
+        logits: Tensor = functional_call(probed.model, weights, (image[None],))[0]
+        return logits
 
     for images, labels in probed.batches(chosen, _OWN_WEIGHTS) if len(chosen) else ():
         watch("boundary distances", done, len(chosen), "")

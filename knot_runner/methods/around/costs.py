@@ -26,15 +26,18 @@ def round_flops(
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}
-    spent = {"client_flops": 0, "server_flops": 0}
-    answered_by = "client_flops"
+    client = server = 0
+    answers = sum(len(inference.rows) for inference in inferences) * flops.forward
     for request in [*requests, *distillation]:
-        place = "client_flops"
-        if request.client == SERVER:
-            place = answered_by = "server_flops"
-        spent[place] += training_flops(request, flops)
-    spent[answered_by] += sum(len(inference.rows) for inference in inferences) * flops.forward
-    return spent
+        if request.client != SERVER:
+            client += training_flops(request, flops)
+        else:
+            server += training_flops(request, flops)
+    if server:
+        server += answers
+    else:
+        client += answers
+    return {"client_flops": client, "server_flops": server}
 
 
 def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:

@@ -154,7 +154,8 @@ def _on_features(
 def _generator(hp: FedGenSettings, federation: Federation, state: FederatedState) -> nn.Module:
     """The generator of ``state``; a fresh one where that has none."""
     weight, _ = _head_fields(federation)
-    model = new_generator(hp.generator, *weight.shape, federation.seed, federation.model.weights.dtype)
+    classes, features = weight.shape
+    model = new_generator(hp.generator, classes, features, federation.seed, federation.model.weights.dtype)
     if state:
         load_generator(model, state)
     return model
