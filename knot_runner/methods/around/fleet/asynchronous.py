@@ -134,8 +134,7 @@ class Asynchronous(Simulation):
             return []
         requests = self.method.plan(hp, state, with_chosen(federation, clients), round)
         failing, found = devices.failures(fleet, federation, round), []
-        times = self.times(hp, state, federation, round, requests)
-        for client, time in zip(devices.by_client(requests), times, strict=True):
+        for client, time in self.times(hp, state, federation, round, requests).items():
             share = failing[client]
             found.append(Flight(now + time.total * (1.0 if share is None else share), client, round))
         return found
