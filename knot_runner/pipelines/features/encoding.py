@@ -66,16 +66,11 @@ class Space:
     std: list[float]
     model: Autoencoder | None = None
 
-    @property
-    def dimension(self) -> int:
-        """d."""
-        return math.prod(self.shape) if self.model is None else self.model.code
-
     def points(self, images: Images) -> np.ndarray:
         """``images`` as points [N, d] float64; an autoencoder computes in float32."""
         if self.model is None:
             return self.normalized(images, np.float64).reshape(len(images), -1)
-        found = np.empty((len(images), self.dimension))
+        found = np.empty((len(images), self.model.code))
         for first in range(0, len(images), IMAGES_AT_ONCE):
             rows = np.arange(first, min(first + IMAGES_AT_ONCE, len(images)))
             pixels = torch.from_numpy(self.normalized(images.take(rows), np.float32))
