@@ -62,7 +62,7 @@ def test_space_decodes_points(tmp_path):
     task = task_of(images(4, 0), images(3, 1))
     space = encoding.space(context(tmp_path), None, task)
     np.testing.assert_allclose(space.images(space.points(task.train)), task.train.pixels / 255, atol=1e-6)
-    outside = np.full((1, space.dimension), 100.0)
+    outside = np.full((1, 60), 100.0)
     assert (space.images(outside) == 1).all() and (space.images(-outside) == 0).all()
 
 
@@ -114,4 +114,4 @@ def test_space_refuses_equal_images(tmp_path):
     with refuses():
         encoding.space(context(tmp_path), None, task_of(same, images(2, 1)))
     same.pixels[4, 1, 5, 4] ^= 1  # one gray level of one pixel
-    assert encoding.space(context(tmp_path), None, task_of(same, images(2, 1))).dimension == 60
+    assert encoding.space(context(tmp_path), None, task_of(same, images(2, 1))).shape == (2, 6, 5)
