@@ -19,7 +19,7 @@ from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.images.sets import load_image_sets
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.seeds import keyed
-from knot_runner.engine.store import Artifact, Store
+from knot_runner.engine.store import Artifact
 from knot_runner.pipelines.context import RunContext, RunInputs, elapsed
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.runs.commits import Commits, join_machines
@@ -125,17 +125,16 @@ def compute_distances(
     Raises :class:`UserError` naming a pair whose distance is not finite.
     """
     key = _key(sets, otdd, digest, context.settings.seed)
-    store = context.store
-    with store.lock(DISTANCES_STAGE, key):
-        found = store.find(DISTANCES_STAGE, key) or _measured(context, store, key, sets, names, otdd)
+    with context.store.lock(DISTANCES_STAGE, key):
+        found = context.store.find(DISTANCES_STAGE, key) or _measured(context, key, sets, names, otdd)
     join_machines([found.info], context.note)
     return found
 
 
 def _measured(
-    context: RunContext, store: Store, key: str, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings
+    context: RunContext, key: str, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings
 ) -> Artifact:
-    settings, count, pairs = context.settings, len(sets), math.comb(len(sets), 2)
+    settings, store, count, pairs = context.settings, context.store, len(sets), math.comb(len(sets), 2)
     folder = store.folder(DISTANCES_STAGE, key)
     commits = Commits(folder, key, context.note, context.code, settings.plugins)
     commit, rows = commits.resume()
@@ -162,8 +161,8 @@ def _measured(
     start = {(i, j): float(known[i, j]) for i, j in known.isfinite().nonzero().tolist()}
     matrix = distance_matrix(sets, otdd, settings.seed, workers, start, progress)
     context.progress(DISTANCES_STAGE, pairs, pairs, "done")
-    info = {"names": names, "pairs": pairs, "seconds": sum(row["seconds"] for row in rows)}
-    info["machines"] = commits.machines
+    seconds = sum(row["seconds"] for row in rows)
+    info = {"names": names, "pairs": pairs, "seconds": seconds, "machines": commits.machines}
     made = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
     with removal():
         (folder / ROUNDS_FILE).unlink(missing_ok=True)
