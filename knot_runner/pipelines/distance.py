@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FedwadSettings, GaussiansSettings
+from knot_runner.config.settings import GaussiansSettings
 from knot_runner.config.strict import build
 from knot_runner.data.embedded import Gaussians, draw_gaussians
 from knot_runner.engine.seeds import keyed
@@ -85,7 +85,10 @@ def _measured(
     for the time. In exact mode the trace is free, and one run gives both.
     """
     samples = Measure(task.first), Measure(task.second)
-    options = started(context.hp.fedwad, samples[0].size)
+    options = context.hp.fedwad
+    if options.mode == "exact":
+        # starts with as many points as the first sample, as in the paper; with equal masses its support stays at that
+        options = replace(options, support=samples[0].size)
     federated = partial(distance_between, *samples, options, partial(distance_draws, context.settings.seed))
     wasserstein(Measure(task.first[:1]), samples[1])  # a first call is slower, which would count at ten points
     traced, seconds = _timed(context.progress, "federated distance", partial(federated, trace=True))
@@ -94,12 +97,6 @@ def _measured(
         bare, seconds = _timed(context.progress, "federated distance, bare", federated)
     exact, central = _timed(context.progress, "exact distance", partial(wasserstein, *samples))
     return bare, traced, exact, {"federated": seconds, "exact": central}
-
-
-def started(options: FedwadSettings, samples: int) -> FedwadSettings:
-    """Exact mode starts with as many points as the first sample has (as the paper's experiments), whatever ``support``
-    says: with samples of one size and equal masses its support then stays at that."""
-    return replace(options, support=samples) if options.mode == "exact" else options
 
 
 def distance_draws(seed: int, *names: object) -> np.random.Generator:
