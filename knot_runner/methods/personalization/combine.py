@@ -34,9 +34,9 @@ def stacked_models(models: Sequence[ClientModel]) -> dict[str, Tensor]:
     return {"theta/weights": weights, "theta/buffers": torch.stack([one.buffers for one in models])}
 
 
-def client_models(weights: Tensor, buffers: Tensor) -> list[ClientModel]:
-    """The models of ``weights`` [K, P] and ``buffers`` [K, Q]."""
-    return [ClientModel(*pair) for pair in zip(weights, buffers, strict=True)]
+def client_models(state: dict[str, Tensor]) -> list[ClientModel]:
+    """The models of a state, see :func:`stacked_models`."""
+    return [ClientModel(*pair) for pair in zip(state["theta/weights"], state["theta/buffers"], strict=True)]
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,7 @@ def _fold(
 def aggregated_models(hp: CossimSettings, state: FederatedState, federation: PersonalFederation) -> list[ClientModel]:
     """sum_i A_ki theta_i of every client, running statistics alike."""
     matrix = aggregation_weights(label_similarities(federation), hp)
-    weights = weighted_sums(matrix, state["theta/weights"])
-    return client_models(weights, weighted_sums(matrix, state["theta/buffers"]))
+    return client_models({name: weighted_sums(matrix, state[name]) for name in ("theta/weights", "theta/buffers")})
 
 
 def _rounds(hp: CossimSettings, federation: PersonalFederation) -> int:
@@ -88,7 +87,7 @@ def _points(hp: CossimSettings) -> list[Point]:
 
 
 def _measured(hp: CossimSettings, federation: PersonalFederation, state: FederatedState, round: int) -> MeasuredModels:
-    yield 2 * round, dict(enumerate(client_models(state["theta/weights"], state["theta/buffers"])))
+    yield 2 * round, dict(enumerate(client_models(state)))
     if round < hp.rounds:
         yield 2 * round + 1, dict(enumerate(aggregated_models(hp, state, federation)))
 

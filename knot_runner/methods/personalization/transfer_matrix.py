@@ -178,7 +178,7 @@ def matrix_gradient(
 
 def matrix_models(federation: PersonalFederation, state: FederatedState, matrix: Tensor) -> list[ClientModel]:
     """W_k of every client under ``matrix``; running statistics are those of its own training."""
-    return client_models(_updates(federation, state).applied(matrix), state["theta/buffers"])
+    return client_models({**state, "theta/weights": _updates(federation, state).applied(matrix)})
 
 
 def _updates(federation: PersonalFederation, state: FederatedState) -> Updates:
@@ -202,7 +202,7 @@ def _measured(
     hp: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
     if round == 0:
-        yield 0, dict(enumerate(client_models(state["theta/weights"], state["theta/buffers"])))
+        yield 0, dict(enumerate(client_models(state)))
         starts = matrix_models(federation, state, state["lambda"])
         if hp.start == "zero":
             starts = federation.starts

@@ -39,9 +39,8 @@ def spec(**changes) -> EncoderSettings:
 
 
 def encoded(context, spec, task, rows=None):
-    """Points of all training and of all test images."""
-    found = encoding.space(context, spec, task, rows)
-    return found.points(task.train), found.points(task.test)
+    space = encoding.space(context, spec, task, rows)
+    return space.points(task.train), space.points(task.test)
 
 
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
@@ -68,9 +67,7 @@ def test_space_decodes_points(tmp_path):
 
 def test_untrained_encoder_is_the_seeds(tmp_path):
     task = task_of(images(9, 0), images(3, 1))
-    train, _ = encoded(context(tmp_path), spec(epochs=0), task)
-    again, _ = encoded(context(tmp_path), spec(epochs=0), task)
-    other, _ = encoded(context(tmp_path, seed=1), spec(epochs=0), task)
+    train, again, other = (encoded(context(tmp_path, seed), spec(epochs=0), task)[0] for seed in (0, 0, 1))
     assert train.shape == (9, 3) and (train == again).all() and (train != other).any()
     assert not list(tmp_path.iterdir())
 
