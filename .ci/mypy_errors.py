@@ -15,7 +15,7 @@ BASELINE = {
     "engines": 8,
     "methods": 20,
     "models": 24,
-    "pipelines": 116,
+    "pipelines": 110,
     "report": 4,
     "sweeps": 3,
     "testing": 23,

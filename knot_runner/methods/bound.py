@@ -144,27 +144,26 @@ def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, f
     from scipy.optimize import linprog
 
     weights, classes = weights.double(), q.shape[2]
-    guess, found, least = torch.full((classes,), 1 / classes, dtype=torch.float64), None, np.inf
-    slopes, offsets, low = [], [], 0.0
+    best = guess = torch.full((classes,), 1 / classes, dtype=torch.float64)
+    least, low = np.inf, 0.0
+    cuts, offsets = [], []  # slope . c - t <= - offset
     for _ in range(MOST_CUTS):
         costs, potentials = _teacher_costs(guess.expand(len(q), classes), q, points)
         value = float((costs * weights).sum(1).mean())
         slope = (potentials * weights[..., None]).sum(1).mean(0)
         if value < least:
-            found, least = guess, value
-        slopes.append(slope.numpy())
-        offsets.append(value - float(slope @ guess))
-        cuts = np.column_stack([np.array(slopes), -np.ones(len(slopes))])  # slope . c - t <= - offset
+            best, least = guess, value
+        cuts.append(np.append(slope.numpy(), -1.0))
+        offsets.append(float(slope @ guess) - value)
         answer = linprog(
-            np.append(np.zeros(classes), 1.0), A_ub=cuts, b_ub=-np.array(offsets),
+            np.append(np.zeros(classes), 1.0), A_ub=np.array(cuts), b_ub=np.array(offsets),
             A_eq=np.append(np.ones(classes), 0.0)[None], b_eq=[1.0], bounds=[(0, 1)] * classes + [(0, None)],
         )  # fmt: skip
         low, guess = answer.fun, torch.from_numpy(answer.x[:-1]).clamp_min(0)
         guess = guess / guess.sum()
         if least - low <= CONSTANT_TOLERANCE * least:
             break
-    assert found is not None, "the first guess has a value"
-    return found, low
+    return best, low
 
 
 def _teacher_costs(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,22 +22,15 @@ from knot_runner.models.network import Network
 SIGN_DRAWS = 200
 
 
-@dataclass(frozen=True)
-class LastLayerComplexity:
-    """``value``: R^ of the sample, with its Monte-Carlo standard ``error``; ``upper``: what it is at most, by Jensen's
-    inequality; ``norm``: B, the length of the last layer's longest row, bias included."""
-
-    value: float
-    error: float
-    upper: float
-    norm: float
-
-
-def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator) -> LastLayerComplexity:
+def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator) -> dict[str, float]:
     """R^ of {x -> <w, phi(x)>: ||w||_2 <= B} on ``features`` phi [N, d], with B that of ``head`` [C, d].
 
     R^ = B / N E||sum_i s_i phi_i||_2 over random signs s, of which ``SIGN_DRAWS`` are drawn; it is at most
-    B / N sqrt(sum ||phi_i||^2).
+    B / N sqrt(sum ||phi_i||^2) by Jensen's inequality.
+
+    Returns:
+        ``value``: R^ of the sample, with its Monte-Carlo standard ``error``; ``upper``: what it is at most; ``norm``:
+        B, the length of the last layer's longest row, bias included.
     """
     phi, count = features.double(), len(features)
     norm = float(head.double().norm(dim=1).max())
@@ -47,8 +39,12 @@ def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator
         signs = torch.randint(0, 2, (count,), generator=draws).double() * 2 - 1
         lengths[i] = (signs @ phi).norm()
     scale = norm / count
-    error = scale * float(lengths.std()) / math.sqrt(SIGN_DRAWS)
-    return LastLayerComplexity(scale * float(lengths.mean()), error, scale * float(phi.norm()), norm)
+    return {
+        "value": scale * float(lengths.mean()),
+        "error": scale * float(lengths.std()) / math.sqrt(SIGN_DRAWS),
+        "upper": scale * float(phi.norm()),
+        "norm": norm,
+    }
 
 
 def norm_complexity(inputs: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> float:

@@ -35,7 +35,7 @@ def plan(
     """Returns the requests of this round; [] when the method has finished."""
     steps = [plan_teachers, plan_soft_labels, plan_distillation]
     if isinstance(hp, TeachersSettings):
-        steps = [plan_teachers, lambda hp, state, federation: plan_biases(state, federation)]
+        steps = [plan_teachers, plan_biases]
     return steps[round](hp, state, federation) if round < len(steps) else []
 
 
@@ -82,10 +82,10 @@ def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: PartyFedera
         for party in federation.teachers
         for examples in _transfer_splits(federation).values()
     ]
-    return requests + (plan_biases(state, federation) if needs_bias(hp.weighting) else [])
+    return requests + (plan_biases(hp, state, federation) if needs_bias(hp.weighting) else [])
 
 
-def plan_biases(state: KnotState, federation: PartyFederation) -> list[StageRequest]:
+def plan_biases(hp: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
     """Requests inference of every teacher on the random examples (section 5.2, App. D.1)."""
     assert federation.random is not None
     return [_predict("bias", party, state, federation.random) for party in federation.teachers]

@@ -18,6 +18,7 @@ from torch import Tensor
 from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings import EntropySettings, SinkhornSettings
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, LossSettings
+from knot_runner.config.settings.methods.terms import SinkhornTermSettings
 from knot_runner.engine.hardware import float64_device, in_float64
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero
@@ -54,8 +55,12 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
 
 def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
     """Regularized transport cost T_eps(p, q) on the label points (eq. 1); its gradient in p is the dual potential."""
-    solver = Solver(options.solver or "newton", options.epsilon, options.tolerance, options.scaling)
-    return transport_loss(log_p.exp().to(points.device), q.to(points.device), points, solver).to(log_p)
+    return transport_loss(log_p.exp().to(points.device), q.to(points.device), points, solver_of(options)).to(log_p)
+
+
+def solver_of(options: SinkhornSettings | SinkhornTermSettings) -> Solver:
+    """The solver that ``options`` name; without a name ``newton``."""
+    return Solver(options.solver or "newton", options.epsilon, options.tolerance, options.scaling)
 
 
 def _accepted(where: str, loss: Loss) -> Loss:

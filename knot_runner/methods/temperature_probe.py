@@ -56,7 +56,12 @@ def probe_part(
     Raises:
         UserError: The central training diverges, or there is no image of ``shown_class``.
     """
-    of_class = _shown_rows(hp, data, network)
+    last = network.classes - 1
+    if hp.shown_class > last:
+        raise UserError(f"there is no class {hp.shown_class}; 0 to {last} would be right", "method.shown_class")
+    of_class = (data.labels.cpu() == hp.shown_class).nonzero()[:, 0]
+    if not len(of_class):
+        raise UserError(f"no training image has class {hp.shown_class}; choose another", "method.shown_class")
     if number == 0:
         return start_probe(hp, settings, data, test, network, device, watch)
     model = build_network(network)
@@ -76,17 +81,6 @@ def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str],
     if most > there:
         note(f"method.{key}: {most:,} wanted, all {there:,} training images taken")
     return torch.randperm(there, generator=generator(seed, "probe", key))[:most].sort().values
-
-
-def _shown_rows(hp: ProbeSettings, data: ImageData, network: Network) -> Tensor:
-    """Rows of the training images of ``shown_class``, ascending."""
-    last = network.classes - 1
-    if hp.shown_class > last:
-        raise UserError(f"there is no class {hp.shown_class}; 0 to {last} would be right", "method.shown_class")
-    rows = (data.labels.cpu() == hp.shown_class).nonzero()[:, 0]
-    if not len(rows):
-        raise UserError(f"no training image has class {hp.shown_class}; choose another", "method.shown_class")
-    return rows
 
 
 @torch.no_grad()
@@ -233,7 +227,8 @@ def boundary_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Prob
     right = torch.empty(after.shape, dtype=torch.uint8)
 
     def one_image(weights: dict[str, Tensor], image: Tensor) -> Tensor:
-        return functional_call(probed.model, weights, (image[None],))[0]
+        logits: Tensor = functional_call(probed.model, weights, (image[None],))[0]
+        return logits
 
     for images, labels in probed.batches(chosen, _OWN_WEIGHTS) if len(chosen) else ():
         watch("boundary distances", done, len(chosen), "")

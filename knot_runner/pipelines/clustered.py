@@ -33,9 +33,10 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
     else:
         sets = matrix.labeled(context, spec.otdd, setup.task, setup.partition.train, settings.seed)
         between = matrix.compute_distances(context, sets, setup.partition.names, spec.otdd, setup.task.digest)
-        found = clustering.cluster(between.matrix, spec, keyed(settings.seed, "clustering"))
+        distances = between.tensors()["matrix"].numpy()
+        found = clustering.cluster(distances, spec, keyed(settings.seed, "clustering"))
         planted = clustering.adjusted_rand(found.labels, setup.partition.groups)
-        seconds = {"distances": round(between.seconds, 2)}
+        seconds = {"distances": round(between.info["seconds"], 2)}
         notes = matrix.subsample_note(spec.otdd, setup.partition, setup.task)
     sizes = [len(members) for members in found.members]
     facts = {

@@ -21,7 +21,6 @@ from knot_runner.pipelines.rounds.loop import State, run_rounds
 from knot_runner.transport import coreset as descent
 from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.plan import squared_distances
-from knot_runner.transport.federated.server import Draws
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, LogRow, write_atomic
 
@@ -111,11 +110,7 @@ def advance_epoch(
     """Runs one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
     draw = coreset_draws(seed, "coreset", "participants", epoch)
     chosen = np.sort(draw.choice(len(clients.rows), participants(hp, len(clients.rows)), replace=False)).tolist()
-    found = []
-    for client in chosen:
-        rows = subsample(clients.rows[client], hp.samples, coreset_draws(seed, "coreset", "samples", epoch, client))
-        own = partial(coreset_draws, seed, "coreset", "fedwad", epoch, client)
-        found.append(pull(hp, state.points, clients.points[rows], own))
+    found = [pull(hp, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
     loss = float(np.mean([distance for distance, _ in found]))
     gradient = descent.aggregated([gradient for _, gradient in found], hp.aggregation)
     state = descent.descent_step(state, gradient, hp.optimizer, hp.lr)
@@ -142,13 +137,15 @@ def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> n
 
 
 def pull(
-    hp: CoresetSettings | CoresetKnnSettings, points: np.ndarray, sample: np.ndarray, draws: Draws
-) -> tuple[float, np.ndarray]:
-    """Returns the distance of ``points`` [K, d] to ``sample`` [n, d], of kind ``hp.distance``, and its gradient [K,
-    d]."""
+    hp: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int, run: tuple[int, str],
+    place: tuple[int, int],
+) -> tuple[float, np.ndarray]:  # fmt: skip
+    """Returns the distance of ``points`` [K, d] to some samples of ``client``, of kind ``hp.distance``, and its
+    gradient [K, d]. Draws are keyed by ``run`` and ``place``."""
+    sample = clients.points[subsample(clients.rows[client], hp.samples, coreset_draws(*run, "samples", *place))]
     if hp.distance == "exact":
         return descent.exact_gradient(points, sample)
-    return descent.federated_gradient(points, sample, hp.fedwad, draws)
+    return descent.federated_gradient(points, sample, hp.fedwad, partial(coreset_draws, *run, "fedwad", *place))
 
 
 def check_points(points: np.ndarray, lr: float, where: str) -> None:

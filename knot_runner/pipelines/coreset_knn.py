@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -22,7 +21,6 @@ from knot_runner.pipelines.coreset import (
     keep,
     nearest_labels,
     pull,
-    subsample,
 )
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.rounds.loop import State, run_rounds
@@ -116,9 +114,7 @@ def own_coreset(hp: CoresetKnnSettings, seed: int, clients: Clients, client: int
     state = begin(hp, clients.points.shape[1], seed, "coreset_knn", client)
     loss = 0.0
     for epoch in range(hp.epochs):
-        rows = subsample(clients.rows[client], hp.samples, coreset_draws(seed, "coreset_knn", "samples", client, epoch))
-        own = partial(coreset_draws, seed, "coreset_knn", "fedwad", client, epoch)
-        loss, gradient = pull(hp, state.points, clients.points[rows], own)
+        loss, gradient = pull(hp, state.points, clients, client, (seed, "coreset_knn"), (client, epoch))
         state = descent.descent_step(state, gradient, hp.optimizer, hp.lr)
         check_points(state.points, hp.lr, f"epoch {epoch + 1} of client {client}")
     return state.points, loss

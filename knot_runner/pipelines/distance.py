@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FedwadSettings, GaussiansSettings
+from knot_runner.config.settings import GaussiansSettings
 from knot_runner.data.embedded import Gaussians, draw_gaussians
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.tensor_file import tensor_parts
@@ -43,8 +43,14 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
         bare, traced, exact, record.seconds = _measured(context, task)
     for text in dict.fromkeys(str(warning.message) for warning in raised):
         record.note(text)
-    for row in _course(traced):
-        context.log(row)
+    columns = {
+        "value": traced.values,
+        "sum": traced.sums,
+        "support": traced.supports,
+        "server_only": traced.server_only,
+    }
+    for k in range(len(traced.values)):
+        context.log({"iteration": k + 1, **{name: column[k] for name, column in columns.items() if column}})
     write_atomic(context.folder / "measures.safetensors", tensor_parts(_kept(task, traced.measures)))
     record.add(
         mode=fedwad.mode,
@@ -72,7 +78,10 @@ def _measured(
     for the time. In exact mode the trace is free, and one run gives both.
     """
     samples = Measure(task.first), Measure(task.second)
-    options = started(context.hp.fedwad, samples[0].size)
+    options = context.hp.fedwad
+    if options.mode == "exact":
+        # starts with as many points as the first sample, as in the paper; with equal masses its support stays at that
+        options = replace(options, support=samples[0].size)
     federated = partial(distance_between, *samples, options, partial(distance_draws, context.settings.seed))
     wasserstein(Measure(task.first[:1]), samples[1])  # a first call is slower, which would count at ten points
     traced, seconds = _timed(context.progress, "federated distance", partial(federated, trace=True))
@@ -81,12 +90,6 @@ def _measured(
         bare, seconds = _timed(context.progress, "federated distance, bare", federated)
     exact, central = _timed(context.progress, "exact distance", partial(wasserstein, *samples))
     return bare, traced, exact, {"federated": seconds, "exact": central}
-
-
-def started(options: FedwadSettings, samples: int) -> FedwadSettings:
-    """Exact mode starts with as many points as the first sample has (as the paper's experiments), whatever ``support``
-    says: with samples of one size and equal masses its support then stays at that."""
-    return replace(options, support=samples) if options.mode == "exact" else options
 
 
 def distance_draws(seed: int, *names: object) -> np.random.Generator:
@@ -101,21 +104,6 @@ def _timed(watch: Progress, stage: str, work: Callable[[], Made]) -> tuple[Made,
     seconds = time.perf_counter() - began
     watch(stage, 1, 1, "done")
     return made, seconds
-
-
-def _course(traced: FederatedDistance) -> list[dict[str, float]]:
-    """Returns a row of numbers for every iteration, counted from 1."""
-    columns = {
-        "value": traced.values,
-        "sum": traced.sums,
-        "support": traced.supports,
-        "server_only": traced.server_only,
-    }
-    kept = {name: column for name, column in columns.items() if column}
-    rows = []
-    for k in range(len(traced.values)):
-        rows.append({"iteration": k + 1, **{name: column[k] for name, column in kept.items()}})
-    return rows
 
 
 def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:

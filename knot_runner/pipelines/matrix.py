@@ -6,8 +6,7 @@ import hashlib
 import itertools
 import math
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.images.sets import load_image_sets
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.seeds import keyed
-from knot_runner.engine.store import Artifact, Store
+from knot_runner.engine.store import Artifact
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
 from knot_runner.pipelines.runs.commits import join_machines
@@ -35,15 +34,29 @@ DISTANCES_STAGE = "distances"
 MAX_LABELS = 500
 
 
-@dataclass(frozen=True, eq=False)
-class Distances:
-    """``matrix`` [N, N] float64: symmetric, zero diagonal, squared distances. ``seconds``: computing time, over all
-    sessions; ``digest``: the artifact's key, over the samples and all settings in use."""
+def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
+    """Measure every pair of clients or data sets.
 
-    matrix: np.ndarray
-    folder: Path
-    seconds: float
-    digest: str
+    Raises:
+        UserError: A client has no examples, or a distance is not finite.
+    """
+    otdd, task, partition = context.hp.otdd, inputs.task, inputs.partition
+    context.begin()
+    sets = labeled(context, otdd, task, partition.train, context.settings.seed)
+    found = compute_distances(context, sets, partition.names, otdd, task.digest)
+    matrix = found.tensors()["matrix"].tolist()
+    for first, second in itertools.combinations(range(len(sets)), 2):
+        context.log({"first": first, "second": second, "distance": matrix[first][second]})
+    record.add(
+        solver=otdd.solver,
+        names=partition.names,
+        sizes=[len(one.labels) for one in sets],
+        groups=partition.groups,
+        pairs=math.comb(len(sets), 2),
+        matrix=matrix,
+        artifact=found.key,
+    )
+    record.seconds.update(distances=round(found.info["seconds"], 3))
 
 
 def inspect_matrix(context: RunContext) -> RunInputs:
@@ -59,30 +72,6 @@ def inspect_matrix(context: RunContext) -> RunInputs:
     counts = of_images(task, partition, same_classes=context.settings.partition is not None)
     notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.hp.otdd, partition, task)]
     return RunInputs(task, partition, counts, notes)
-
-
-def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Measure every pair of clients or data sets.
-
-    Raises:
-        UserError: A client has no examples, or a distance is not finite.
-    """
-    otdd, task, partition = context.hp.otdd, inputs.task, inputs.partition
-    context.begin()
-    sets = labeled(context, otdd, task, partition.train, context.settings.seed)
-    found = compute_distances(context, sets, partition.names, otdd, task.digest)
-    for first, second in itertools.combinations(range(len(sets)), 2):
-        context.log({"first": first, "second": second, "distance": float(found.matrix[first, second])})
-    record.add(
-        solver=otdd.solver,
-        names=partition.names,
-        sizes=[len(one.labels) for one in sets],
-        groups=partition.groups,
-        pairs=math.comb(len(sets), 2),
-        matrix=found.matrix.tolist(),
-        artifact=found.digest,
-    )
-    record.seconds.update(distances=round(found.seconds, 3))
 
 
 def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:
@@ -121,24 +110,24 @@ def labeled(
 
 def compute_distances(
     context: RunContext, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings, digest: str
-) -> Distances:
-    """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed.
+) -> Artifact:
+    """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed: ``matrix``
+    [N, N] float64, symmetric, zero diagonal, squared distances, and ``seconds``, computing time over all sessions.
 
     Finished pairs are committed: the same command after a kill resumes with the others, to the same numbers.
     Raises :class:`UserError` naming a pair whose distance is not finite.
     """
     key = _key(sets, otdd, digest, context.settings.seed)
-    store = context.store
-    with store.lock(DISTANCES_STAGE, key):
-        found = store.find(DISTANCES_STAGE, key) or _measured(context, store, key, sets, names, otdd)
+    with context.store.lock(DISTANCES_STAGE, key):
+        found = context.store.find(DISTANCES_STAGE, key) or _measured(context, key, sets, names, otdd)
     join_machines([found.info], context.note)
-    return Distances(found.tensors()["matrix"].numpy(), found.folder, found.info["seconds"], key)
+    return found
 
 
 def _measured(
-    context: RunContext, store: Store, key: str, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings
+    context: RunContext, key: str, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings
 ) -> Artifact:
-    settings, count, pairs = context.settings, len(sets), math.comb(len(sets), 2)
+    settings, store, count, pairs = context.settings, context.store, len(sets), math.comb(len(sets), 2)
     folder = store.folder(DISTANCES_STAGE, key)
     commits = context.commits(key, folder)
     commit, rows = commits.resume()
@@ -165,8 +154,8 @@ def _measured(
     start = {(i, j): float(known[i, j]) for i, j in known.isfinite().nonzero().tolist()}
     matrix = distance_matrix(sets, otdd, settings.seed, workers, start, progress)
     context.progress(DISTANCES_STAGE, pairs, pairs, "done")
-    info = {"names": names, "pairs": pairs, "seconds": sum(row["seconds"] for row in rows)}
-    info["machines"] = commits.machines
+    seconds = sum(row["seconds"] for row in rows)
+    info = {"names": names, "pairs": pairs, "seconds": seconds, "machines": commits.machines}
     made = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
     with removal():
         (folder / ROUNDS_FILE).unlink(missing_ok=True)

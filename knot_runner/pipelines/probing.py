@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from knot_runner.data.counts import of_all_images
 from knot_runner.engine.hardware import choose_device
@@ -47,10 +46,8 @@ def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     arrays |= {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
     write_atomic(context.folder / "probe.safetensors", tensor_parts(arrays))
     for place, temperature in enumerate(temperatures):
-        context.log({"temperature": temperature} | _means(arrays, place, len(temperatures)))
-
-
-def _means(arrays: dict[str, Tensor], place: int, temperatures: int) -> dict[str, float]:
-    """Returns the mean, at temperature number ``place``, of every array that has a row for each temperature."""
-    rows = {name: array[place] for name, array in arrays.items() if len(array) == temperatures}
-    return {name: float(row.double().mean()) for name, row in rows.items() if name != "temperatures"}
+        row = {"temperature": temperature}
+        for name, array in arrays.items():
+            if len(array) == len(temperatures) and name != "temperatures":
+                row[name] = float(array[place].double().mean())
+        context.log(row)

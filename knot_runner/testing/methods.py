@@ -156,9 +156,8 @@ def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
     chosen = [*SMALL_RUN]
     for part in (words, more):
         keys = {word.split("=", 1)[0] for word in part}
-        keys |= (
-            {"partition.embedded_clients", "partition.alpha", "partition.num_clients"} if "partition" in keys else set()
-        )
+        if "partition" in keys:
+            keys |= {"partition.embedded_clients", "partition.alpha", "partition.num_clients"}
         chosen = [word for word in chosen if word.split("=", 1)[0] not in keys] + [*part]
     return [*chosen, f"paths.output_dir={folder}"]
 

@@ -50,7 +50,7 @@ def test_noise_of_models_and_of_logits_differs():
     def noise(phase, name):
         sent = [clip(spec, Sent(0, 1, {name: zeros}), phase)]
         gathering = Gathering(0, phase, sent, lambda: {name: zeros}, "uniform")
-        return reduce(spec, Unaccounted(spec, 0.01, 4, True), 0, True, gathering)[0][name].flatten()
+        return reduce(Unaccounted(spec, 0.01, 4, True), 0, True, gathering)[0][name].flatten()
 
     found = [noise(1, "update"), noise(2, "logits"), noise(2, "labels")]
     for one, other in itertools.combinations(found, 2):

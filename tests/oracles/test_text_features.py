@@ -103,7 +103,7 @@ def test_distances_of_texts_are_pots(tmp_path):
     pool, partition = matrix.clients_data(run)
     assert partition.names == ["Cell", "Cloths", "Toys", "Food"]
     sets = matrix.labeled(run, run.hp.otdd, pool, partition.train, 0)
-    found = matrix.compute_distances(run, sets, partition.names, run.hp.otdd, pool.digest).matrix
+    found = matrix.compute_distances(run, sets, partition.names, run.hp.otdd, pool.digest).tensors()["matrix"].numpy()
     points = space_of(run, pool).points(pool.train)
     augmented = []
     for rows in partition.train[:2]:

@@ -26,14 +26,18 @@ def round_flops(
     """
     if flops is None:
         return {"client_flops": None, "server_flops": None}
-    by_server = [request for request in further.distillation if request.client == SERVER]
-    client = sum(training_flops(one, flops) for one in [*requests, *further.distillation] if one.client != SERVER)
-    server = sum(training_flops(one, flops) for one in by_server)
+    client = server = 0
     answers = sum(len(inference.rows) for inference in further.inferences) * flops.forward
-    return {
-        "client_flops": client + (0 if by_server else answers),
-        "server_flops": server + (answers if by_server else 0),
-    }
+    for request in [*requests, *further.distillation]:
+        if request.client != SERVER:
+            client += training_flops(request, flops)
+        else:
+            server += training_flops(request, flops)
+    if server:
+        server += answers
+    else:
+        client += answers
+    return {"client_flops": client, "server_flops": server}
 
 
 def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:

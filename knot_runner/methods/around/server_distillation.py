@@ -26,6 +26,7 @@ from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Answers, ClientMessage, Exchange, Method
+from knot_runner.methods.federated.own_models import kept_models, model_parts
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
 from knot_runner.util.errors import UserError
@@ -46,16 +47,16 @@ def with_distillation(method: Method, hp: FederatedSettings) -> Method:
         return method
     if method.fold is None and method.fold_each is None:
         raise UserError(f"algorithm={hp.algorithm} has no server that distills. Use null", "method.server_distillation")
-    exchange = Exchange(ask, answer, server_training, fold_server, reads(spec))
+    exchange = Exchange(ask, answer, plan, fold, reads(spec))
     return replace(method, exchange=lambda hp: exchange)
 
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
     """Whether a distillation may read the mean of the clients' logits, or needs each client's, or its model."""
     if spec.terms:
-        from knot_runner.methods.around.server_terms import reads_layers  # with all terms, which others need not
+        from knot_runner.methods.distill.term import TERMS  # with all terms, which others need not
 
-        if reads_layers(spec):
+        if any(TERMS[name].taps != "none" for name in spec.terms):  # of the models that clients sent
             return "each"
     return "either" if spec.ensemble == "logits" and spec.weighting == "A" else "each"
 
@@ -82,35 +83,64 @@ def answer(hp: FederatedSettings, federation: Federation, client: int, logits: l
     return parts
 
 
-def server_training(
-    hp: AveragingSettings, state: FederatedState, federation: Federation, round: int, answers: Answers
+def plan(
+    hp: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int, answers: Answers
 ) -> list[LocalTraining]:
-    """Requests the averaged model's training on the clients' logits."""
-    spec, server, model = hp.server_distillation, federation.server, ClientModel(state["weights"], state["buffers"])
-    assert spec is not None and server is not None
-    return [distillation_request(hp, spec, federation, round, answers, SERVER, model, server.test)]
+    """Requests the training on the clients' logits: of the server's averaged model, or (FedMD) of each participant's
+    own."""
+    students = answers.students
+    if "weights" in state:
+        students = {SERVER: ClientModel(state["weights"], state["buffers"])}
+    return [_request(hp, federation, round, answers, student, model) for student, model in students.items()]
 
 
-def distillation_request(
-    hp: FederatedSettings, spec: ServerDistillation, federation: Federation, round: int, answers: Answers,
-    student: int, model: ClientModel, tested: Tensor,
+def fold(
+    hp: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
+    distilled: list[Trained],
+) -> Folded:  # fmt: skip
+    """The distilled models in the place of those before; their loss and steps, and in rounds that are measured the
+    accuracy on the test examples before distillation and after: of the server's model on its own, of each client's on
+    the client's own."""
+    if not distilled:
+        return state, {}
+    models = kept_models(distilled) if distilled[0].client != SERVER else model_parts(distilled[0])
+    tested = 0
+    if federation.training.measures(round):
+        tested = sum(len(_tested(federation, one.client)) for one in distilled)
+    return {**state, **models}, distilled_row(distilled, tested)
+
+
+def _tested(federation: Federation, student: int) -> Tensor:
+    """Rows of the test examples that the model known by the number ``student`` is measured on."""
+    if student != SERVER:
+        return federation.clients[student].test
+    assert federation.server is not None
+    return federation.server.test
+
+
+def _request(
+    hp: AveragingSettings | FedMdSettings, federation: Federation, round: int, answers: Answers, student: int,
+    model: ClientModel,
 ) -> LocalTraining:  # fmt: skip
-    """The training of ``model``, known by the number ``student``, on the clients' ``answers``; ``tested``: rows of the
-    test examples that it is measured on before and after, in rounds that are measured."""
+    """The training of ``model``, known by the number ``student``, on the clients' ``answers``."""
     from knot_runner.methods.losses import distillation  # with optimal transport, which averaging alone needs not
 
+    spec = hp.server_distillation
+    assert spec is not None
     rows, places = _examples(spec, federation, round).unique(return_inverse=True)
     each = answers.each
-    logits = [one.parts["logits"] for one in each]
+    teacher_logits = {str(one.client): one.parts["logits"] for one in each}
     shares = [one.examples / sum(one.examples for one in each) for one in each]
     biases = [one.parts["bias"].tolist() for one in each if "bias" in one.parts] or None
-    teacher_logits = dict(zip([str(one.client) for one in each], logits, strict=True))
     weighting, weights = spec.weighting, None
     if answers.mean:
         teacher_logits = {ENSEMBLE: answers.mean["logits"].to(model.weights.dtype)}
         weighting, shares = "A", [1.0]
     elif spec.ensemble == "logits":
-        weights = client_weights(spec, logits, shares, biases)
+        logits = list(teacher_logits.values())
+        q = torch.softmax(torch.stack(logits, dim=1).double() / spec.teacher_temperature, dim=-1)
+        known = model.weights.new_tensor(shares), None if biases is None else model.weights.new_tensor(biases)
+        weights = equal_where_zero(WEIGHTINGS[spec.weighting](q, *known))
         teacher_logits = {ENSEMBLE: mean_logits(logits, weights)}
         weighting, shares, biases = "A", [1.0], None
     settings = {
@@ -124,6 +154,7 @@ def distillation_request(
         "biases": biases,
         "points": federation.label_points,
     }
+    tested = _tested(federation, student)
     number, program = 0 if student == SERVER else federation.network_number(student), None
     if spec.terms:
         from knot_runner.methods.around.server_terms import term_program
@@ -145,18 +176,6 @@ def distillation_request(
         network=number,
         held=len(split_transfer(spec, federation)[1]),
     )
-
-
-def fold_server(
-    hp: AveragingSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
-    distilled: list[Trained],
-) -> Folded:  # fmt: skip
-    """The distilled model in the place of the averaged one; its loss and steps, and in rounds that are measured the
-    accuracy on the test examples before distillation (of the averaged model) and after."""
-    assert federation.server is not None
-    (server,) = distilled
-    tested = len(federation.server.test) if federation.training.measures(round) else 0
-    return {**state, "weights": server.weights, "buffers": server.buffers}, distilled_row(distilled, tested)
 
 
 def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
@@ -197,15 +216,6 @@ def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Te
 def _examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
     """Rows of :func:`drawn_examples`, and after them those that are held out."""
     return torch.cat([drawn_examples(spec, federation, round), split_transfer(spec, federation)[1]])
-
-
-def client_weights(
-    spec: ServerDistillation, logits: list[Tensor], shares: list[float], biases: list[list[float]] | None
-) -> Tensor:
-    """W_k [n, K] of the clients by ``weighting`` (paper: A), from their ``logits`` (each [n, C]); not all 0."""
-    q, dtype = torch.softmax(torch.stack(logits, dim=1).double() / spec.teacher_temperature, dim=-1), logits[0].dtype
-    references = None if biases is None else torch.tensor(biases, dtype=dtype)
-    return equal_where_zero(WEIGHTINGS[spec.weighting](q, torch.tensor(shares, dtype=dtype), references))
 
 
 def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:

@@ -30,7 +30,6 @@ from knot_runner.methods.distill.learner import (
     SHOWN,
     FrozenTeachers,
     OutputReader,
-    TermSpec,
     WeightedTerms,
     read_terms,
     wanted_taps,
@@ -40,11 +39,6 @@ from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
 _KEY = "method.server_distillation.terms"
-
-
-def reads_layers(spec: ServerDistillation) -> bool:
-    """Whether a term reads inner layers, and so the models that clients sent."""
-    return any(TERMS[name].taps != "none" for name in spec.terms)
 
 
 def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Sequence[Network], examples: int) -> None:
@@ -102,8 +96,12 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     specs = read_terms(spec.terms, spec.network, [spec.network], _KEY)
     own, (other,) = wanted_taps(specs, 1)
     student, teacher = OutputReader(work.model, spec.network, own), _Teacher(spec, work, other)
-    with seeded(request.seed, "adapters", *names):
-        losses = _losses(spec.points, work, specs, student, teacher).to(device)
+    work.model.eval()
+    with torch.no_grad(), seeded(request.seed, "adapters", *names):
+        positions, inputs = next(work.examples.in_turn(SHOWN))
+        points = torch.tensor(spec.points, dtype=torch.float64)
+        shown = student(inputs), teacher(positions, inputs)
+        losses = WeightedTerms(specs, *shown, len(work.examples), points).to(device)
     module = nn.ModuleDict({"student": work.model, "terms": losses})
     optimizer = work.optimizer(module)
     course = work.course([optimizer])
@@ -157,14 +155,3 @@ def _mean_taps(taps: list[dict[str, Tensor]], weights: Tensor) -> dict[str, Tens
         wide = [share.to(first).view(-1, *[1] * (first.dim() - 1)) for share in shares]
         found[name] = sum((share * own[name] for share, own in zip(wide, taps, strict=True)), first.new_zeros(()))
     return found
-
-
-@torch.no_grad()
-def _losses(
-    places: list[list[float]], work: LocalWork, specs: list[TermSpec], student: OutputReader, teacher: _Teacher
-) -> WeightedTerms:
-    """The terms, built for the shapes of the outputs."""
-    work.model.eval()
-    positions, inputs = next(work.examples.in_turn(SHOWN))
-    count, points = len(work.examples), torch.tensor(places, dtype=torch.float64)
-    return WeightedTerms(specs, student(inputs), teacher(positions, inputs), count, points)

@@ -5,20 +5,13 @@ Negatives are any other examples, not those of other classes alone, so that labe
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings.methods.terms import CrdTermSettings
-from knot_runner.methods.distill.term import (
-    TERMS,
-    NetworkOutputs,
-    Term,
-    TermBatch,
-    TermInputs,
-    compared_taps,
-    mean_over_teachers,
-    unit_length,
-)
+from knot_runner.methods.distill.term import TERMS, PairModules, Term, TermBatch, TermInputs, unit_length
 from knot_runner.util.errors import UserError
 
 #: Added to the denominator of the estimated posterior, as in the authors' code.
@@ -50,7 +43,7 @@ class ContrastPair(nn.Module):
     student_constant: Tensor
     teacher_constant: Tensor
 
-    def __init__(self, options: CrdTermSettings, f: Tensor, g: Tensor, examples: int) -> None:
+    def __init__(self, options: CrdTermSettings, examples: int, f: Tensor, g: Tensor) -> None:
         super().__init__()
         self.options = options
         self.negatives = min(options.negatives, examples - 1)
@@ -93,28 +86,12 @@ class ContrastPair(nn.Module):
         memory[positions] = unit_length(momentum * memory[positions] + (1 - momentum) * embedded)
 
 
-class ContrastLoss(nn.Module):
-    """CRD [B], summed over pairs of taps, mean over teachers; a :class:`ContrastPair` for each pair of each teacher."""
-
-    def __init__(self, options: CrdTermSettings, inputs: TermInputs) -> None:
-        super().__init__()
-        if inputs.examples < 2:
-            raise UserError(
-                "the student trains on one example, there is none to tell it from", "method.terms.crd.negatives"
-            )
-        self.pairs = inputs.pairs
-        self.contrasts = nn.ModuleList()
-        for _, f, _, g in compared_taps(inputs):
-            self.contrasts.append(ContrastPair(options, f, g, inputs.examples))
-
-    def forward(self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch) -> Tensor:
-        contrasts = iter(self.contrasts)
-
-        def contrast(f: Tensor, g: Tensor) -> Tensor:
-            loss: Tensor = next(contrasts)(f, g, batch)
-            return loss
-
-        return mean_over_teachers(self.pairs, contrast, student, teachers, batch)
+def _make_crd(options: CrdTermSettings, inputs: TermInputs) -> PairModules:
+    if inputs.examples < 2:
+        raise UserError(
+            "the student trains on one example, there is none to tell it from", "method.terms.crd.negatives"
+        )
+    return PairModules(inputs, partial(ContrastPair, options, inputs.examples))
 
 
-TERMS["crd"] = Term(CrdTermSettings, ContrastLoss, taps="features")
+TERMS["crd"] = Term(CrdTermSettings, _make_crd, taps="features")

@@ -66,8 +66,8 @@ def init(hp: DistillSettings, federation: PartyFederation) -> DistillState:
             )
     if isinstance(hp.schedule, GenerationsSchedule) and all(spec.needs_teacher for spec in specs):
         raise UserError("the first of schedule.kind=generations has no teacher and needs ce", "method.terms")
-    stored = [teacher for teacher in federation.clients if teacher.trained is not None]
-    return {f"weights/{teacher.name}": "/".join(teacher.trained) for teacher in stored}
+    stored = {teacher.name: teacher.trained for teacher in federation.clients}
+    return {f"weights/{name}": "/".join(trained) for name, trained in stored.items() if trained is not None}
 
 
 def plan(hp: DistillSettings, state: DistillState, federation: PartyFederation, round: int) -> list[StageRequest]:

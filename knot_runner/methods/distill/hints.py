@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.config.settings.methods.terms import HintTermSettings
-from knot_runner.methods.distill.term import (
-    TERMS,
-    NetworkOutputs,
-    Term,
-    TermBatch,
-    TermInputs,
-    compared_taps,
-    mean_over_teachers,
-)
+from knot_runner.methods.distill.term import TERMS, PairModules, Term, TermBatch, TermInputs
 from knot_runner.util.errors import UserError
 
 
@@ -59,39 +53,30 @@ def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
     return 2 * (stride // 2) + stride, stride, stride // 2
 
 
-def difference(form: str, f: Tensor, g: Tensor) -> Tensor:
-    """Mean over an example's elements of (f - g)^2 (``l2``) or |f - g| (``l1``), [B].
+class Hint(nn.Module):
+    """Difference [B] of a student's tap ``f``, through an adapter of its own, and a teacher's ``g``.
 
-    ``ce``: -sum over channels of softmax(g) log softmax(f), mean over positions; of vectors over their features.
-    """
-    if form == "ce":
-        return -(g.softmax(1) * F.log_softmax(f, 1)).sum(1).flatten(1).mean(1)
-    if form == "l1":
-        return (f - g).abs().flatten(1).mean(1)
-    return (f - g).square().flatten(1).mean(1)
-
-
-class HintLoss(nn.Module):
-    """Difference [B] of the adapted student's taps and the teachers', summed over pairs, mean over teachers.
-
-    An adapter of its own for each pair of each teacher, with initial weights from torch's current seed.
+    ``l2``, ``l1``: mean over an example's elements of (f - g)^2 or |f - g|. ``ce``: -sum over channels of softmax(g)
+    log softmax(f), mean over positions; of vectors over their features. The adapter has initial weights from torch's
+    current seed.
     """
 
-    def __init__(self, options: HintTermSettings, inputs: TermInputs) -> None:
+    def __init__(self, options: HintTermSettings, f: Tensor, g: Tensor) -> None:
         super().__init__()
-        self.pairs = inputs.pairs
         self.form = options.form
-        self.adapters = nn.ModuleList()
-        for _, f, _, g in compared_taps(inputs):
-            self.adapters.append(make_adapter(f.shape, g.shape, options.adapter == "always").to(f))
+        self.adapter = make_adapter(f.shape, g.shape, options.adapter == "always").to(f)
 
-    def forward(self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch) -> Tensor:
-        adapters = iter(self.adapters)
-
-        def adapted_difference(f: Tensor, g: Tensor) -> Tensor:
-            return difference(self.form, next(adapters)(f), g)
-
-        return mean_over_teachers(self.pairs, adapted_difference, student, teachers, batch)
+    def forward(self, f: Tensor, g: Tensor, batch: TermBatch) -> Tensor:
+        f = self.adapter(f)
+        if self.form == "ce":
+            return -(g.softmax(1) * F.log_softmax(f, 1)).sum(1).flatten(1).mean(1)
+        if self.form == "l1":
+            return (f - g).abs().flatten(1).mean(1)
+        return (f - g).square().flatten(1).mean(1)
 
 
-TERMS["hint"] = Term(HintTermSettings, HintLoss, taps="middle")
+def _make_hint(options: HintTermSettings, inputs: TermInputs) -> PairModules:
+    return PairModules(inputs, partial(Hint, options))
+
+
+TERMS["hint"] = Term(HintTermSettings, _make_hint, taps="middle")

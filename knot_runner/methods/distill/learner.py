@@ -216,18 +216,16 @@ def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
 @torch.no_grad()
 def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
     """Returns the outputs for all examples, in order; None where they exceed the cache's limit."""
-    places: list[Tensor] = []
-    parts: dict[str, list[Tensor]] = {}
+    kept: dict[str, Tensor] = {}
     for positions, inputs in examples.in_turn(EVALUATION_BATCH):
         output = reader(inputs)
         outputs = {"": output.logits, **output.taps}  # no tap has an empty name
         if sum(part[:1].nbytes for part in outputs.values()) * len(examples) > MOST_BYTES:
             return None
-        places.append(positions)
         for name, part in outputs.items():
-            parts.setdefault(name, []).append(part)
-    order = torch.argsort(torch.cat(places))
-    kept = {name: torch.cat(found)[order.to(found[0].device)] for name, found in parts.items()}
+            if name not in kept:
+                kept[name] = part.new_empty(len(examples), *part.shape[1:])
+            kept[name][positions.to(part.device)] = part
     return NetworkOutputs(kept.pop(""), kept)
 
 

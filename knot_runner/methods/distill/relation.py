@@ -24,9 +24,9 @@ from knot_runner.config.settings.methods.terms import (
 from knot_runner.engine.hardware import in_float64
 from knot_runner.methods.distill.term import (
     TERMS,
-    Comparison,
     NamedPairs,
     NetworkOutputs,
+    TapComparison,
     Term,
     TermBatch,
     TermInputs,
@@ -145,7 +145,7 @@ def _cosines(x: Tensor, corners: slice) -> Tensor:
     return numerators * scale[:, :, None] * scale[:, None, :]
 
 
-def _make_relation(compare: Comparison, options: Any, inputs: TermInputs) -> TermLoss:
+def _make_relation(compare: TapComparison, options: Any, inputs: TermInputs) -> TermLoss:
     """The term of ``compare``, of relations among a batch's examples, with flattened maps; 0 for a batch of one."""
 
     def compare_examples(f: Tensor, g: Tensor) -> Tensor:

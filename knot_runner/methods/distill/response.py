@@ -20,7 +20,8 @@ from knot_runner.config.settings.methods.terms import (
 from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.hardware import float64_device
 from knot_runner.methods.distill.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
-from knot_runner.transport import Solver, transport_loss
+from knot_runner.methods.losses import solver_of
+from knot_runner.transport import transport_loss
 
 
 def true_labels(
@@ -90,11 +91,10 @@ def transported(
     batch: TermBatch,
 ) -> Tensor:
     """Cost T_eps of moving softmax(z / tau) to softmax(v / tau) on ``points``, [B], mean over teachers (KNOT eq. 1)."""
-    solver = Solver(options.solver or "newton", options.epsilon, options.tolerance, options.scaling)
     p = F.softmax(student.logits / options.temperature, dim=-1)[:, None]
     q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.temperature, dim=-1)
     place = float64_device(p.device)
-    return transport_loss(p.to(place), q.to(place), points.to(place), solver).mean(1).to(p)
+    return transport_loss(p.to(place), q.to(place), points.to(place), solver_of(options)).mean(1).to(p)
 
 
 def _make_sinkhorn(options: SinkhornTermSettings, inputs: TermInputs) -> TermLoss:

@@ -120,30 +120,24 @@ class Students:
             seed = keyed(request.seed, "init", name)
             self.students.append(initial_model(place, request.network, request.start, seed))
         self.module = nn.ModuleDict({"students": self.students})
+        teachers = [(network, frozen_network(network, weights, place)) for network, weights in request.teachers]
         #: of a student that learns from its own past
         self.teacher: nn.Module | None = None
-        taught_by = [network for network, _ in request.teachers]
         if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
             self.teacher = copy.deepcopy(self.students[0]).requires_grad_(False).eval()
             self.module["teacher"] = self.teacher
-            taught_by = [request.network]
-        elif count > 1:
-            taught_by = [request.network] * (count - 1)
+            teachers = [(request.network, self.teacher)]
+        taught_by = [network for network, _ in teachers] or [request.network] * (count - 1)
         specs = read_terms(request.terms, request.network, taught_by)
         own, others = wanted_taps(specs, len(taught_by))
-        if count > 1:
+        if count > 1:  # each is read by the others, too
             own = list(dict.fromkeys([*own, *itertools.chain.from_iterable(others)]))
         self.readers = [OutputReader(model, request.network, own) for model in self.students]
-        self.own_teacher = None
-        if self.teacher is not None:
-            self.own_teacher = OutputReader(self.teacher, request.network, others[0])
         originals = None if request.originals is None else stored_examples(place, request.originals)
-        cached = request.augment == "none"
-        stored = [
-            OutputReader(frozen_network(network, weights, place), network, names)
-            for (network, weights), names in zip(request.teachers, others, strict=False)
-        ]
-        self.frozen = FrozenTeachers(stored, self.train, cached, originals)
+        cached = request.augment == "none" and self.teacher is None
+        pairs = zip(teachers, others, strict=False)
+        readers = [OutputReader(model, network, names) for (network, model), names in pairs]
+        self.frozen = FrozenTeachers(readers, self.train, cached, originals)
         self.losses = self._make_losses(specs)
         names = (request.seed, "first batches", request.party)
         #: of the first student, see :meth:`WeightedTerms.weigh`
@@ -178,9 +172,6 @@ class Students:
         other students."""
         positions, inputs = batch
         outputs = [reader(inputs) for reader in self.readers]
-        if self.own_teacher is not None:
-            with torch.no_grad():
-                return [(outputs[0], [self.own_teacher(inputs)])]
         if len(outputs) == 1:
             return [(outputs[0], self.frozen(positions, inputs))]
         detached = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.config.settings.methods.terms import TERM_SETTINGS
@@ -51,7 +51,7 @@ NamedPairs = list[list[tuple[str, str]]]
 #: (student, teachers, batch) -> loss of each sample [B], or of the batch []
 TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
 #: (the student's features, a teacher's) of a batch -> their difference for each sample [B], or for the batch []
-Comparison = Callable[[Tensor, Tensor], Tensor]
+TapComparison = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ TERMS: Table[Term] = Table("TERMS", {}, _accepted, lambda term: term.options, TE
 
 def mean_over_teachers(
     pairs: NamedPairs,
-    compare: Comparison,
+    compare: TapComparison,
     student: NetworkOutputs,
     teachers: list[NetworkOutputs],
     batch: TermBatch,
@@ -124,6 +124,28 @@ def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
         for own, other in named:
             found.append((own, inputs.student.taps[own], other, teacher.taps[other]))
     return found
+
+
+class PairModules(nn.Module):
+    """A loss with a module for each pair of taps of each teacher: ``each[i](f, g, batch)`` [B] of pair i in the order
+    of :func:`compared_taps`, summed over pairs, mean over teachers.
+
+    ``make(f, g)``: such a module for features like the student's ``f`` and a teacher's ``g``.
+    """
+
+    def __init__(self, inputs: TermInputs, make: Callable[[Tensor, Tensor], nn.Module]) -> None:
+        super().__init__()
+        self.pairs = inputs.pairs
+        self.each = nn.ModuleList(make(f, g) for _, f, _, g in compared_taps(inputs))
+
+    def forward(self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch) -> Tensor:
+        modules = iter(self.each)
+
+        def compare(f: Tensor, g: Tensor) -> Tensor:
+            loss: Tensor = next(modules)(f, g, batch)
+            return loss
+
+        return mean_over_teachers(self.pairs, compare, student, teachers, batch)
 
 
 def unit_length(x: Tensor) -> Tensor:

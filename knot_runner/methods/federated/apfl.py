@@ -10,13 +10,12 @@ State, beyond FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from knot_runner.config.settings import ApflSettings
 from knot_runner.engine.federated import flat
@@ -85,7 +84,9 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
         gradients = gradients_of(mixed_loss, list(mixed.parameters()))
         step_alpha = alpha
         if settings["adaptive"] and not steps:
-            slope = _slope(gradients, own, work.model)
+            parts = zip(gradients, own.parameters(), work.model.parameters(), strict=True)
+            with torch.no_grad():
+                slope = float(sum(in_float64((v - w) * gradient).sum() for gradient, v, w in parts))
             alpha = min(max(alpha - work.request.recipe.lr * slope, 0.0), 1.0)
         sent_loss = train_batch(work.model, (positions, inputs), loss, rows, optimizer)
         for parameter, gradient in zip(own.parameters(), gradients, strict=True):
@@ -104,13 +105,6 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 
 def _mixed(alpha: float, own: Tensor, sent: Tensor) -> Tensor:
     return alpha * own + (1 - alpha) * sent
-
-
-@torch.no_grad()
-def _slope(gradients: Sequence[Tensor], own: nn.Module, sent: nn.Module) -> float:
-    """<v - w, gradient at the mixed model>, the derivative of its loss by alpha."""
-    parts = zip(gradients, own.parameters(), sent.parameters(), strict=True)
-    return float(sum(in_float64((v - w) * gradient).sum() for gradient, v, w in parts))
 
 
 APFL = replace(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from knot_runner.config.settings import DittoSettings
+from knot_runner.config.settings import AveragingSettings, DittoSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.recipe import Phase
 from knot_runner.methods.contract import ClientWork
@@ -31,8 +31,8 @@ def observe(works: list[ClientWork]) -> RoundRow:
     return {"own_loss": sum(work.trained[1].loss for work in works) / len(works)}
 
 
-def deployed(hp: DittoSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """The client's own model; the global one while it has none."""
+def deployed(hp: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+    """The client's own model, the last that it trained; the global one while it has none."""
     return kept_model(state, client) or averaging.deployed(hp, state, federation, client)
 
 

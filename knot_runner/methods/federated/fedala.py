@@ -98,8 +98,6 @@ def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     client's own model, ``mix`` [p]; it returns the learned ``mix`` and the ``passes`` that took."""
     own, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
     mix, passes = _learn_mix(work, own, sent, **settings)
-    buffers = work.request.start.buffers.to(sent.device)  # those of the passes are forgotten
-    flat.load_flat(work.model, work.layout, _mixed(settings["start"], own, sent, mix), buffers)
     loss, steps = work.train()
     return LocalResult(loss, steps, {"mix": mix, "passes": torch.tensor(passes)})
 
@@ -107,7 +105,10 @@ def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 def _learn_mix(
     work: LocalWork, own: Tensor, sent: Tensor, hp: FedalaSettings, start: int, max_epochs: int
 ) -> tuple[Tensor, int]:
-    """W - rate * gradient at the mix * (w - v), clipped to [0, 1], a step a batch; W [p] and the number of passes."""
+    """W - rate * gradient at the mix * (w - v), clipped to [0, 1], a step a batch; W [p] and the number of passes.
+
+    The model then holds the mix.
+    """
     request, mix, model = work.request, work.tensors["mix"], work.model
     draws = generator(request.seed, "fedala", request.round, request.client)
     count = max(1, round(hp.share * len(request.rows)))
@@ -118,7 +119,7 @@ def _learn_mix(
     last = [p for p, field in zip(model.parameters(), work.layout.parameters, strict=True) if field.start >= start]
     difference = (sent - own)[start:]
     losses: list[float] = []
-    buffers = request.start.buffers.to(sent.device)
+    buffers = request.start.buffers.to(sent.device)  # those of the passes are forgotten
     while len(losses) < max_epochs and not _settled(losses, hp.window, hp.threshold):
         total = 0.0
         for positions, inputs in examples.in_turn(request.recipe.batch_size):
@@ -128,6 +129,7 @@ def _learn_mix(
             mix = (mix - hp.rate * gradient * difference).clamp(0, 1)
             total += float(value.detach()) * len(positions)
         losses.append(total / count)
+    flat.load_flat(model, work.layout, _mixed(start, own, sent, mix), buffers)
     return mix, len(losses)
 
 

@@ -104,11 +104,6 @@ def answer(hp: FedDistillSettings, federation: Federation, client: int, logits: 
     return {"labels": means.to(own.dtype), "present": (counts > 0).to(own.dtype)}
 
 
-def no_training(*_: Any) -> list[LocalTraining]:
-    """The server trains nothing."""
-    return []
-
-
 def fold_labels(
     hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
     distilled: list[Trained],
@@ -125,5 +120,6 @@ def fold_labels(
     return after, {}
 
 
-EXCHANGE = Exchange(ask, answer, no_training, fold_labels, answered_by="clients")
+#: the server trains nothing
+EXCHANGE = Exchange(ask, answer, lambda *_: [], fold_labels, answered_by="clients")
 FEDDISTILL = replace(own_models.LOCAL, plan=plan_regularized, received=told, exchange=lambda hp: EXCHANGE)

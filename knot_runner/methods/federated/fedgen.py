@@ -138,14 +138,13 @@ def _on_features(
     hp: FedGenSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
     """``request`` with the features that its client trains on in the round, one of each kind for every example."""
-    spec, dtype, count = hp.generator, request.start.weights.dtype, len(request.rows)
+    spec = hp.generator
     draws = generator(federation.seed, "features", request.round, request.client)
-    drawn = drawn_labels(state[LABELS], count, draws)
+    drawn = drawn_labels(state[LABELS], len(request.rows), draws)
     inputs = {"drawn": drawn}
     with torch.no_grad():
         for name, wanted in (("drawn", drawn), ("own", federation.train_labels[request.rows])):
-            noise = drawn_noise(spec, count, dtype, draws)
-            inputs[f"{name}_features"] = generated(model, noise, wanted, len(state[LABELS]))
+            _, inputs[f"{name}_features"] = noisy_features(spec, model, wanted, len(state[LABELS]), draws)
     weights = {name: getattr(spec, name) * spec.decay**request.round for name in OF_GENERATOR}
     objective = Objective(latent_regularized, {**request.objective.settings, **weights}, reads_head=True)
     return replace(request, objective=objective, inputs=inputs)
@@ -154,7 +153,8 @@ def _on_features(
 def _generator(hp: FedGenSettings, federation: Federation, state: FederatedState) -> nn.Module:
     """The generator of ``state``; a fresh one where that has none."""
     weight, _ = _head_fields(federation)
-    model = new_generator(hp.generator, *weight.shape, federation.seed, federation.model.weights.dtype)
+    classes, features = weight.shape
+    model = new_generator(hp.generator, classes, features, federation.seed, federation.model.weights.dtype)
     if state:
         load_generator(model, state)
     return model
@@ -212,9 +212,13 @@ def drawn_labels(counts: Tensor, number: int, draws: torch.Generator) -> Tensor:
     return torch.multinomial(counts.double(), number, replacement=True, generator=draws)
 
 
-def drawn_noise(spec: LatentGenerator, number: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
-    """Uniform noise in [0, 1), [number, E] (public code)."""
-    return torch.rand(number, spec.noise, generator=draws, dtype=torch.float64).to(dtype)
+def noisy_features(
+    spec: LatentGenerator, model: nn.Module, labels: Tensor, classes: int, draws: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Uniform noise in [0, 1), [B, E] (public code), and the features generated from it for ``labels`` [B]."""
+    noise = torch.rand(len(labels), spec.noise, generator=draws, dtype=torch.float64)
+    noise = noise.to(next(model.parameters()).dtype)
+    return noise, generated(model, noise, labels, classes)
 
 
 def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
@@ -240,13 +244,14 @@ def train_generator(
     if f"{ADAM}0.step" in kept:
         own = {i: {name: kept[f"{ADAM}{i}.{name}"].clone() for name in MOMENTS} for i in range(len(parameters))}
         optimizer.load_state_dict({"state": own, "param_groups": optimizer.state_dict()["param_groups"]})
-    counts, dtype = all_counts(heads), parameters[0].dtype
+    counts = all_counts(heads)
     model.train()
     losses = []
     for step in range(spec.steps):
         draws = generator(seed, "generator", round, step)
-        labels, noise = drawn_labels(counts, spec.batch_size, draws), drawn_noise(spec, spec.batch_size, dtype, draws)
-        loss = heads_loss(generated(model, noise, labels, len(counts)), noise, labels, heads, spec.diversity)
+        labels = drawn_labels(counts, spec.batch_size, draws)
+        noise, features = noisy_features(spec, model, labels, len(counts), draws)
+        loss = heads_loss(features, noise, labels, heads, spec.diversity)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()

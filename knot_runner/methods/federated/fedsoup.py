@@ -22,7 +22,6 @@ from torch import Tensor
 from knot_runner.config.settings import FedsoupSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import (
-    ClientModel,
     LocalProgram,
     LocalResult,
     LocalTraining,
@@ -30,8 +29,8 @@ from knot_runner.engine.federated.cohort import (
 )
 from knot_runner.engine.training import forward_all
 from knot_runner.methods.contract import ClientMessage, ClientWork
-from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.own_models import kept_means, kept_model, model_parts
+from knot_runner.methods.federated import averaging, ditto
+from knot_runner.methods.federated.own_models import kept_means, model_parts
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -63,11 +62,6 @@ def plan(hp: FedsoupSettings, state: FederatedState, federation: Federation, rou
 def own(hp: FedsoupSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """What the client sent, and its pool."""
     return model_parts(work.trained[0]) | work.trained[0].kept
-
-
-def deployed(hp: FedsoupSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Returns the model that the client sent last; the global model while it has not trained."""
-    return kept_model(state, client) or averaging.deployed(hp, state, federation, client)
 
 
 def _with_soup(state: FederatedState, federation: Federation, request: LocalTraining) -> LocalTraining:
@@ -105,6 +99,6 @@ def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
 
 
 FEDSOUP = replace(
-    averaging.FEDAVG, init=init, plan=plan, deployed=deployed, own=own, one_model=False,
+    averaging.FEDAVG, init=init, plan=plan, deployed=ditto.deployed, own=own, one_model=False,
     observe=partial(kept_means, pool_size="pool_size"),
 )  # fmt: skip

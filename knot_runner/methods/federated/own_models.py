@@ -42,8 +42,10 @@ def model_parts(result: Trained) -> ClientMessage:
 
 def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedState:
     """The part of the state that holds what clients have ``trained``, below ``prefix``."""
-    models = ((f"{prefix}/{result.client}", model_parts(result)) for result in trained)
-    return {f"{place}/{name}": tensor for place, parts in models for name, tensor in parts.items()}
+    kept: FederatedState = {}
+    for result in trained:
+        kept |= {f"{prefix}/{result.client}/{name}": tensor for name, tensor in model_parts(result).items()}
+    return kept
 
 
 def kept_model(state: FederatedState, client: int) -> ClientModel | None:

@@ -34,9 +34,9 @@ def stacked_models(models: Sequence[ClientModel]) -> dict[str, Tensor]:
     return {"theta/weights": weights, "theta/buffers": torch.stack([one.buffers for one in models])}
 
 
-def client_models(weights: Tensor, buffers: Tensor) -> list[ClientModel]:
-    """The models of ``weights`` [K, P] and ``buffers`` [K, Q]."""
-    return [ClientModel(*pair) for pair in zip(weights, buffers, strict=True)]
+def client_models(state: dict[str, Tensor]) -> list[ClientModel]:
+    """The models of a state, see :func:`stacked_models`."""
+    return [ClientModel(*pair) for pair in zip(state["theta/weights"], state["theta/buffers"], strict=True)]
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,11 @@ class Updates:
         found = torch.zeros(count, len(self.trained), dtype=torch.float64)
         for block in _blocks(self.trained):
             changes = self.trained[:, block].double() - self.starts[self.begins, block].double()
-            found += (changes if moved is None else _differences(moved, block)) @ changes.T
+            differences = changes
+            if moved is not None:
+                differences = torch.stack([a[block].double() - b[block].double() for a, b in moved])
+            found += differences @ changes.T
         return found
-
-
-def _differences(moved: Sequence[tuple[Tensor, Tensor]], block: slice) -> Tensor:
-    """a - b of every pair, float64 [M, n]."""
-    first, second = (torch.stack([pair[place][block] for pair in moved]) for place in (0, 1))
-    return first.double() - second.double()
 
 
 def _blocks(models: Tensor) -> Iterator[slice]:

@@ -129,7 +129,7 @@ def train_all(hp: Any, federation: PersonalFederation, step: int, starts: Sequen
     return requests
 
 
-def with_models(state: FederatedState, models: FederatedState, trained: Sequence[Trained]) -> Folded:
+def with_trained(state: FederatedState, models: FederatedState, trained: Sequence[Trained]) -> Folded:
     """The state with ``models`` (below ``theta/``) in the place of the last ones, and the mean loss of training."""
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
     return kept | models, {"train_loss": sum(result.loss for result in trained) / len(trained)}

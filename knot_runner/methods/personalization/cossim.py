@@ -25,7 +25,7 @@ from knot_runner.methods.personalization.contract import (
     Personalization,
     Point,
     train_all,
-    with_models,
+    with_trained,
 )
 
 
@@ -64,14 +64,13 @@ def _fold(
     hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    return with_models(state, stacked_models([one.model for one in trained]), trained)
+    return with_trained(state, stacked_models([one.model for one in trained]), trained)
 
 
 def aggregated_models(hp: CossimSettings, state: FederatedState, federation: PersonalFederation) -> list[ClientModel]:
     """sum_i A_ki theta_i of every client, running statistics alike."""
     matrix = aggregation_weights(label_similarities(federation), hp)
-    weights = weighted_sums(matrix, state["theta/weights"])
-    return client_models(weights, weighted_sums(matrix, state["theta/buffers"]))
+    return client_models({name: weighted_sums(matrix, state[name]) for name in ("theta/weights", "theta/buffers")})
 
 
 def _rounds(hp: CossimSettings, federation: PersonalFederation) -> int:
@@ -88,7 +87,7 @@ def _points(hp: CossimSettings) -> list[Point]:
 
 
 def _measured(hp: CossimSettings, federation: PersonalFederation, state: FederatedState, round: int) -> MeasuredModels:
-    yield 2 * round, dict(enumerate(client_models(state["theta/weights"], state["theta/buffers"])))
+    yield 2 * round, dict(enumerate(client_models(state)))
     if round < hp.rounds:
         yield 2 * round + 1, dict(enumerate(aggregated_models(hp, state, federation)))
 

@@ -21,7 +21,7 @@ from knot_runner.methods.personalization.contract import (
     Point,
     personal_recipe,
     personal_training,
-    with_models,
+    with_trained,
 )
 
 #: Parameters of the clients that are under way together, at most; but never fewer than ``FEWEST`` clients.
@@ -40,7 +40,7 @@ def fold(
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     """Returns the current models of the training clients."""
-    return with_models(state, kept_models(trained, "theta"), trained)
+    return with_trained(state, kept_models(trained, "theta"), trained)
 
 
 def finetune_request(

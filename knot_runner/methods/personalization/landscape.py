@@ -21,7 +21,7 @@ from knot_runner.methods.personalization import finetune
 from knot_runner.methods.personalization.contract import Finished, MeasuredModels, PersonalFederation
 
 #: models of one client -> mean loss of each on every client's test examples [models, K], NaN of clients without any
-Losses = Callable[[int, Sequence[ClientModel]], Tensor]
+Losses = Callable[[int, Iterable[ClientModel]], Tensor]
 #: Weights along the segment from theta_0 to theta_S at which the barrier is looked for.
 SEGMENT = [step / 20 for step in range(21)]
 

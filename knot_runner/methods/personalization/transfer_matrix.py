@@ -35,7 +35,7 @@ from knot_runner.methods.personalization.contract import (
     personal_recipe,
     personal_training,
     train_all,
-    with_models,
+    with_trained,
 )
 from knot_runner.util.errors import UserError
 
@@ -130,7 +130,12 @@ def _fold(
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     if round == 0:
-        return _trained_models(hp, state, federation, trained)
+        models = stacked_models([one.model for one in trained])
+        start = start_matrix(hp, len(trained))
+        # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
+        scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
+        matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
+        return with_trained(state, models | matrix | _kept(start, 0, math.inf), trained)
     pairs = list(zip(requests, trained, strict=True))
     learned = [(request, found) for request, found in pairs if request.recipe.lr]
     stopping = [found.loss for request, found in pairs if not request.recipe.lr]
@@ -147,17 +152,6 @@ def _fold(
         if not stopping:
             state |= _kept(stepped, round, math.inf)
     return state, row
-
-
-def _trained_models(
-    hp: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, trained: list[Trained]
-) -> Folded:
-    models = stacked_models([one.model for one in trained])
-    start = start_matrix(hp, len(trained))
-    # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
-    scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
-    matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
-    return with_models(state, models | matrix | _kept(start, 0, math.inf), trained)
 
 
 def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
@@ -184,7 +178,7 @@ def matrix_gradient(
 
 def matrix_models(federation: PersonalFederation, state: FederatedState, matrix: Tensor) -> list[ClientModel]:
     """W_k of every client under ``matrix``; running statistics are those of its own training."""
-    return client_models(_updates(federation, state).applied(matrix), state["theta/buffers"])
+    return client_models({**state, "theta/weights": _updates(federation, state).applied(matrix)})
 
 
 def _updates(federation: PersonalFederation, state: FederatedState) -> Updates:
@@ -208,7 +202,7 @@ def _measured(
     hp: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
     if round == 0:
-        yield 0, dict(enumerate(client_models(state["theta/weights"], state["theta/buffers"])))
+        yield 0, dict(enumerate(client_models(state)))
         starts = matrix_models(federation, state, state["lambda"])
         if hp.start == "zero":
             starts = federation.starts

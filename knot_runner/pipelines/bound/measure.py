@@ -27,7 +27,7 @@ from knot_runner.methods.complexity import (
     undeclared,
 )
 from knot_runner.methods.knot import plan_distillation
-from knot_runner.methods.losses import distillation
+from knot_runner.methods.losses import distillation, solver_of
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.context import RunContext
@@ -35,7 +35,7 @@ from knot_runner.pipelines.parties.setup import make_federation
 from knot_runner.pipelines.parties.trained_model import TrainedModel, finished_rounds, trained_models
 from knot_runner.pipelines.rounds.loop import State
 from knot_runner.results.base import RunResult
-from knot_runner.transport import Solver, transport_loss
+from knot_runner.transport import transport_loss
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 
@@ -218,7 +218,7 @@ def _complexities(
         features = predicted.tensors()["features"][train.rows].double()
         features = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], dim=1)  # for the bias
         layer = affine_matrix(weights[f"{head}weight"], weights[f"{head}bias"])
-        found["last_layer"] = asdict(last_layer_complexity(features, layer, generator(request.seed, "rademacher")))
+        found["last_layer"] = last_layer_complexity(features, layer, generator(request.seed, "rademacher"))
     if "norms" not in refused:
         tensors = store.get(*examples).tensors()
         inputs = normalized(ImageData(*(tensors[name] for name in IMAGE_TENSORS)), train.rows, torch.float64)
@@ -239,18 +239,12 @@ def _notes(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tens
         )
     if not isinstance(hp.loss, SinkhornSettings):
         return [*notes, f"loss: trained on {hp.loss.name}; the bound is on the 1-Wasserstein loss of that student"]
-    if hp.loss.solver in ("newton", "geomloss"):
-        notes.append(_regularized_note(hp, train, exact, points))
-    return notes
-
-
-def _regularized_note(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor) -> str:
     loss, some = hp.loss, slice(0, EPSILON_TEXTS)
-    solver = Solver(loss.solver, loss.epsilon, loss.tolerance, loss.scaling)
-    costs = transport_loss(train.p[some, None], train.q[some], points, solver)
-    trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())
-    own = float(exact[some].mean())
-    return (
-        f"epsilon: trained with {loss.solver} at {loss.epsilon:g}; recomputed exactly (eps = 0): {own:.4f} where "
-        f"that gives {trained:.4f}, on {len(train.p[some])} training texts"
-    )
+    if loss.solver in ("newton", "geomloss"):
+        costs = transport_loss(train.p[some, None], train.q[some], points, solver_of(loss))
+        trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())
+        notes.append(
+            f"epsilon: trained with {loss.solver} at {loss.epsilon:g}; recomputed exactly (eps = 0): "
+            f"{float(exact[some].mean()):.4f} where that gives {trained:.4f}, on {len(costs)} training texts"
+        )
+    return notes

@@ -19,7 +19,6 @@ from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.pools import TextPool, pool_texts
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.seeds import generator, seeded
-from knot_runner.engine.store import Artifact
 from knot_runner.models.encoder import Autoencoder, build_encoder
 from knot_runner.pipelines.context import RunContext, elapsed
 from knot_runner.pipelines.features.texts import TextSpace, feature_notes, text_space
@@ -67,16 +66,11 @@ class Space:
     std: list[float]
     model: Autoencoder | None = None
 
-    @property
-    def dimension(self) -> int:
-        """d."""
-        return math.prod(self.shape) if self.model is None else self.model.code
-
     def points(self, images: Images) -> np.ndarray:
         """``images`` as points [N, d] float64; an autoencoder computes in float32."""
         if self.model is None:
             return self.normalized(images, np.float64).reshape(len(images), -1)
-        found = np.empty((len(images), self.dimension))
+        found = np.empty((len(images), self.model.code))
         for first in range(0, len(images), IMAGES_AT_ONCE):
             rows = np.arange(first, min(first + IMAGES_AT_ONCE, len(images)))
             pixels = torch.from_numpy(self.normalized(images.take(rows), np.float32))
@@ -115,14 +109,6 @@ def feature_space(
     return space(context, described.encoder, task, train_rows)
 
 
-def encoded(
-    context: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns points [N, d] float64 of all training and of all test images, in the :func:`space` of ``spec``."""
-    found = space(context, spec, task, train_rows)
-    return found.points(task.train), found.points(task.test)
-
-
 def space(
     context: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
 ) -> Space:
@@ -139,37 +125,23 @@ def space(
     plain = Space(task.shape, task.mean, task.std)
     if spec is None:
         return plain
-    with seeded(context.settings.seed, ENCODER_STAGE, "weights"):
+    settings, store = context.settings, context.store
+    with seeded(settings.seed, ENCODER_STAGE, "weights"):
         model = build_encoder(spec, task.shape)
     if spec.epochs:
-        model.load_state_dict(_trained(context, spec, task, train_rows, model, plain).tensors())
+        images = task.train if train_rows is None else task.train.take(train_rows)
+        about = {"spec": spec, "data": images.digest, "mean": task.mean, "std": task.std, "seed": settings.seed}
+        key = digest({**about, "threads": settings.hardware.threads})
+        with store.lock(ENCODER_STAGE, key):
+            found = store.find(ENCODER_STAGE, key)
+            if found is None:
+                began = time.monotonic()
+                losses = _train(context, spec, model, torch.from_numpy(plain.normalized(images, np.float32)))
+                info = {"images": len(images), "losses": losses, "seconds": elapsed(began), "machines": [machine()]}
+                found = store.put(ENCODER_STAGE, key, model.state_dict(), info)
+        join_machines([found.info], context.note)
+        model.load_state_dict(found.tensors())
     return Space(task.shape, task.mean, task.std, model.eval())
-
-
-def _trained(
-    context: RunContext,
-    spec: EncoderSettings,
-    task: ImageTask,
-    rows: np.ndarray | None,
-    model: Autoencoder,
-    plain: Space,
-) -> Artifact:
-    """Returns the artifact of the trained weights. ``model``: the initial one, trained in place if no artifact
-    exists."""
-    images = task.train if rows is None else task.train.take(rows)
-    settings = context.settings
-    about = {"spec": spec, "data": images.digest, "mean": task.mean, "std": task.std, "seed": settings.seed}
-    key = digest({**about, "threads": settings.hardware.threads})
-    store = context.store
-    with store.lock(ENCODER_STAGE, key):
-        found = store.find(ENCODER_STAGE, key)
-        if found is None:
-            began = time.monotonic()
-            losses = _train(context, spec, model, torch.from_numpy(plain.normalized(images, np.float32)))
-            info = {"images": len(images), "losses": losses, "seconds": elapsed(began)}
-            found = store.put(ENCODER_STAGE, key, model.state_dict(), info | {"machines": [machine()]})
-    join_machines([found.info], context.note)
-    return found
 
 
 def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixels: Tensor) -> list[float]:

@@ -60,10 +60,9 @@ class TestRows:
         """Sums [..., K] of ``values`` [..., N] (one per row) over each client's examples; other clients' examples that
         ``client`` also has are left out."""
         kept = values.double()[..., self.places]
-        if len(self.rows) < len(self.places):  # some rows are those of several clients
-            has = torch.zeros(len(self.rows), dtype=torch.bool)
-            has[self.own(client)] = True
-            kept *= ~has[self.places] | (self.owners == client)
+        has = torch.zeros(len(self.rows), dtype=torch.bool)
+        has[self.own(client)] = True
+        kept *= ~has[self.places] | (self.owners == client)
         return kept.new_zeros(*kept.shape[:-1], self.clients).index_add_(-1, self.owners, kept)
 
     def examples(self) -> Tensor:
@@ -149,9 +148,7 @@ class ClientMatrix:
 
     def save(self, folder: Path) -> None:
         """Write the matrices into the run's ``folder``."""
-        arrays = {"examples": self.examples, "correct": self.correct, "loss": self.loss}
-        if self.global_correct is not None:
-            arrays["global_correct"] = self.global_correct
+        arrays = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
         write_atomic(folder / CLIENTS_FILE, tensor_parts(arrays))
 
 
@@ -186,37 +183,25 @@ def untested_notes(federation: Federation) -> list[str]:
 def logits_of(
     engine: Engine, tests: TestRows, models: Iterable[tuple[int, ClientModel]], classes: int, federation: Federation
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yields (client, logits [N, C] on ``tests.rows``) of every model, holding a few models in memory at a time."""
+    """Yields (client, logits [N, C] on ``tests.rows``) of every model, holding a few models in memory at a time.
+
+    Requests of models that share the first one's body, as in FedPer and FedRep, where only heads are personal, name it.
+    """
     values = len(tests.rows) * classes + federation.layout.size
-    waiting, bodies = iter(models), _Bodies(federation)
+    waiting, shared, name = iter(models), None, ""
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
         requests = []
         for client, model in part:
+            body = federation.layout_of(client).body_parts(model.weights, model.buffers)
+            number = federation.network_number(client)
+            if shared is None:
+                shared = number, body
+                name = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in body)).hexdigest()
+            same = shared[0] == number and all(map(torch.equal, shared[1], body))
             request = federation.inference(client, model, tests.rows)
-            requests.append(replace(request, many=True, body=bodies.name(client, model)))
+            requests.append(replace(request, many=True, body=name if same else ""))
         for (client, _), logits in zip(part, engine.logits(requests), strict=True):
             yield client, logits
-
-
-class _Bodies:
-    """Recognizes models that share the first model's body, as in FedPer and FedRep, where only heads are personal."""
-
-    def __init__(self, federation: Federation) -> None:
-        self._federation = federation
-        self._first: tuple[int, list[Tensor]] | None = None
-        self._name = ""
-
-    def name(self, client: int, model: ClientModel) -> str:
-        """Returns the digest of the first model's body where ``model`` shares it, otherwise ""."""
-        number = self._federation.network_number(client)
-        parts = self._federation.layout_of(client).body_parts(model.weights, model.buffers)
-        if self._first is None:
-            self._first = number, parts
-            content = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts))
-            self._name = content.hexdigest()
-        first, others = self._first
-        same = first == number and all(map(torch.equal, others, parts))
-        return self._name if same else ""
 
 
 def deployed_matrix(

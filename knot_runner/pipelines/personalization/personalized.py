@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -212,7 +212,7 @@ class _Work:
         predictions = self._predictions(state["record/logits"][chosen])
         return PersonalModels(models, predictions, measures[chosen]), facts
 
-    def _losses(self, client: int, models: Sequence[ClientModel]) -> Tensor:
+    def _losses(self, client: int, models: Iterable[ClientModel]) -> Tensor:
         """Returns the mean loss [models, K] on every client's test examples; NaN for a client without examples that
         count."""
         shown = self._logits((client, model) for model in models)

@@ -118,7 +118,7 @@ def test_hints(form, expected):
     rows = []
     for b in range(B):
         row = 0
-        for teacher, adapter in zip(teachers, (term.adapters[1], term.adapters[3]), strict=True):
+        for teacher, adapter in zip(teachers, (term.each[1].adapter, term.each[3].adapter), strict=True):
             row = row + expected(student.taps["same"][b], teacher.taps["same"][b])
             f = student.taps["thin"][b]
             adapted = torch.stack([
@@ -264,7 +264,7 @@ def test_contrast(n=20, tau=0.5):
     student, teacher = random_outputs(1, trained=True, a=(3, 2)), random_outputs(2, a=(4,))
     torch.manual_seed(0)
     term = made("crd", student, [teacher], temperature=tau, negatives=6, dim=3, momentum=0.3)
-    own = term.contrasts[0]
+    own = term.each[0]
     memories = [own.teacher_memory.clone(), own.student_memory.clone()]
     constants = [None, None]
     places = torch.arange(B) + 3

@@ -22,12 +22,12 @@ def test_last_layer_complexity_estimates_supremum_over_class():
     signs = np.array(list(itertools.product((-1, 1), repeat=6)))
     wanted = (signs @ features.numpy() @ ball / 6).max(1).mean()
     found = complexity.last_layer_complexity(features, head, torch.Generator().manual_seed(0))
-    assert found.norm == 5.0 and 0 < found.error < 0.1 * found.value
-    assert abs(found.value - wanted) < 4 * found.error
-    assert found.upper == pytest.approx(5 / 6 * float(features.square().sum().sqrt())) and found.upper > wanted
+    assert found["norm"] == 5.0 and 0 < found["error"] < 0.1 * found["value"]
+    assert abs(found["value"] - wanted) < 4 * found["error"]
+    assert found["upper"] == pytest.approx(5 / 6 * float(features.square().sum().sqrt())) and found["upper"] > wanted
     again = complexity.last_layer_complexity(features, head, torch.Generator().manual_seed(0))
     other = complexity.last_layer_complexity(features, head, torch.Generator().manual_seed(1))
-    assert again == found and other.value != found.value
+    assert again == found and other["value"] != found["value"]
 
 
 def test_norm_complexity_by_hand():

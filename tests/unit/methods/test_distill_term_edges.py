@@ -51,7 +51,7 @@ def test_adapters_make_the_teachers_shape(channels, other, sides, more):
 ])  # fmt: skip
 def test_adapter_of_two_shapes(own, other, always, kind):
     student, teacher = random_outputs(1, a=own), random_outputs(2, a=other)
-    assert repr(made("hint", student, [teacher], adapter="always" if always else "auto").adapters[0]) == kind
+    assert repr(made("hint", student, [teacher], adapter="always" if always else "auto").each[0].adapter) == kind
 
 
 def test_adapters_begin_at_the_seed():
@@ -59,7 +59,7 @@ def test_adapters_begin_at_the_seed():
     weights = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        weights.append(made("hint", student, [teacher]).adapters[0].weight)
+        weights.append(made("hint", student, [teacher]).each[0].adapter.weight)
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
@@ -78,11 +78,11 @@ def test_crd_updates_and_stores_memories_in_training():
     assert all(torch.equal(term.state_dict()[name], value) for name, value in before.items() if "memory" in name)
     term.train()(student, [teacher], a_batch())
     for name in ("student", "teacher"):
-        memory = term.state_dict()[f"contrasts.0.{name}_memory"]
-        moved = (memory != before[f"contrasts.0.{name}_memory"]).any(1)
+        memory = term.state_dict()[f"each.0.{name}_memory"]
+        moved = (memory != before[f"each.0.{name}_memory"]).any(1)
         assert moved.nonzero()[:, 0].tolist() == [3, 4, 5, 6, 7]
         torch.testing.assert_close(memory.norm(dim=1), torch.ones_like(memory[:, 0]))
-        assert before[f"contrasts.0.{name}_constant"] == 0 < term.state_dict()[f"contrasts.0.{name}_constant"]
+        assert before[f"each.0.{name}_constant"] == 0 < term.state_dict()[f"each.0.{name}_constant"]
     loaded.load_state_dict(term.state_dict())
     assert torch.equal(*(one(student, [teacher], a_batch(seed=1)) for one in (term, loaded)))
 

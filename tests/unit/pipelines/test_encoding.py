@@ -38,10 +38,15 @@ def spec(**changes) -> EncoderSettings:
     return EncoderSettings(**known | changes)
 
 
+def encoded(context, spec, task, rows=None):
+    space = encoding.space(context, spec, task, rows)
+    return space.points(task.train), space.points(task.test)
+
+
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
 def test_encoded_without_an_encoder_is_normalized_pixels(tmp_path, kind):
     task = task_of(images(4, 0, kind), images(3, 1, kind))
-    train, test = encoding.encoded(context(tmp_path), None, task)
+    train, test = encoded(context(tmp_path), None, task)
     assert train.shape == (4, 60) and test.shape == (3, 60) and train.dtype == np.float64
     for i in range(4):
         flat = []
@@ -56,15 +61,13 @@ def test_space_decodes_points(tmp_path):
     task = task_of(images(4, 0), images(3, 1))
     space = encoding.space(context(tmp_path), None, task)
     np.testing.assert_allclose(space.images(space.points(task.train)), task.train.pixels / 255, atol=1e-6)
-    outside = np.full((1, space.dimension), 100.0)
+    outside = np.full((1, 60), 100.0)
     assert (space.images(outside) == 1).all() and (space.images(-outside) == 0).all()
 
 
 def test_untrained_encoder_is_the_seeds(tmp_path):
     task = task_of(images(9, 0), images(3, 1))
-    train, _ = encoding.encoded(context(tmp_path), spec(epochs=0), task)
-    again, _ = encoding.encoded(context(tmp_path), spec(epochs=0), task)
-    other, _ = encoding.encoded(context(tmp_path, seed=1), spec(epochs=0), task)
+    train, again, other = (encoded(context(tmp_path, seed), spec(epochs=0), task)[0] for seed in (0, 0, 1))
     assert train.shape == (9, 3) and (train == again).all() and (train != other).any()
     assert not list(tmp_path.iterdir())
 
@@ -75,15 +78,15 @@ def test_trained_encoder_is_shared(tmp_path):
     expected = torch.rand(1)
     torch.manual_seed(5)
     first = context(tmp_path)
-    points = encoding.encoded(first, spec(), task, rows)
+    points = encoded(first, spec(), task, rows)
     assert torch.equal(torch.rand(1), expected)
     second = context(tmp_path)
-    same = encoding.encoded(second, spec(), task, rows)
+    same = encoded(second, spec(), task, rows)
     assert all((a == b).all() for a, b in zip(points, same, strict=True))
     assert [step[:3] for step in first.said] == [("encoder", 1, 2), ("encoder", 2, 2)] and not second.said
-    fresh = encoding.encoded(context(tmp_path / "elsewhere"), spec(), task, rows)
+    fresh = encoded(context(tmp_path / "elsewhere"), spec(), task, rows)
     assert all((a == b).all() for a, b in zip(points, fresh, strict=True))
-    encoding.encoded(second, spec(), task)  # of other rows, so another encoder
+    encoded(second, spec(), task)  # of other rows, so another encoder
     assert len(second.said) == 2 and len(list((tmp_path / "artifacts" / "encoder").glob("*/info.json"))) == 2
 
 
@@ -98,7 +101,7 @@ def test_codes_do_not_depend_on_the_batch(tmp_path, monkeypatch):
 def test_encoder_names_a_diverging_rate(tmp_path):
     task = task_of(images(40, 0), images(3, 1))
     with refuses():
-        encoding.encoded(context(tmp_path), spec(lr=1e30), task)
+        encoded(context(tmp_path), spec(lr=1e30), task)
     assert not list(tmp_path.rglob("info.json"))
 
 
@@ -108,4 +111,4 @@ def test_space_refuses_equal_images(tmp_path):
     with refuses():
         encoding.space(context(tmp_path), None, task_of(same, images(2, 1)))
     same.pixels[4, 1, 5, 4] ^= 1  # one gray level of one pixel
-    assert encoding.space(context(tmp_path), None, task_of(same, images(2, 1))).dimension == 60
+    assert encoding.space(context(tmp_path), None, task_of(same, images(2, 1))).shape == (2, 6, 5)

@@ -25,9 +25,9 @@ from knot_runner.util.errors import UserError
 IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Flight:
-    """A client that trains from what ``version`` was; it finishes, or fails, at time ``arrives``."""
+    """A client that trains from what ``version`` was; it finishes, or fails, at time ``arrives``, which orders it."""
 
     arrives: float
     client: int
@@ -102,23 +102,24 @@ class Asynchronous(Simulation):
         flying = [Flight(arrives, client, version) for arrives, (client, version) in pairs]
         fleet, now = self.fleet, float(state[CLOCK])
         received: list[Flight] = []
-        failed: list[Flight] = []
+        done: set[int] = set()
         buffer = fleet.buffer or max(federation.participants // 2, 1)
         while len(received) < buffer:
-            done = {flight.client for flight in (*received, *failed)}
             if not any(flight.arrives <= now for flight in flying):
-                flying = flying + self._beginning(hp, state, federation, round, flying, done, now)
+                flying += self._beginning(hp, state, federation, round, flying, done, now)
             if not flying:
                 left = [client for client in federation.numbers if client not in done]
                 if not left:
                     break
                 now = devices.await_clients(fleet, federation, left, now)
                 continue
-            first = min(flying, key=lambda flight: (flight.arrives, flight.client))
-            flying, now = [flight for flight in flying if flight != first], first.arrives
-            fails = devices.failures(fleet, federation, first.version)[first.client] is not None
-            (failed if fails else received).append(first)
-        return ServerStep(sorted(received, key=lambda flight: flight.client), flying, now, len(failed))
+            first = min(flying)
+            flying.remove(first)
+            now = first.arrives
+            done.add(first.client)
+            if devices.failures(fleet, federation, first.version)[first.client] is None:
+                received.append(first)
+        return ServerStep(sorted(received, key=lambda flight: flight.client), flying, now, len(done) - len(received))
 
     def _beginning(
         self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
@@ -133,8 +134,7 @@ class Asynchronous(Simulation):
             return []
         requests = self.method.plan(hp, state, with_chosen(federation, clients), round)
         failing, found = devices.failures(fleet, federation, round), []
-        times = self.times(hp, state, federation, round, requests)
-        for client, time in zip(devices.by_client(requests), times, strict=True):
+        for client, time in self.times(hp, state, federation, round, requests).items():
             share = failing[client]
             found.append(Flight(now + time.total * (1.0 if share is None else share), client, round))
         return found

@@ -38,10 +38,10 @@ class Simulation:
         federation: Federation,
         round: int,
         requests: list[LocalTraining],
-    ) -> list[WorkTime]:
+    ) -> dict[int, WorkTime]:
         """See :func:`work_times`; all clients of the ``requests`` send and receive as much as the first one."""
         if not requests:
-            return []
+            return {}
         down = received_by(self.method, hp, state, federation, requests[0].client)
         up = self.method.send(Sent(0, 0, empty_message(self.method, hp, state, federation, round)), 1)
         width = federation.model.weights.element_size()
@@ -101,20 +101,20 @@ def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
 
 def work_times(
     fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], down: float, up: float
-) -> list[WorkTime]:
+) -> dict[int, WorkTime]:
     """Of each client of ``requests``, in order, for all that it trains, with what a program does besides (the second
     model of APFL), spread over the epochs of what it sends; it receives ``down`` numbers and sends ``up``."""
     compute, sending = seconds_per_example(fleet, federation), sending_seconds(fleet, federation, down, up)
-    found = []
-    for own in by_client(requests).values():
+    found = {}
+    for client, own in by_client(requests).items():
         request = own[0]
         recipe, examples = request.recipe, len(request.rows)
         if recipe.drop_last:
             examples = recipe.batch_size * batch_count(examples, recipe.batch_size, True)
         further = sum(one.program.further for one in own if one.program is not None)
         epochs, all_epochs = _epochs(request), sum(map(_epochs, own)) + further
-        epoch = examples * float(compute[request.client]) * (all_epochs / epochs)
-        found.append(WorkTime(epochs, epoch, float(sending[request.client])))
+        epoch = examples * float(compute[client]) * (all_epochs / epochs)
+        found[client] = WorkTime(epochs, epoch, float(sending[client]))
     return found
 
 

@@ -31,7 +31,7 @@ class Synchronous(Simulation):
         if isinstance(fleet.deadline, float):
             everyone = with_chosen(federation, list(federation.numbers))
             times = self.times(hp, state, federation, 0, method.plan(hp, state, everyone, 0))
-            least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times]
+            least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times.values()]
             if least and min(least) > fleet.deadline:
                 what = "all of its epochs" if fleet.late == "drop" else "one epoch"
                 raise UserError(
@@ -73,15 +73,15 @@ class Synchronous(Simulation):
         there = devices.available_clients(fleet, federation, began)
         turns = [client for client in federation.in_turn(round) if there[client]]  # as FedAvg draws
         planned = method.plan(hp, state, with_chosen(federation, turns[: federation.participants]), round)
-        asked = devices.by_client(planned)
         times = self.times(hp, state, federation, round, planned)
         deadline = fleet.deadline if isinstance(fleet.deadline, float) else math.inf
         if fleet.deadline == "median" and times:
-            deadline = statistics.median(time.total for time in times)
+            deadline = statistics.median(time.total for time in times.values())
         failing = devices.failures(fleet, federation, round)
         requests: list[LocalTraining] = []
         lasted, dropped, late, partial = 0.0, 0, 0, 0
-        for (client, own), time in zip(asked.items(), times, strict=True):
+        for client, own in devices.by_client(planned).items():
+            time = times[client]
             epochs = time.epochs_until(deadline) if fleet.late == "partial" else time.epochs
             is_partial = 0 < epochs < time.epochs
             if is_partial:

@@ -103,7 +103,7 @@ def privately(
         fold_each=None,
         exchange=lambda hp: means,
         send=lambda sent, phase: clip(known, method.send(sent, phase), phase),
-        reduce=partial(reduce, known, ledger, federation.seed, method.fold is not None),
+        reduce=partial(reduce, ledger, federation.seed, method.fold is not None),
         facts=ledger.facts,
     )
     return (
@@ -127,14 +127,13 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
     return replace(sent, parts=parts, facts={"norm": norm})
 
 
-def reduce(
-    privacy: UserPrivacy, ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering
-) -> tuple[ClientMessage, RoundRow]:
+def reduce(ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
     """Returns the noisy sum of the messages over the expected number of clients, in float64, and the round's log
     entries: the norms before clipping, the share of them that was clipped, and epsilon.
 
     Noise is drawn from (seed, round), for each message of a round anew, so that a resumed run adds the same.
     """
+    privacy = ledger.privacy
     sums = {
         name: torch.zeros(part.shape, dtype=torch.float64)
         for name, part in gathering.empty().items()
@@ -240,12 +239,6 @@ class Ledger:
 
         return epsilon_after(self.privacy, self.delta)(min(rounds, self.rounds))
 
-    def guarantee(self) -> str:
-        """``(epsilon, delta) = (3.2, 0.001) at user level after 60 rounds``."""
-        spent = self.epsilon(self.rounds)
-        shown = "infinity" if spent is None else f"{spent:.3g}"
-        return f"(epsilon, delta) = ({shown}, {self.delta:.2g}) at user level after {counted(self.rounds, 'round')}"
-
     def facts(self, rounds: int, rows: list[State]) -> State:
         """Returns ``privacy`` of a result after ``rounds``, with these ``rows`` of them."""
         from knot_runner.methods.around.privacy.accountant import accountant_name, neighbors
@@ -277,9 +270,12 @@ def _notes(settings: Settings, ledger: Ledger, method: Method, federation: Feder
     if not privacy.noise_multiplier:
         return ["privacy.noise_multiplier: 0 adds no noise, so epsilon is infinite (null in the records)"]
     released = "the global models" if method.fold is not None else "the clients' mean logits"
+    spent = ledger.epsilon(ledger.rounds)
+    shown = "infinity" if spent is None else f"{spent:.3g}"
     notes = [
-        f"privacy: {ledger.guarantee()}, noise multiplier "
-        f"{privacy.noise_multiplier:g}; it is of {released}, simulated, and not of the accuracies in the records"
+        f"privacy: (epsilon, delta) = ({shown}, {ledger.delta:.2g}) at user level after "
+        f"{counted(ledger.rounds, 'round')}, noise multiplier {privacy.noise_multiplier:g}; it is of {released}, "
+        "simulated, and not of the accuracies in the records"
     ]
     shared = shared_of(settings.method, federation)
     weights = federation.model.weights if shared is None else federation.model.weights[shared]

@@ -82,14 +82,10 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
 def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, delta: float) -> float:
     """Return the noise multiplier whose epsilon, by the bound of that number in :func:`_events`, is ``epsilon``."""
     library = _library()
-
-    def event(multiplier: float) -> Any:
-        return library.SelfComposedDpEvent(_events(privacy, multiplier)[bound], rounds)
-
     try:
         found: float = library.calibrate_dp_mechanism(
             lambda: library.rdp.RdpAccountant(neighboring_relation=_relation(privacy)),
-            event,
+            lambda multiplier: library.SelfComposedDpEvent(_events(privacy, multiplier)[bound], rounds),
             epsilon,
             delta,
             library.LowerEndpointAndGuess(*BRACKET),

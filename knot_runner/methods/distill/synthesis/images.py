@@ -121,7 +121,7 @@ class OptimizedImages:
             done = (number - 1) * self.hp.steps + step + 1
             loss = take_step(self.optimizer, self._loss(self.x[:count], labels.to(self.device), wanted), done)
             with torch.no_grad():  # no pixel is darker than black or lighter than white
-                self.x.copy_(torch.minimum(torch.maximum(self.x, self.lowest), self.highest))
+                self.x.clamp_(self.lowest, self.highest)
             report(done, self.epochs * self.hp.steps, f"step {done}")
         self.finished[first : first + count] = self.x[:count].detach()
         return loss
@@ -169,7 +169,7 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
     Normalization is by the batch alone, so that images are made as they were in training.
     """
     channels, *sides = shape
-    half, quarter = ([math.ceil(side / part) for side in sides] for part in (2, 4))
+    whole, half, quarter = (tuple(math.ceil(side / part) for side in sides) for part in (1, 2, 4))
     fewer = max(1, width // 2)
     return nn.Sequential(
         nn.Linear(latent, width * math.prod(quarter)),
@@ -179,7 +179,7 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
         nn.Conv2d(width, width, 3, padding=1),
         nn.BatchNorm2d(width, track_running_stats=False),
         nn.LeakyReLU(0.2),
-        nn.Upsample(sides),
+        nn.Upsample(whole),
         nn.Conv2d(width, fewer, 3, padding=1),
         nn.BatchNorm2d(fewer, track_running_stats=False),
         nn.LeakyReLU(0.2),

@@ -120,8 +120,8 @@ def test_work_times_omit_sending_where_nothing_is_sent():
     (request,) = Played(None, members=[1], clients_per_round=1).seen[0][0]
     fleet = fleet_of(network={"down": 2.0, "up": 1.0, "sigma": 0.0})
     federation = make_world([]).federation
-    (sends,) = devices.work_times(fleet, federation, [request], 10, 30)
-    (not_,) = devices.work_times(fleet, federation, [request], 0, 0)
+    (sends,) = devices.work_times(fleet, federation, [request], 10, 30).values()
+    (not_,) = devices.work_times(fleet, federation, [request], 0, 0).values()
     assert sends.sending == pytest.approx(32 * (10 / 2 + 30 / 1) / 1e6, rel=1e-12)
     assert not_.sending == 0 and not_.total == 24.0
 
@@ -131,14 +131,14 @@ def test_work_times_include_second_model_of_program(paced):
     paced(2.0)
     hp, federation, method = settings("apfl"), make_world([5]).federation, METHODS["apfl"]
     requests = method.plan(hp, method.init(hp, federation), dataclasses.replace(federation, chosen=(0,)), 0)
-    (time,) = devices.work_times(fleet_of(network=None), federation, requests, 0, 0)
+    (time,) = devices.work_times(fleet_of(network=None), federation, requests, 0, 0).values()
     assert requests[0].program.further == 2
     assert (time.epochs, time.total) == (2, 2 * 2 * len(requests[0].rows) * 2.0)
 
 
 def test_work_times_omit_dropped_last_batch():
     (request,) = Played(None, members=[1], clients_per_round=1, batch_size=5, drop_last=True).seen[0][0]
-    (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], 0, 0)
+    (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], 0, 0).values()
     assert time.epoch == 10.0
 
 

@@ -61,7 +61,7 @@ def mean_logits(spec, round, rows, logits):
     sent = (clip(spec, Sent(client, 1, {"logits": own}), 2) for client, own in enumerate(logits))
     empty = {"logits": torch.zeros(rows, CLASSES, dtype=torch.float64)}
     gathering = Gathering(round, 2, sent, lambda: empty, "uniform")
-    return reduce(spec, Unaccounted(spec, 0.01, 4, True), 3, True, gathering)[0]["logits"]
+    return reduce(Unaccounted(spec, 0.01, 4, True), 3, True, gathering)[0]["logits"]
 
 
 class Answering:

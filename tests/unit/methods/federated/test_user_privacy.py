@@ -34,7 +34,7 @@ def mean_update(spec, seed, round, updates, like=None):
     sent = (clip(spec, Sent(client, 1, {"update": update}), 1) for client, update in enumerate(updates))
     like = updates[0] if like is None else like
     gathering = Gathering(round, 1, sent, lambda: {"update": torch.zeros_like(like)}, "uniform")
-    mean, row = reduce(spec, Unaccounted(spec, 0.01, 4, False), seed, True, gathering)
+    mean, row = reduce(Unaccounted(spec, 0.01, 4, False), seed, True, gathering)
     return mean["update"], row
 
 

@@ -208,7 +208,7 @@ def private(hp: FederatedSettings, federation: Federation, privacy: UserPrivacy)
         fold_each=None,
         exchange=exchange and (lambda hp: dataclasses.replace(exchange, reads="mean")),
         send=lambda sent, phase: clip(privacy, method.send(sent, phase), phase),
-        reduce=functools.partial(reduce, privacy, ledger, federation.seed, method.fold is not None),
+        reduce=functools.partial(reduce, ledger, federation.seed, method.fold is not None),
         facts=ledger.facts,
     )
 

@@ -38,9 +38,8 @@ def run(world, hp, federation):
         shown = finetune.under_way(hp, federation, round)
         assert {name for name in state if name.endswith("/weights")} == {f"theta/{client}/weights" for client in shown}
         for point, models in kind(hp, federation, state, round):
-            for client, model in models.items():
-                assert (point, client) not in found
-                found[point, client] = model.weights.clone()
+            assert not {(point, client) for client in models} & found.keys()
+            found |= {(point, client): model.weights.clone() for client, model in models.items()}
         round += 1
     assert round == finetune.finetune_rounds(hp, federation)
     return found
