@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import io
 import json
 import shutil
@@ -24,10 +25,13 @@ from typing import Any
 import numpy as np
 
 from knot_runner.cli.main import main as command
-from knot_runner.pipelines.runs import commits
+from knot_runner.config.strict import without
+from knot_runner.engine import commit
+from knot_runner.pipelines import commits
 from knot_runner.records import RESULT_FILE, STATE_FILES, read_result
 from knot_runner.report.frame import read_runs
 from knot_runner.report.run_folders import VECTORS, Run, arrays, predictions, rounds, with_files
+from knot_runner.results.base import RunResult
 from knot_runner.util.errors import UserError
 
 IMAGES = [
@@ -73,16 +77,17 @@ def numbers(out: Path) -> dict[str, Any]:
     """Run id -> numbers, without times, of every run as reports read it; or why it is not used."""
     found: dict[str, Any] = {}
     for record in read_runs(out).runs["record"]:
-        stored = sorted(name for name in record.result.get("digest", {}) if name != RESULT_FILE)
+        digest = {} if record.result is None else record.result.digest
+        stored = sorted(name for name in digest if name != RESULT_FILE)
         run = with_files(record, stored)
         used = run.status == "done"
         found[record.folder.name] = [_result(run.result), *_records(run)] if used else f"unused: {run.problem}"
     return found
 
 
-def _result(result: dict[str, Any]) -> str:
+def _result(result: RunResult) -> str:
     free = ("seconds", "digest", "files")
-    return json.dumps({key: value for key, value in result.items() if key not in free}, sort_keys=True)
+    return json.dumps(without(dataclasses.asdict(result), *free), sort_keys=True)
 
 
 def _records(run: Run) -> list[Any]:
@@ -180,9 +185,7 @@ def judged(found: dict[str, Any], right: dict[str, Any]) -> str:
 
 def unfinished(overrides: list[str], out: Path, seeds: list[int]) -> None:
     """Runs that are stopped after their second commit (or stage, or entry of a log)."""
-    from knot_runner.engine.commit import Checkpoint
-
-    save, append, calls = Checkpoint.save, commits.append_synced, []
+    save, append, calls = commit.Checkpoint.save, commit.append_synced, []
 
     def counted(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -194,15 +197,15 @@ def unfinished(overrides: list[str], out: Path, seeds: list[int]) -> None:
 
         return call
 
-    commits.MAX_UNCOMMITTED, commits.SYNC_SECONDS = 0.0, 0.0
-    Checkpoint.save, commits.append_synced = counted(save), counted(append)  # type: ignore[method-assign]
+    commits.MAX_UNCOMMITTED = 0.0
+    commit.Checkpoint.save, commit.append_synced = counted(save), counted(append)  # type: ignore[method-assign]
     try:
         for seed in seeds:
             calls.clear()
             with contextlib.suppress(Stopped):
                 run([*overrides, f"seed={seed}"], out)
     finally:
-        Checkpoint.save, commits.append_synced = save, append  # type: ignore[method-assign]
+        commit.Checkpoint.save, commit.append_synced = save, append  # type: ignore[method-assign]
 
 
 def of_finished(whole: Path, parts: tuple[int, int]) -> tuple[Counter[str], list[str]]:
@@ -252,7 +255,7 @@ def main() -> None:
         alone = {
             name: own
             for name, own in numbers(place / "finished").items()
-            if read_result(next((place / "finished").glob(f"*/*/{name}")))["seed"] == 0
+            if read_result(next((place / "finished").glob(f"*/*/{name}"))).seed == 0
         }
         for title in ("finished", "unfinished"):
             whole = place / title

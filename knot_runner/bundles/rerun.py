@@ -20,7 +20,7 @@ from knot_runner.config.settings import FederatedSettings, run_id
 from knot_runner.config.strict import dotted_leaves, without
 from knot_runner.data.preflight import no_data
 from knot_runner.pipelines.context import Note, Progress, run_context
-from knot_runner.pipelines.runs.single_run import complete_run
+from knot_runner.pipelines.run import complete_run
 from knot_runner.provenance import code_version
 from knot_runner.records import CONFIG_FILE, ROUNDS_FILE
 from knot_runner.results.base import RunResult

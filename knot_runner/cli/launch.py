@@ -120,7 +120,7 @@ def _single(job: ComposedJob, stale_runs: str) -> int:
             begin_server(list(family.preload))
     try:
         from knot_runner.pipelines.context import run_context
-        from knot_runner.pipelines.runs.single_run import complete_run  # torch: only now, not for a mistyped key
+        from knot_runner.pipelines.run import complete_run  # torch: only now, not for a mistyped key
 
         with no_exit(job.settings.plugins), Live(console) as live, messages_to(live.note):
             keep = stale_runs == "keep"  # show a finished run even if its data have changed

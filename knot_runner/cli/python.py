@@ -78,7 +78,7 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
     """
     from knot_runner.composing.job import ComposedJob
     from knot_runner.pipelines.context import run_context
-    from knot_runner.pipelines.runs.single_run import complete_run
+    from knot_runner.pipelines.run import complete_run
     from knot_runner.util.files import require_writable
 
     jobs = [overrides] if isinstance(overrides, ComposedJob) else compose(overrides)

@@ -25,7 +25,7 @@ from knot_runner.engine.hardware import machine
 from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.metrics import Coordinates
-from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.pipelines.commits import Commits
 from knot_runner.records import CONFIG_FILE
 from knot_runner.util.files import Facts, LogRow, write_atomic
 

@@ -80,7 +80,7 @@ def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray
     """Runs all epochs, resuming from the last commit; returns the points [K, d] and the log."""
     hp, seed = context.hp, context.settings.seed
 
-    def advance(state: State, epoch: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+    def _advance(state: State, epoch: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
         if epoch == hp.epochs:
             return None
         before = Descent(**{name: tensor.numpy() for name, tensor in state.items()}, steps=epoch)
@@ -88,13 +88,13 @@ def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray
         context.progress("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
         return _tensors(after), row
 
-    def start() -> State:
+    def _start() -> State:
         return _tensors(begin(hp, clients.points.shape[1], seed, "coreset"))
 
-    def log(row: LogRow) -> None:
+    def _log(row: LogRow) -> None:
         context.log({"epoch": row["round"], "loss": row["loss"]})
 
-    state, rows = run_rounds(advance, context.commits(data), start, log=log)
+    state, rows = run_rounds(_advance, context.commits(data), _start, log=_log)
     context.progress("epochs", 1, 1, "done")
     return state["points"].numpy(), rows
 

@@ -61,13 +61,17 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
     classifier = KNeighborsClassifier(1, algorithm="brute").fit(np.concatenate(points), labels)
     predicted, truth = classifier.predict(space.points(task.test)), task.test.labels
     facts = context.predicted(np.eye(len(task.classes))[predicted], truth, task.coordinates)
-    shares = [float((predicted == truth)[rows].mean()) for rows in partition.test if len(rows)]
-    clients = {"weighted": float((predicted == truth).mean()), "unweighted": float(np.mean(shares))}
-    facts["metrics"]["client_accuracy"] = clients
+    facts["metrics"]["client_accuracy"] = client_accuracy(predicted == truth, partition.test)
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(context, space, np.concatenate(points), more)
     describe_coresets(context, inputs, space, rows, record)
     record.add(data=whole.digest, **facts)
+
+
+def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
+    """Return the mean of ``right`` (bool [T]) over test examples, and over clients with rows ``tests`` of these."""
+    shares = [float(right[rows].mean()) for rows in tests if len(rows)]
+    return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}
 
 
 def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +95,7 @@ def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np
     client."""
     count = len(clients.rows)
 
-    def advance(state: State, client: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+    def _advance(state: State, client: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
         if client == count:
             return None
         coreset, loss = own_coreset(context.hp, context.settings.seed, clients, client)
@@ -99,10 +103,10 @@ def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np
         points = torch.cat([state["points"], torch.from_numpy(coreset[None])])
         return {"points": points}, {"client": client, "loss": loss}
 
-    def start() -> State:
+    def _start() -> State:
         return {"points": torch.empty(0, context.hp.points, clients.points.shape[1], dtype=torch.float64)}
 
-    state, rows = run_rounds(advance, context.commits(data), start, log=context.log)
+    state, rows = run_rounds(_advance, context.commits(data), _start, log=context.log)
     return list(state["points"].numpy()), rows
 
 

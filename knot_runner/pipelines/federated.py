@@ -104,16 +104,16 @@ def _train(
     commits = context.commits(setup.task.digest)
     rounds = ClientRounds(context, setup, method, engine, clusters)
 
-    def train() -> tuple[FederatedState, list[LogRow]]:
+    def _rounds() -> tuple[FederatedState, list[LogRow]]:
         return run_rounds(rounds.advance, commits, lambda: start, log=lambda row: context.log(scalars(row)))
 
     if not clusters and context.hp.personalization is None:
-        state, rows = train()
+        state, rows = _rounds()
         return TrainingResult(method, state, rows, facts, seconds)
     from knot_runner.pipelines.rounds.shared import rounds_key, run_shared_rounds
 
     key = rounds_key(context, setup, engine, clusters)
-    state, rows = run_shared_rounds(context, key, commits, train)
+    state, rows = run_shared_rounds(context, key, commits, _rounds)
     outcome = TrainingResult(method, state, rows, facts | {"artifact": key}, seconds)
     if context.hp.personalization is None:
         return outcome

@@ -19,9 +19,9 @@ from knot_runner.data.images.sets import load_image_sets
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artifact
+from knot_runner.pipelines.commits import join_machines
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.features.encoding import client_partition, feature_space, read_examples
-from knot_runner.pipelines.runs.commits import join_machines
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabeledSamples

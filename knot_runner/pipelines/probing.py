@@ -11,8 +11,8 @@ from knot_runner.methods.temperature_probe import probe_part
 from knot_runner.models.network import Network
 from knot_runner.pipelines.clients.setup import resident
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
+from knot_runner.pipelines.kept_images import read_images
 from knot_runner.pipelines.rounds.loop import State, run_rounds
-from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.util.files import LogRow, write_atomic
 
 
@@ -36,12 +36,12 @@ def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     context.begin()
     data, test = resident(task, task.train), resident(task, task.test)
 
-    def advance(state: State, number: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+    def _advance(state: State, number: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
         work = context.hp, settings, data, test, network, device, context.progress, context.note
         part = probe_part(number, state, *work)
         return None if part is None else ({**state, **part}, {})
 
-    state, _ = run_rounds(advance, context.commits(task.digest), dict)
+    state, _ = run_rounds(_advance, context.commits(task.digest), dict)
     arrays = {"temperatures": torch.tensor(temperatures, dtype=torch.float64)}
     arrays |= {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
     write_atomic(context.folder / "probe.safetensors", tensor_parts(arrays))

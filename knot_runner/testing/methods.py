@@ -24,7 +24,7 @@ from torch import Tensor
 
 from knot_runner.cli.python import FinishedRun, run
 from knot_runner.config.strict import content_of, without
-from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.pipelines.commits import Commits
 from knot_runner.util.errors import UserError
 
 #: A run of less than a second: the embedded digits, six clients of which three take part, a narrow model.

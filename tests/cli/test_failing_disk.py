@@ -19,7 +19,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.shared import SharedTasks
 from knot_runner.pipelines.context import Services, run_context
-from knot_runner.pipelines.runs.single_run import complete_run
+from knot_runner.pipelines.run import complete_run
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import refused
 from tests.disk import Disk, Killed

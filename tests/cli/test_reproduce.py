@@ -13,7 +13,7 @@ from knot_runner.cli.main import main
 from knot_runner.cli.verbs import reproduce
 from knot_runner.composing.commands import compose_all
 from knot_runner.pipelines.context import run_context
-from knot_runner.pipelines.runs.single_run import complete_run
+from knot_runner.pipelines.run import complete_run
 from tests.golden.messages import refuses
 
 ROOT = Path(__file__).resolve().parents[2]

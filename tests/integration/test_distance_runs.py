@@ -16,7 +16,7 @@ from knot_runner.data.embedded import draw_gaussians
 from knot_runner.pipelines import distance
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.distance import distance_draws
-from knot_runner.pipelines.runs.single_run import complete_run
+from knot_runner.pipelines.run import complete_run
 from knot_runner.records import require_result
 from knot_runner.results.training import Spent
 from knot_runner.transport.federated.fedwad import distance_between

@@ -10,7 +10,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.methods.contract import METHODS
 from knot_runner.pipelines.context import Services, run_context
-from knot_runner.pipelines.runs.single_run import complete_run
+from knot_runner.pipelines.run import complete_run
 from knot_runner.records import require_result
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.tables.build import build_table

@@ -16,7 +16,7 @@ from knot_runner.cli.main import main
 from knot_runner.config.settings.families import family_of
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import run_context
-from knot_runner.pipelines.runs.kept_models import load_model
+from knot_runner.pipelines.kept_models import load_model
 from tests import runs
 from tests.golden import adapter
 from tests.golden.messages import refuses
@@ -31,7 +31,7 @@ TOLERANCE = 1e-5
 CHILD = """
 import json, pathlib, sys
 import numpy as np
-from knot_runner.pipelines.runs.kept_models import load_model
+from knot_runner.pipelines.kept_models import load_model
 for folder in sys.argv[1:]:
     for at, work in enumerate(json.loads((pathlib.Path(folder) / "inputs.json").read_text())):
         inputs = np.load(f"{folder}/{work['pixels']}") if "pixels" in work else work["texts"]

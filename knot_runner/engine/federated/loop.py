@@ -193,23 +193,23 @@ def _proximal_term(model: nn.Module, mu: float) -> Callable[[], Tensor]:
     """Return (mu / 2) || w - w_start ||^2 (Li et al. 2020, eq. 2) from the weights as they are now."""
     origins = [parameter.detach().clone() for parameter in model.parameters()]
 
-    def term() -> Tensor:
+    def _term() -> Tensor:
         pairs = zip(model.parameters(), origins, strict=True)
         return mu / 2 * sum((parameter - origin).square().sum() for parameter, origin in pairs)
 
-    return term
+    return _term
 
 
 def _control_step(model: nn.Module, layout: flat.FlatLayout, control: Tensor) -> Callable[[], None]:
     """Return a function that adds the control variate [P] of SCAFFOLD to every gradient."""
     named = flat.views(control, layout.parameters)
 
-    def add() -> None:
+    def _add() -> None:
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 parameter.grad += named[name]
 
-    return add
+    return _add
 
 
 def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[InputBatch]:

@@ -53,9 +53,11 @@ class _Clusters:
     clusters: list[Federation]
 
     def init(self, hp: FederatedSettings, _: Federation) -> FederatedState:
+        """The state of all of them."""
         return joint_state([self.method.init(hp, cluster) for cluster in self.clusters])
 
     def plan(self, hp: FederatedSettings, state: FederatedState, _: Federation, round: int) -> list[LocalTraining]:
+        """The requests of all of them."""
         requests: list[LocalTraining] = []
         for number, cluster in enumerate(self.clusters):
             requests += self.method.plan(hp, cluster_state(state, number), cluster, round)
@@ -100,10 +102,12 @@ class _Clusters:
         return joint_state(states), _bytes(rows) | _distilled([row for row in rows if "distill_steps" in row]), joint
 
     def deployed(self, hp: FederatedSettings, state: FederatedState, _: Federation, client: int) -> ClientModel:
+        """The model of the client's cluster."""
         number = next(number for number, cluster in enumerate(self.clusters) if client in cluster.numbers)
         return self.method.deployed(hp, cluster_state(state, number), self.clusters[number], client)
 
     def is_finished(self, hp: FederatedSettings, state: FederatedState, _: Federation, round: int) -> bool:
+        """Whether each of them is."""
         parts = enumerate(self.clusters)
         return all(self.method.is_finished(hp, cluster_state(state, number), own, round) for number, own in parts)
 

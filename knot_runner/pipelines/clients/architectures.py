@@ -16,9 +16,9 @@ from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.messages import shared_of
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.kept_models import KeptModels, joined_parts, write_models
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.loop import TrainingResult
-from knot_runner.pipelines.runs.kept_models import KeptModels, joined_parts, write_models
 from knot_runner.records import MODEL_FILE
 from knot_runner.util.files import Facts, LogRow, write_atomic
 

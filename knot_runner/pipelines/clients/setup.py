@@ -32,8 +32,8 @@ from knot_runner.methods.federation import Federation, with_server
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext, as_kind
-from knot_runner.pipelines.runs.first_model import first_model
-from knot_runner.pipelines.runs.kept_images import read_images
+from knot_runner.pipelines.first_model import first_model
+from knot_runner.pipelines.kept_images import read_images
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 from knot_runner.util.messages import counted

@@ -20,11 +20,11 @@ from knot_runner.data.pools import TextPool, pool_texts
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.models.encoder import Autoencoder, build_encoder
+from knot_runner.pipelines.commits import join_machines
 from knot_runner.pipelines.context import RunContext, elapsed
 from knot_runner.pipelines.features.texts import TextSpace, feature_notes, text_space
 from knot_runner.pipelines.federations.texts import model_files
-from knot_runner.pipelines.runs.commits import join_machines
-from knot_runner.pipelines.runs.kept_images import read_images
+from knot_runner.pipelines.kept_images import read_images
 from knot_runner.util.errors import UserError
 
 #: What has an ``encoder`` of images and ``features`` of texts.

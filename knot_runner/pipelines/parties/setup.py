@@ -15,9 +15,9 @@ from knot_runner.pipelines.clients.transfer_set import with_other_set
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.images import image_federation
 from knot_runner.pipelines.federations.texts import model_files, text_federation
+from knot_runner.pipelines.first_model import check_network
+from knot_runner.pipelines.kept_images import read_images
 from knot_runner.pipelines.parties.finished_teachers import check_finished_teachers, put_weights
-from knot_runner.pipelines.runs.first_model import check_network
-from knot_runner.pipelines.runs.kept_images import read_images
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
 

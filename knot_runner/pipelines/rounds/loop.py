@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from knot_runner.methods.contract import RoundMethod, State
-from knot_runner.pipelines.runs.commits import Commits
+from knot_runner.pipelines.commits import Commits
 from knot_runner.util.files import Facts, LogRow
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ def run_rounds(
 def by_requests(method: RoundMethod, hp: Any, federation: Any, execute: Callable[[list[Any]], list[Any]]) -> Advance:
     """Return a round of ``method``: its requests, executed and folded; there is none without requests."""
 
-    def advance(state: State, round: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+    def _advance(state: State, round: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
         requests = method.plan(hp, state, federation, round)
         if not requests:
             return None
         return method.fold(hp, state, federation, round, requests, execute(requests))
 
-    return advance
+    return _advance
 
 
 def scalars(row: LogRow) -> LogRow:

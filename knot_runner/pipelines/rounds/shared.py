@@ -16,9 +16,9 @@ from knot_runner.data.images import ImageTask
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.around import AROUND
 from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.pipelines.commits import Commits, join_machines
 from knot_runner.pipelines.context import RunContext, total_seconds
 from knot_runner.pipelines.rounds.loop import scalars
-from knot_runner.pipelines.runs.commits import Commits, join_machines
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.util.files import LogRow, write_atomic
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from knot_runner.pipelines.runs.single_run import _one_class
+from knot_runner.pipelines.run import _one_class
 from tests.contents import result_with
 
 RESULT = result_with({"labels": {"names": ["ape", "bee"]}})
