@@ -20,10 +20,12 @@ import cProfile
 import os
 import pstats
 import statistics
+import sys
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import ot
@@ -32,6 +34,8 @@ from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.transport.otdd import LabeledSamples, distance_matrix, draw_times, first_points
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.oracles.transport.otdd.pair import pair_distance
 
 SEED = 7

@@ -11,11 +11,7 @@ from tests.gld23k import write_gld23k
 NARROW = ["model.width=0.1", "model.last=8", "model.groups=4"]
 SHORT = ["training.rounds=1", "training.local_epochs=1", "training.clients_per_round=3", "training.batch_size=2",
          "training.evaluate_every=1", "hardware.num_workers=1"]  # fmt: skip
-OWN = [
-    "method.personalization.epochs=1",
-    "method.personalization.checkpoints=1",
-    "method.personalization.alphas=[0,0.5,1]",
-]
+OWN = [f"method.personalization.{word}" for word in ("epochs=1", "checkpoints=1", "alphas=[0,0.5,1]")]
 
 
 @pytest.mark.thorough
@@ -26,10 +22,7 @@ def test_gld23k_preset_runs_on_twelve_images(tmp_path, capsys):
     (folder,) = (path.parent for path in out.glob("*/*/*/result.json"))
     result = json.loads((folder / "result.json").read_text())
     assert (result["task"], result["model"], result["method"]) == ("gld23k", "mobilenet_v2_gn", "soup")
-    assert result["clients"] == 3 and [point["alpha"] for point in result["personalization"]["points"]][-3:] == [
-        0,
-        0.5,
-        1,
-    ]
+    alphas = [point["alpha"] for point in result["personalization"]["points"]]
+    assert result["clients"] == 3 and alphas[-3:] == [0, 0.5, 1]
     names = json.loads((folder / "partition.json").read_text())
     assert all(user in json.dumps(names) for user in ("77", "5", "1234"))

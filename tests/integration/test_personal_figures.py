@@ -7,13 +7,8 @@ from safetensors.torch import load_file
 
 from knot_runner.cli.main import main
 
-FEW = [
-    "partition.num_clients=6",
-    "training.clients_per_round=3",
-    "model.hidden=[16]",
-    "training.rounds=2",
-    "hardware.num_workers=1",
-]
+FEW = ["partition.num_clients=6", "training.clients_per_round=3", "model.hidden=[16]", "training.rounds=2"]
+FEW += ["hardware.num_workers=1"]
 
 
 @pytest.mark.thorough
@@ -21,14 +16,8 @@ def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
     small = [
         f"method.personalization.{word}" for word in ("lr=0.05", "epochs=4", "checkpoints=2", "between=[1,1]", "grid=3")
     ]
-    overrides = [
-        "experiment=soup/landscape",
-        "task.source=embedded",
-        "seed=0",
-        "task.max_examples=300",
-        "task.shape=[1,8,8]",
-    ]
-    overrides += [*FEW, *small]
+    overrides = ["experiment=soup/landscape", "task.source=embedded", "seed=0", "task.max_examples=300"]
+    overrides += ["task.shape=[1,8,8]", *FEW, *small]
     assert main([*overrides, f"paths.output_dir={tmp_path}"]) == 0
     (folder,) = (path.parent for path in tmp_path.glob("*/*/*/result.json"))
     facts = json.loads((folder / "result.json").read_text())["personalization"]

@@ -22,7 +22,6 @@ KIND = "+base/personalization@method.personalization"
 COSSIM = replaced(TINY_IMAGES, f"{KIND}=cossim", "method.personalization.rounds=2", "method.personalization.lr=0.05")
 SMALL = [*TINY_IMAGES, f"{KIND}=transfer_matrix", "method.personalization.epochs=1", "method.personalization.steps=4",
          "method.personalization.checkpoints=2", "method.personalization.lr=0.1"]  # fmt: skip
-LANDSCAPE = [*TINY_IMAGES, f"{KIND}=landscape", "method.personalization.lr=0.05", "method.personalization.grid=3"]
 #: Eight clients of real digits, half of them with reversed labels.
 CONFLICT = [word for word in TINY_IMAGES if not word.startswith(("partition.", "task.max_examples", "training."))]
 CONFLICT += ["partition=iid", "partition.num_clients=8", "partition.alter=conflict", "training.rounds=8",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import pytest
@@ -11,7 +10,6 @@ from safetensors.numpy import load_file
 from sklearn.metrics import balanced_accuracy_score
 
 import knot_runner as kr
-from knot_runner.cli.main import main
 from tests.golden.messages import refused
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
@@ -45,18 +43,6 @@ def test_plugin_metric_is_measured_and_compared(tmp_path):
     assert value == pytest.approx(expected, abs=1e-12) and found.rows[-1]["balanced_accuracy"] == value
     (compared,) = kr.compare(out=tmp_path, measure="balanced_accuracy").to_dict("records")
     assert value in compared.values()
-
-
-def test_plugin_family_runs_and_is_not_repeated(tmp_path, capsys):
-    words = [*own("own_family.py", TINY_IMAGES, "method=majority"), f"paths.output_dir={tmp_path}"]
-    assert main(words) == 0, capsys.readouterr().err
-    (path,) = tmp_path.glob("femnist/majority/*/result.json")
-    result = json.loads(path.read_text())
-    assert 0 < result["metrics"]["accuracy"]["ALL"] < 0.5 and result["kind"] == "majority"
-    assert "are of the most frequent class" in capsys.readouterr().out
-    before = path.stat().st_mtime_ns
-    assert main(replaced(words, "model.hidden=[9]")) == 0 and path.stat().st_mtime_ns == before  # it reads no model
-    refused(capsys, *replaced(words, "seed=1", f"paths.output_dir={tmp_path / 'other'}"))
 
 
 def test_plugin_family_of_rounds_averages_predictions(tmp_path):

@@ -49,13 +49,8 @@ def test_runs_share_rounds_for_equal_clusters_and_tokens(once):
 
 @pytest.mark.thorough
 def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
-    small = [
-        "task.max_examples=60",
-        "method.otdd.samples=40",
-        "hardware.num_workers=1",
-        "seed=0",
-        f"paths.output_dir={tmp_path}",
-    ]
+    small = ["task.max_examples=60", "method.otdd.samples=40", "hardware.num_workers=1", "seed=0"]
+    small += [f"paths.output_dir={tmp_path}"]
     assert main(["experiment=fedwad/texts", *small, "method.otdd.features.kind=tfidf"]) == 0
     said = capsys.readouterr().out
     assert "FedWaD, S=10, K=10, t=0.5: with the exact distances, Spearman" in said
@@ -80,12 +75,7 @@ def test_coresets_of_texts_classify_them(tmp_path):
 def test_distances_are_between_what_partition_by_names(tmp_path, data_root):
     """Generated texts name no speakers; where a file does, a speaker is a party."""
     natural = ["method=dataset_distance", "partition=natural", "partition.by=speaker", "partition.least=20"]
-    small = [
-        "task=erc",
-        "task.max_examples=200",
-        "task.source=local",
-        "task.missing=skip",
-        f"paths.data_dir={data_root}",
-    ]
+    small = ["task=erc", "task.max_examples=200", "task.source=local", "task.missing=skip"]
+    small += [f"paths.data_dir={data_root}"]
     result = run(tmp_path, *small, *natural).result
     assert result["names"] and all(name.startswith("MELD ") for name in result["names"])

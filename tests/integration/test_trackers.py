@@ -79,13 +79,8 @@ def test_tracker_refuses_missing_package_before_the_run(name, tmp_path, monkeypa
     assert not list(tmp_path.glob("*/*/*/rounds.jsonl"))
 
 
-DATA = [
-    "task=femnist",
-    "task.max_examples=120",
-    "task.shape=[1,8,8]",
-    "partition.embedded_clients=3",
-    "partition.alpha=5.0",
-]
+DATA = ["task=femnist", "task.max_examples=120", "task.shape=[1,8,8]"]
+DATA += ["partition.embedded_clients=3", "partition.alpha=5.0"]
 CORESET = [*DATA, "method.points=2", "method.epochs=2", "method.samples=10", "method.fedwad.iterations=2"]
 #: kind of run -> a key, and the key that counts it
 STEPS = {

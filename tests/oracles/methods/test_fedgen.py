@@ -16,7 +16,7 @@ from knot_runner.methods.federated.fedgen import Head, heads_loss
 from knot_runner.models.network import Network
 from tests.feddf_runs import close, run
 from tests.golden.messages import refuses
-from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+from tests.tiny import TINY_TEXTS
 from tests.unit.methods.federated.worlds import (
     CLASSES,
     SHAPE,
@@ -180,7 +180,6 @@ def test_fedgen_generator_depends_on_label_and_reloads_exactly():
 # ------------------------------------------------------------------------------------------------------- whole runs
 
 SMALL = ["method.generator.steps=3", "method.generator.hidden=8", "method.generator.noise=4"]
-FEDGEN = replaced(TINY_IMAGES, "method=fedgen", "training.lr=0.1", *SMALL)
 
 
 @pytest.mark.thorough

@@ -6,6 +6,12 @@ from knot_runner.transport.federated.measure import Measure, interpolate, wasser
 from knot_runner.transport.otdd.matrix import least_cost
 from knot_runner.transport.otdd.statistics import class_table
 
+#: What can stand for a class in a federated distance: (covariance, part)
+FORMS = [
+    *(("sigma_frobenius", part) for part in ("full", "diagonal")),
+    *(("sqrt_frobenius", part) for part in ("full", "diagonal", "root_diagonal")),
+]
+
 
 def pair_distance(a, b, options, start, times):
     """FedWaD (Algorithm 1, eq. 10) between the augmented points of a and b, squared, as OTDD reports it (public code):

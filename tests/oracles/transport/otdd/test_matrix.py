@@ -18,8 +18,7 @@ from knot_runner.transport.otdd.first_iteration import cut_tiles
 from knot_runner.transport.otdd.matrix import OtddPool
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
-from tests.oracles.transport.otdd.forms import FORMS
-from tests.oracles.transport.otdd.pair import exact_otdd, pair_distance
+from tests.oracles.transport.otdd.pair import FORMS, exact_otdd, pair_distance
 
 SEED = 3
 

@@ -6,7 +6,7 @@ from scipy.linalg import sqrtm
 
 from knot_runner.transport.otdd import LabeledSamples, class_table
 from knot_runner.util.errors import UserError
-from tests.oracles.transport.otdd.forms import FORMS
+from tests.oracles.transport.otdd.pair import FORMS
 
 
 def samples(sizes, features, seed=0):
