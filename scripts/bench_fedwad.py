@@ -16,9 +16,7 @@ python scripts/bench.py fedwad --workload W1 W2 --repeats 3
 from __future__ import annotations
 
 import argparse
-import cProfile
 import os
-import pstats
 import statistics
 import sys
 import time
@@ -43,15 +41,6 @@ FEATURES = 784
 OPTIONS = OtddSettings(
     "federated", "sqrt_frobenius", "root_diagonal", 10_000, "float64", FedwadSettings("approximate", 10, 10, 0.5, 1.0)
 )
-#: what a profile of one worker is summed up into: line -> (file, function), with all that a function calls but those of
-#: tile_distances.py, of which it is the own time
-STAGES = {
-    "products, copies": tuple(
-        ("tile_distances.py", name) for name in ("_scores", "_approach", "_meet", "_move", "_values", "_first")
-    ),
-    "network simplex": (("small_support.py", "_simplex"),),
-    "class statistics": (("statistics.py", "class_table"),),
-}
 
 
 @dataclass(frozen=True)
@@ -107,7 +96,6 @@ def main(options: argparse.Namespace) -> None:
             ratios = [found[plain][place] / value for plain in PLAIN for place, value in enumerate((wall, busy))]
             cells = f"{ratios[0]:12.1f} {ratios[1]:8.1f} {ratios[2]:9.1f} {ratios[3]:8.1f}"
             print(f"  {line:<20} {wall:9.1f} {busy:9.1f} {cells}")
-        _print_stages(workload, settings)
 
 
 def _measured(
@@ -179,22 +167,3 @@ def _leaner(sets: list[LabeledSamples], i: int, j: int, settings: OtddSettings) 
 
 
 PLAIN = {"published": _published, "leaner": _leaner}
-
-
-# ------------------------------------------------------------------------------------------------------- what limits
-
-
-def _print_stages(workload: Workload, settings: OtddSettings) -> None:
-    """Shares of one process' time on a tenth of the pairs or so (float64), by a profiler that counts calls too."""
-    sets = replace(workload, clients=max(4, round(workload.clients * 0.4))).sets()
-    profile = cProfile.Profile(time.process_time)
-    profile.runcall(distance_matrix, sets, settings, SEED, 1)
-    stats = pstats.Stats(profile)
-    spent = {(key[0].rpartition("/")[2], key[2]): value for key, value in stats.stats.items()}
-    cells = []
-    for line, functions in STAGES.items():
-        found = [(file, spent[file, name]) for file, name in functions if (file, name) in spent]
-        cells.append((line, sum(times[2 if file == "tile_distances.py" else 3] for file, times in found)))
-    plans = spent["small_support.py", "best_plan"][3] - dict(cells)["network simplex"]
-    cells.append(("heights and checks", plans))
-    print("  of one process: " + ", ".join(f"{line} {seconds / stats.total_tt:.0%}" for line, seconds in cells))

@@ -21,5 +21,5 @@ def run(out, *overrides):
 def setup_of(*overrides):
     """The clients of a run, as it deals them, and its network."""
     (job,) = compose(replaced(TINY_IMAGES, *overrides))
-    context = SimpleNamespace(settings=job.settings, hp=job.method, services=Services(), data_root=None)
+    context = SimpleNamespace(settings=job.settings, method=job.method, services=Services(), data_root=None)
     return make_setup(context)

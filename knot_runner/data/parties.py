@@ -87,12 +87,12 @@ def _cut(key: str, labels: np.ndarray, share: float, seed: int, *names: str) -> 
 STUDENT = "student"
 
 
-def teaching_parties(task: ImageTask | PartyTask, hp: DistillSettings, seed: int) -> PartyTask:
-    """The student, and every teacher of ``hp``, on all examples of ``task``; same seed, same examples.
+def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed: int) -> PartyTask:
+    """The student, and every teacher of ``config``, on all examples of ``task``; same seed, same examples.
 
-    Teachers see all labels of the training examples, the student those of a stratified share ``hp.labeled`` (the rest
-    have none, -1). Both select epochs on the same valid part, of images a stratified share ``hp.valid`` of the training
-    images, or none if that is None; the student alone is tested. Raises :class:`UserError`.
+    Teachers see all labels of the training examples, the student those of a stratified share ``config.labeled`` (the
+    rest have none, -1). Both select epochs on the same valid part, of images a stratified share ``config.valid`` of the
+    training images, or none if that is None; the student alone is tested. Raises :class:`UserError`.
     """
     rows: dict[str, int] = {}
     splits: dict[str, Examples | Images] = {}
@@ -100,12 +100,12 @@ def teaching_parties(task: ImageTask | PartyTask, hp: DistillSettings, seed: int
         splits.update({split: pooled_split(task, split) for split in TEXT_SPLITS})
         labels, rows = task.labels, task.rows
     else:
-        splits.update(_held_out("method.valid", task.train, hp.valid, seed, "teaching", "valid"), test=task.test)
+        splits.update(_held_out("method.valid", task.train, config.valid, seed, "teaching", "valid"), test=task.test)
         labels = label_space(task.classes, task.coordinates)
     datasets = {}
-    for name in teacher_names(len(hp.teachers)):
+    for name in teacher_names(len(config.teachers)):
         datasets[name] = Dataset(name, "local", without(splits, "test"))
-    own = {**splits, "train": _partly_labeled(splits["train"], hp.labeled, seed)}
+    own = {**splits, "train": _partly_labeled(splits["train"], config.labeled, seed)}
     datasets[STUDENT] = Dataset(STUDENT, "global", own)
     return PartyTask(task.name, labels, datasets, task.source, list(task.notes), task.files, rows, task.digest)
 

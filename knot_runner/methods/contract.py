@@ -134,11 +134,11 @@ class Answers:
 class Exchange:
     """A second message of each client, after the fold, and what is trained on it.
 
-    ``ask(hp, federation, round, client, model) -> inferences`` by the client's trained model, [] in rounds without;
-    ``answer(hp, federation, client, outputs) -> message`` of their logits or features; ``plan(hp, state, federation,
-    round, answers) -> requests``, perhaps none; ``fold(hp, state, federation, round, answers, distilled) -> (state,
-    row)``. ``reads``: whether ``plan`` and ``fold`` read the mean of the messages, or each of them, or either.
-    ``answered_by``: who runs the inferences; of a server, the second message is not sent.
+    ``ask(config, federation, round, client, model) -> inferences`` by the client's trained model, [] in rounds without;
+    ``answer(config, federation, client, outputs) -> message`` of their logits or features; ``plan(config, state,
+    federation, round, answers) -> requests``, perhaps none; ``fold(config, state, federation, round, answers,
+    distilled) -> (state, row)``. ``reads``: whether ``plan`` and ``fold`` read the mean of the messages, or each of
+    them, or either. ``answered_by``: who runs the inferences; of a server, the second message is not sent.
     """
 
     ask: Callable[..., list[Inference]]
@@ -155,33 +155,33 @@ class Method:
     what client k keeps. ``server/...`` is read by the server alone.
 
     Attributes:
-        init: ``(hp, federation) -> state``.
-        plan: ``(hp, state, federation, round) -> requests`` of the round's clients, [] when the method has finished.
-        message: ``(hp, state, federation, work) -> message`` that the client sends, of its :class:`ClientWork`;
+        init: ``(config, federation) -> state``.
+        plan: ``(config, state, federation, round) -> requests`` of the round's clients, [] when it has finished.
+        message: ``(config, state, federation, work) -> message`` that the client sends, of its :class:`ClientWork`;
             ``state`` is that of the round in which it began. Its parts are all that reaches the server.
-        fold: ``(hp, state, federation, round, mean, share) -> (state, row)``: the server's step, given the ``mean`` of
-            the messages and the share of the clients that took part; ``row``: its log entries.
-        deployed: ``(hp, state, federation, client) -> model`` that a client uses.
-        fold_each: The same of ``(hp, state, federation, round, sent)``, each message by itself; read where it stands,
-            and where only means may be read, as with privacy, ``fold``.
-        own: ``(hp, state, federation, work) -> tensors`` that the client keeps of its training, None: nothing.
-        keep: ``(hp, state, federation, client, parts) -> tensors`` that it keeps of its message as sent.
+        fold: ``(config, state, federation, round, mean, share) -> (state, row)``: the server's step, given the ``mean``
+            of the messages and the share of the clients that took part; ``row``: its log entries.
+        deployed: ``(config, state, federation, client) -> model`` that a client uses.
+        fold_each: The same of ``(config, state, federation, round, sent)``, each message by itself; read where it
+            stands, and where only means may be read, as with privacy, ``fold``.
+        own: ``(config, state, federation, work) -> tensors`` that the client keeps of its training, None: nothing.
+        keep: ``(config, state, federation, client, parts) -> tensors`` that it keeps of its message as sent.
         observe: ``(works) -> row``: log entries of clients' training.
-        received: ``(hp, state, federation, client) -> message`` from the server; None: the shared parameters.
+        received: ``(config, state, federation, client) -> message`` from the server; None: the shared parameters.
         unweighted: Parts whose mean is of clients, whatever ``method.aggregation`` says.
         one_model: All clients deploy the same model, which is tested on all test examples; else each client's own
             model on its own (``evaluated`` of the result).
-        exchange: ``(hp) -> exchange`` after the fold; None: of the server's distillation, where that is set.
+        exchange: ``(config) -> exchange`` after the fold; None: of the server's distillation, where that is set.
         settings: Class of the settings of a plug-in's method.
         send: What the wire makes of a message, ``(sent, phase) -> sent``; this and what follows is set by what stands
             around a method.
         reduce: How messages become one mean, ``(gathering) -> (mean, row)``; None: by
             :func:`knot_runner.methods.messages.mean_of`.
         facts: ``(rounds, rows) -> facts`` of the result.
-        arriving: ``(hp, state, federation, round) -> requests`` whose results arrive in the round; None: those of
+        arriving: ``(config, state, federation, round) -> requests`` whose results arrive in the round; None: those of
             ``plan``.
-        pass_time: ``(hp, before, after, federation, round) -> (state, row)``: the state after the fold, and what time
-            adds to it.
+        pass_time: ``(config, before, after, federation, round) -> (state, row)``: the state after the fold, and what
+            time adds to it.
         is_finished: See :class:`RoundMethod`.
     """
 
@@ -209,8 +209,8 @@ class Method:
 
 @dataclass(frozen=True)
 class RoundMethod:
-    """What the loop of rounds carries out: ``init(hp, federation) -> state``; ``plan(hp, state, federation, round) ->
-    requests``; ``fold(hp, state, federation, round, requests, outcomes) -> (state, row)``. Methods whose models are
+    """What the loop of rounds runs: ``init(config, federation) -> state``; ``plan(config, state, federation, round) ->
+    requests``; ``fold(config, state, federation, round, requests, outcomes) -> (state, row)``. Methods whose models are
     artifacts are of this kind; a federated :class:`Method` becomes one in :mod:`knot_runner.methods.messages`.
     """
 
@@ -219,10 +219,10 @@ class RoundMethod:
     fold: Callable[..., tuple[State, State]]
     deployed: Callable[..., ClientModel] | None = None
     one_model: bool = True
-    #: ``(hp, state, federation, round, requests, outcomes, engine) -> (state, row, further work)`` after the fold
+    #: ``(config, state, federation, round, requests, outcomes, engine) -> (state, row, further work)`` after the fold
     exchange: Callable[..., tuple[State, State, FurtherWork]] | None = None
-    #: ``is_finished(hp, state, federation, round)``: whether training is over, where a round may be without requests
-    #: and yet count; None: it is when it plans nothing
+    #: ``is_finished(config, state, federation, round)``: whether training is over, where a round may be without
+    #: requests and yet count; None: it is when it plans nothing
     is_finished: Callable[..., bool] | None = None
     facts: Callable[[int, list[State]], State] = lambda rounds, rows: {}
 

@@ -22,25 +22,25 @@ from knot_runner.methods.weighting import needs_bias, probability_bias
 KnotState = dict[str, Any]
 
 
-def init(hp: KnotSettings | TeachersSettings, federation: PartyFederation) -> KnotState:
+def init(config: KnotSettings | TeachersSettings, federation: PartyFederation) -> KnotState:
     """Returns an empty state, after checking loss and weighting against their tables."""
-    if isinstance(hp, KnotSettings):
-        check_loss_and_weighting(hp.loss, hp.weighting, federation.label_points, "method")
+    if isinstance(config, KnotSettings):
+        check_loss_and_weighting(config.loss, config.weighting, federation.label_points, "method")
     return {}
 
 
 def plan(
-    hp: KnotSettings | TeachersSettings, state: KnotState, federation: PartyFederation, round: int
+    config: KnotSettings | TeachersSettings, state: KnotState, federation: PartyFederation, round: int
 ) -> list[StageRequest]:
     """Returns the requests of this round; [] when the method has finished."""
     steps = [plan_teachers, plan_soft_labels, plan_distillation]
-    if isinstance(hp, TeachersSettings):
+    if isinstance(config, TeachersSettings):
         steps = [plan_teachers, plan_biases]
-    return steps[round](hp, state, federation) if round < len(steps) else []
+    return steps[round](config, state, federation) if round < len(steps) else []
 
 
 def fold(
-    hp: KnotSettings | TeachersSettings, state: KnotState, federation: PartyFederation, round: int,
+    config: KnotSettings | TeachersSettings, state: KnotState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[KnotState, dict[str, Any]]:  # fmt: skip
     """Returns the next state and the round's log entries."""
@@ -64,7 +64,7 @@ def fold(
     return state, scored(said)
 
 
-def plan_teachers(hp: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
+def plan_teachers(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
     """Cross-entropy training of every local model and of the global one (section 6, "Training local models").
 
     They use the task's augmentation, the student none: soft labels are of the original examples.
@@ -75,23 +75,23 @@ def plan_teachers(hp: Any, state: KnotState, federation: PartyFederation) -> lis
     ]
 
 
-def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
+def plan_soft_labels(config: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
     """Requests inference of every teacher on the transfer set, and its bias if the weighting uses it."""
     requests: list[StageRequest] = [
         _predict("soft_labels", party, state, examples)
         for party in federation.teachers
         for examples in _transfer_splits(federation).values()
     ]
-    return requests + (plan_biases(hp, state, federation) if needs_bias(hp.weighting) else [])
+    return requests + (plan_biases(config, state, federation) if needs_bias(config.weighting) else [])
 
 
-def plan_biases(hp: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
+def plan_biases(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
     """Requests inference of every teacher on the random examples (section 5.2, App. D.1)."""
     assert federation.random is not None
     return [_predict("bias", party, state, federation.random) for party in federation.teachers]
 
 
-def plan_distillation(hp: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
+def plan_distillation(config: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
     """The student, from the pretrained global weights, on the soft labels (eq. 3)."""
     teachers = [party.name for party in federation.teachers]
     parts = {
@@ -100,14 +100,14 @@ def plan_distillation(hp: KnotSettings, state: KnotState, federation: PartyFeder
     }
     total = sum(party.size for party in federation.teachers)
     settings = {
-        "loss": hp.loss,
-        "weighting": hp.weighting,
-        "normalize": hp.normalize,
-        "student_temperature": hp.student_temperature,
-        "teacher_temperature": hp.teacher_temperature,
+        "loss": config.loss,
+        "weighting": config.weighting,
+        "normalize": config.normalize,
+        "student_temperature": config.student_temperature,
+        "teacher_temperature": config.teacher_temperature,
         "teachers": teachers,
         "shares": [party.size / total for party in federation.teachers],
-        "biases": [state[f"bias/{name}"] for name in teachers] if needs_bias(hp.weighting) else None,
+        "biases": [state[f"bias/{name}"] for name in teachers] if needs_bias(config.weighting) else None,
         "points": federation.label_points,
     }
     return [

@@ -38,9 +38,9 @@ SUMMED_AT_ONCE, MESSAGES_AT_ONCE = 2**15, 8
 NOT_SENT = ("client/", "server/", "fleet/")
 
 
-def in_rounds(method: Method, hp: FederatedSettings) -> RoundMethod:
-    """Returns ``method`` as the loop of rounds carries it out, for its settings ``hp``."""
-    exchange = None if method.exchange is None else method.exchange(hp)
+def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
+    """Returns ``method`` as the loop of rounds carries it out, for its settings ``config``."""
+    exchange = None if method.exchange is None else method.exchange(config)
     after = None if exchange is None else functools.partial(run_exchange, method, exchange)
     return RoundMethod(
         method.init,
@@ -65,7 +65,7 @@ def client_works(round: int, requests: list[LocalTraining], trained: list[Traine
 
 
 def fold_round(
-    method: Method, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+    method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     """Returns the state after the messages of ``round`` are folded, and its log entries, with the ``bytes_down`` and
@@ -80,15 +80,15 @@ def fold_round(
         nonlocal down, up
         for work in works:
             begun = as_begun(state, work.begun, round)
-            parts = {} if method.message is None else method.message(hp, begun, federation, work)
+            parts = {} if method.message is None else method.message(config, begun, federation, work)
             message = method.send(Sent(work.client, work.examples, parts), 1)
-            down += size(received_by(method, hp, begun, federation, work.client))
+            down += size(received_by(method, config, begun, federation, work.client))
             up += message.bytes
-            kept = personal_parts(hp, federation, work)
+            kept = personal_parts(config, federation, work)
             if method.own is not None:
-                kept |= method.own(hp, begun, federation, work)
+                kept |= method.own(config, begun, federation, work)
             if method.keep is not None:
-                kept |= method.keep(hp, begun, federation, work.client, message.parts)
+                kept |= method.keep(config, begun, federation, work.client, message.parts)
             client_state.update({f"client/{work.client}/{name}": tensor for name, tensor in kept.items()})
             yield message
 
@@ -96,22 +96,22 @@ def fold_round(
     if method.fold_each is not None:
         messages = list(sent())
         if messages:
-            after, entries = method.fold_each(hp, state, federation, round, messages)
+            after, entries = method.fold_each(config, state, federation, round, messages)
             row |= entries
     else:
-        empty = functools.partial(empty_message, method, hp, state, federation, round)
-        gathering = Gathering(round, 1, sent(), empty, hp.aggregation, method.unweighted)
+        empty = functools.partial(empty_message, method, config, state, federation, round)
+        gathering = Gathering(round, 1, sent(), empty, config.aggregation, method.unweighted)
         mean, entries = (method.reduce or mean_of)(gathering)
         row |= entries
         if mean and method.fold is not None:
-            after, entries = method.fold(hp, state, federation, round, mean, share)
+            after, entries = method.fold(config, state, federation, round, mean, share)
             row |= entries
     if works:
         row |= method.observe(works)
     row |= {"bytes_down": down, "bytes_up": up}
     after = {**after, **client_state}
     if method.pass_time is not None:
-        after, entries = method.pass_time(hp, state, after, federation, round)
+        after, entries = method.pass_time(config, state, after, federation, round)
         row |= entries
     return after, row
 
@@ -138,48 +138,48 @@ def add_all(total: Tensor, pairs: list[tuple[float, Tensor]]) -> None:
             total[block].add_(vector[block].double(), alpha=weight)
 
 
-def shared_of(hp: FederatedSettings, federation: Federation) -> Tensor | None:
+def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | None:
     """bool [P]: the parameters that clients share, by ``method.shared``; None: all of them."""
-    if not isinstance(hp, AveragingSettings):
+    if not isinstance(config, AveragingSettings):
         return None
-    patterns = tuple(hp.shared or hp.travels)
+    patterns = tuple(config.shared or config.travels)
     return None if patterns == ("*",) else federation.layout.matching(patterns)
 
 
-def received(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
+def received(config: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
     """The shared parameters of the global model, and its running statistics where clients send theirs."""
     if "weights" not in state:
         return {}
-    shared = shared_of(hp, federation)
+    shared = shared_of(config, federation)
     parts = {"weights": state["weights"] if shared is None else state["weights"][shared]}
-    return parts if hp.batchnorm == "frozen" else parts | {"statistics": state["buffers"]}
+    return parts if config.batchnorm == "frozen" else parts | {"statistics": state["buffers"]}
 
 
-def personal_parts(hp: FederatedSettings, federation: Federation, work: ClientWork) -> ClientMessage:
+def personal_parts(config: FederatedSettings, federation: Federation, work: ClientWork) -> ClientMessage:
     """What a client keeps of the model that it trained: the parameters that it does not share, and its running
     statistics with ``batchnorm=local``."""
     kept: ClientMessage = {}
-    if not hp.averages:
+    if not config.averages:
         return kept
-    shared = shared_of(hp, federation)
+    shared = shared_of(config, federation)
     if shared is not None:
         kept["unshared"] = work.trained[0].weights[~shared]
-    if hp.batchnorm == "local":
+    if config.batchnorm == "local":
         kept["statistics"] = work.trained[0].buffers
     return kept
 
 
 def empty_message(
-    method: Method, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+    method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
 ) -> ClientMessage:
     """Returns the message of a client that has trained nothing: the shapes of what clients send in ``round``."""
     alone = with_chosen(federation, [federation.numbers[0]])
-    requests = method.plan(hp, state, alone, round)
+    requests = method.plan(config, state, alone, round)
     if not requests or method.message is None:
         return {}
     results = [Trained(one.client, one.start.weights, one.start.buffers, 1, 0.0, 0, 0, True) for one in requests]
     work, *_ = client_works(round, requests, results)  # of all clients, where all train
-    return method.message(hp, state, alone, work)
+    return method.message(config, state, alone, work)
 
 
 def with_chosen(federation: Federation, clients: list[int]) -> Federation:
@@ -188,19 +188,19 @@ def with_chosen(federation: Federation, clients: list[int]) -> Federation:
 
 
 def received_by(
-    method: Method, hp: FederatedSettings, state: FederatedState, federation: Federation, client: int
+    method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, client: int
 ) -> ClientMessage:
     """What the server sends the client."""
-    return (method.received or received)(hp, state, federation, client)
+    return (method.received or received)(config, state, federation, client)
 
 
 def run_exchange(
-    method: Method, exchange: Exchange, hp: FederatedSettings, state: FederatedState, federation: Federation,
+    method: Method, exchange: Exchange, config: FederatedSettings, state: FederatedState, federation: Federation,
     round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
     """Runs ``exchange`` after the fold of ``round``; returns the state, the log entries, and the work it took."""
     models = {work.client: work.trained[0].model for work in client_works(round, requests, trained)}
-    asked = {client: exchange.ask(hp, federation, round, client, model) for client, model in models.items()}
+    asked = {client: exchange.ask(config, federation, round, client, model) for client, model in models.items()}
     inferences = [inference for requested in asked.values() for inference in requested]
     logits = iter(engine.logits(inferences) if inferences else [])
     answers = {client: [next(logits) for _ in requested] for client, requested in asked.items() if requested}
@@ -210,7 +210,7 @@ def run_exchange(
         nonlocal up
         for client, outputs in answers.items():
             model = models[client] if exchange.answered_by == "server" else None
-            parts = exchange.answer(hp, federation, client, outputs)
+            parts = exchange.answer(config, federation, client, outputs)
             message = method.send(Sent(client, federation.clients[client].size, parts, model=model), 2)
             up += message.bytes if exchange.answered_by == "clients" else 0
             yield message
@@ -218,29 +218,29 @@ def run_exchange(
     row: RoundRow = {}
     mean: ClientMessage = {}
     each: list[Sent] = []
-    empty = functools.partial(empty_answer, exchange, hp, federation, round)
+    empty = functools.partial(empty_answer, exchange, config, federation, round)
     if exchange.reads == "each" or (exchange.reads == "either" and method.reduce is None):
         each = list(sent())
     else:
-        mean, row = (method.reduce or mean_of)(Gathering(round, 2, sent(), empty, hp.aggregation))
+        mean, row = (method.reduce or mean_of)(Gathering(round, 2, sent(), empty, config.aggregation))
     if not each and not mean:
         return state, row, FurtherWork()
     share = federation.share(len(models))
     told = Answers(mean, each, share, models if exchange.answered_by == "clients" else {})
-    distillation = exchange.plan(hp, state, federation, round, told)
+    distillation = exchange.plan(config, state, federation, round, told)
     distilled = engine.train(distillation) if distillation else []
-    state, entries = exchange.fold(hp, state, federation, round, told, distilled)
+    state, entries = exchange.fold(config, state, federation, round, told, distilled)
     costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(one) for one in distillation if told.students)}
     return state, {**entries, **row, **costs}, FurtherWork(inferences, distillation, distilled)
 
 
-def empty_answer(exchange: Exchange, hp: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
+def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
     """Returns the second message of a client whose logits, or features, are 0, {} in rounds without: its shapes."""
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}
-    asked = exchange.ask(hp, federation, round, client, federation.start_of(client))
+    asked = exchange.ask(config, federation, round, client, federation.start_of(client))
     zeros = [federation.model.weights.new_zeros(len(one.rows), widths[one.output]) for one in asked]
-    return exchange.answer(hp, federation, client, zeros) if asked else {}
+    return exchange.answer(config, federation, client, zeros) if asked else {}
 
 
 def _told_bytes(request: LocalTraining) -> int:

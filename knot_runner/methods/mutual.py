@@ -38,20 +38,20 @@ from knot_runner.util.errors import UserError
 MutualState = dict[str, Any]
 
 
-def init(hp: MutualSettings, federation: PartyFederation) -> MutualState:
+def init(config: MutualSettings, federation: PartyFederation) -> MutualState:
     """An empty state, after checking the loss and that there are two parties. Raises :class:`UserError`."""
-    check_loss_and_weighting(hp.loss, "A", federation.label_points, "method")
-    if len(learners(hp, federation)) < 2:
+    check_loss_and_weighting(config.loss, "A", federation.label_points, "method")
+    if len(learners(config, federation)) < 2:
         alone = federation.clients[0].name
         raise UserError(f"without the global model {alone} is the one party; true is right", "method.global_model")
     return {}
 
 
-def plan(hp: MutualSettings, state: MutualState, federation: PartyFederation, round: int) -> list[StageRequest]:
+def plan(config: MutualSettings, state: MutualState, federation: PartyFederation, round: int) -> list[StageRequest]:
     """Returns the training requests of this round; [] when the method has finished."""
     if round == 0:
-        return plan_teachers(hp, state, federation)
-    parties = learners(hp, federation)
+        return plan_teachers(config, state, federation)
+    parties = learners(config, federation)
     if round == 1:
         return [
             TrainParties(
@@ -63,8 +63,8 @@ def plan(hp: MutualSettings, state: MutualState, federation: PartyFederation, ro
                 trains=tuple(StoredPart(party.train) for party in parties),
                 valids=tuple(party.stored_valid for party in parties),
                 transfer=StoredPart(federation.transfer.train),
-                loss=hp.loss,
-                weight=hp.weight,
+                loss=config.loss,
+                weight=config.weight,
                 points=federation.label_points,
                 training=federation.training.distill,
                 seed=federation.seed,
@@ -78,7 +78,7 @@ def plan(hp: MutualSettings, state: MutualState, federation: PartyFederation, ro
 
 
 def fold(
-    hp: MutualSettings, state: MutualState, federation: PartyFederation, round: int,
+    config: MutualSettings, state: MutualState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[MutualState, dict[str, Any]]:  # fmt: skip
     """Returns the next state and the round's log entries."""
@@ -98,9 +98,9 @@ def fold(
     return state, scored(row)
 
 
-def learners(hp: MutualSettings, federation: PartyFederation) -> list[StoredParty]:
+def learners(config: MutualSettings, federation: PartyFederation) -> list[StoredParty]:
     """The parties that learn from each other: the local models, and the global one if it takes part."""
-    return federation.teachers if hp.global_model else list(federation.clients)
+    return federation.teachers if config.global_model else list(federation.clients)
 
 
 MUTUAL = RoundMethod(init, plan, fold)

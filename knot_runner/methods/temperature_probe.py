@@ -35,7 +35,7 @@ _ROWS = 256
 def probe_part(
     number: int,
     state: dict[str, Tensor],
-    hp: ProbeSettings,
+    config: ProbeSettings,
     settings: Settings,
     data: ImageData,
     test: ImageData,
@@ -57,22 +57,22 @@ def probe_part(
         UserError: The central training diverges, or there is no image of ``shown_class``.
     """
     last = network.classes - 1
-    if hp.shown_class > last:
-        raise UserError(f"there is no class {hp.shown_class}; 0 to {last} would be right", "method.shown_class")
-    of_class = (data.labels.cpu() == hp.shown_class).nonzero()[:, 0]
+    if config.shown_class > last:
+        raise UserError(f"there is no class {config.shown_class}; 0 to {last} would be right", "method.shown_class")
+    of_class = (data.labels.cpu() == config.shown_class).nonzero()[:, 0]
     if not len(of_class):
-        raise UserError(f"no training image has class {hp.shown_class}; choose another", "method.shown_class")
+        raise UserError(f"no training image has class {config.shown_class}; choose another", "method.shown_class")
     if number == 0:
-        return start_probe(hp, settings, data, test, network, device, watch)
+        return start_probe(config, settings, data, test, network, device, watch)
     model = build_network(network)
     flat.load_flat(model, flat.layout_of(network), state["model.weights"], state["model.buffers"])
     probed = Probed(model.to(device).eval().requires_grad_(False), data, device)
     if number == 1:
-        return gradient_arrays(hp, probed, _draw(settings.seed, "images", hp.images, data, note), watch)
+        return gradient_arrays(config, probed, _draw(settings.seed, "images", config.images, data, note), watch)
     if number == 2:
-        rows = _draw(settings.seed, "boundary_images", hp.boundary_images, data, note)
-        return boundary_arrays(hp, probed, rows, watch)
-    return _softmax(hp, probed, of_class, note) if number == 3 else None
+        rows = _draw(settings.seed, "boundary_images", config.boundary_images, data, note)
+        return boundary_arrays(config, probed, rows, watch)
+    return _softmax(config, probed, of_class, note) if number == 3 else None
 
 
 def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str], None]) -> Tensor:
@@ -84,21 +84,23 @@ def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str],
 
 
 @torch.no_grad()
-def _softmax(hp: ProbeSettings, probed: Probed, rows: Tensor, note: Callable[[str], None]) -> dict[str, Tensor]:
+def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Callable[[str], None]) -> dict[str, Tensor]:
     """Fig. 3: softmax(z / T) of the first misclassified image of ``rows``; of the first, with a warning, when all are
     right.
 
     The paper shows one image of its class, without saying which.
     """
     logits = torch.cat([probed.model(images) for images, _ in probed.batches(rows)])
-    wrong = (logits.argmax(1) != hp.shown_class).nonzero()[:, 0]
+    wrong = (logits.argmax(1) != config.shown_class).nonzero()[:, 0]
     if not len(wrong):
-        note(f"method.shown_class: all {len(rows):,} images of class {hp.shown_class} are right; the first is shown")
+        note(
+            f"method.shown_class: all {len(rows):,} images of class {config.shown_class} are right; the first is shown"
+        )
     chosen = int(wrong[0]) if len(wrong) else 0
-    shares = [torch.softmax(logits[chosen] / temperature, 0).cpu() for temperature in hp.temperatures]
+    shares = [torch.softmax(logits[chosen] / temperature, 0).cpu() for temperature in config.temperatures]
     return {
         "softmax.probabilities": torch.stack(shares),
-        "softmax.label": torch.tensor([hp.shown_class]),
+        "softmax.label": torch.tensor([config.shown_class]),
         "softmax.row": rows[[chosen]],
     }
 
@@ -119,7 +121,7 @@ class Probed:
 
 
 def start_probe(
-    hp: ProbeSettings,
+    config: ProbeSettings,
     settings: Settings,
     data: ImageData,
     test: ImageData,
@@ -130,12 +132,12 @@ def start_probe(
     """The model's weights and buffers: fresh, or after ``warm_epochs`` of central training at T=1 (the paper says no
     more than "an initial neural network")."""
     weights, buffers = flat.initial(network, settings.seed)
-    if hp.warm_epochs:
+    if config.warm_epochs:
         everything = torch.arange(len(data.labels))
         training = settings.training
         assert isinstance(training, FederatedTraining)
         recipe = Recipe(
-            phases=(Phase(hp.warm_epochs),),
+            phases=(Phase(config.warm_epochs),),
             batch_size=training.batch_size,
             drop_last=training.drop_last,
             optimizer=training.optimizer,
@@ -146,7 +148,7 @@ def start_probe(
             augment=settings.task.augment,
         )
         request = LocalTraining(0, 0, settings.seed, ClientModel(weights, buffers), everything, everything[:0], recipe)
-        watch("central training", 0, 1, f"{hp.warm_epochs} epochs")
+        watch("central training", 0, 1, f"{config.warm_epochs} epochs")
         trained = Loop(network, data, test, device, torch.float32).train_client(request)
         watch("central training", 1, 1, "done")
         weights, buffers = trained.weights, trained.buffers
@@ -155,14 +157,14 @@ def start_probe(
     return {"model.weights": weights, "model.buffers": buffers}
 
 
-def gradient_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
+def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
     """``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] of ``rows`` [N], on the CPU."""
-    norms, right = torch.empty(len(hp.temperatures), len(rows)), torch.empty(len(rows), dtype=torch.uint8)
+    norms, right = torch.empty(len(config.temperatures), len(rows)), torch.empty(len(rows), dtype=torch.uint8)
     done = 0
     for images, labels in probed.batches(rows):
         watch("gradient norms", done, len(rows), "")
         here = slice(done, done + len(labels))
-        norms[:, here], right[here] = gradient_norms(probed.model, images, labels, hp.temperatures)
+        norms[:, here], right[here] = gradient_norms(probed.model, images, labels, config.temperatures)
         done += len(labels)
     watch("gradient norms", done, done, "done")
     return {"gradients.norm": norms, "gradients.right": right}
@@ -218,12 +220,12 @@ DOUBLINGS = 12
 
 
 @torch.no_grad()
-def boundary_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
+def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
     """``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1], for the
     M of ``rows`` that the model has wrong; see :func:`probe_arrays`. On the CPU."""
     wrong = torch.cat([(probed.model(images).argmax(1) != labels).cpu() for images, labels in probed.batches(rows)])
     chosen, done = rows[wrong], 0
-    before, after = torch.empty(len(chosen)), torch.empty(len(hp.temperatures), len(chosen))
+    before, after = torch.empty(len(chosen)), torch.empty(len(config.temperatures), len(chosen))
     right = torch.empty(after.shape, dtype=torch.uint8)
 
     def one_image(weights: dict[str, Tensor], image: Tensor) -> Tensor:
@@ -233,10 +235,10 @@ def boundary_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Prob
     for images, labels in probed.batches(chosen, _OWN_WEIGHTS) if len(chosen) else ():
         watch("boundary distances", done, len(chosen), "")
         here = slice(done, done + len(labels))
-        before[here] = boundary_distances(probed.model, images, hp)
-        for i, temperature in enumerate(hp.temperatures):
-            forward = partial(vmap(one_image), stepped(probed.model, images, labels, temperature, hp.step_lr))
-            after[i, here] = boundary_distances(forward, images, hp)
+        before[here] = boundary_distances(probed.model, images, config)
+        for i, temperature in enumerate(config.temperatures):
+            forward = partial(vmap(one_image), stepped(probed.model, images, labels, temperature, config.step_lr))
+            after[i, here] = boundary_distances(forward, images, config)
             right[i, here] = forward(images).argmax(1) == labels
         done += len(labels)
     watch("boundary distances", done, done, "done")
@@ -248,7 +250,7 @@ def boundary_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Prob
     }
 
 
-def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, hp: ProbeSettings) -> Tensor:
+def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, config: ProbeSettings) -> Tensor:
     """[n]: the epsilon at which ``forward(images + epsilon * sign(gradient))`` first has another argmax (FGSM on the
     loss of the decision).
 
@@ -265,8 +267,8 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, hp: 
     def changes(size: Tensor) -> Tensor:
         return forward(images + size[:, None, None, None] * direction).argmax(1) != decision
 
-    low, high = _first_interval(changes, images.new_zeros(len(images)), hp.attack_limit)
-    for _ in range(hp.attack_steps):
+    low, high = _first_interval(changes, images.new_zeros(len(images)), config.attack_limit)
+    for _ in range(config.attack_steps):
         middle = torch.where(high.isinf(), low, (low + high) / 2)
         crossed = changes(middle) & high.isfinite()
         low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)

@@ -26,7 +26,7 @@ class Grouping:
 
 def group_clients(context: RunContext, setup: Setup) -> Grouping:
     """Computes distances and clusters, before any training. Raises :class:`UserError`."""
-    settings, spec = context.settings, context.hp.clustering
+    settings, spec = context.settings, context.method.clustering
     planted = None
     if spec.graph == "none":
         found, seconds, notes = clustering.one_cluster(len(setup.federation)), {}, []

@@ -114,7 +114,7 @@ class RunContext:
     """One run: its settings, those of its method, its folder, callbacks for progress and notes, and services."""
 
     settings: Settings
-    hp: Any
+    method: Any
     folder: Path
     config_yaml: str
     run_id: str
@@ -149,7 +149,7 @@ class RunContext:
     @property
     def family(self) -> str:
         """The name of the method's family."""
-        return family_of(self.hp).name
+        return family_of(self.method).name
 
     @property
     def data_root(self) -> Path | None:

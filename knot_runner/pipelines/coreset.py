@@ -42,24 +42,24 @@ class Clients:
 
 def inspect_coreset(context: RunContext) -> RunInputs:
     """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
-    hp = context.hp
-    task = read_examples(context, hp)
+    config = context.method
+    task = read_examples(context, config)
     partition = client_partition(context, task)
     clients = len(partition.train)
-    if hp.participants is not None and hp.participants > clients:
+    if config.participants is not None and config.participants > clients:
         raise UserError(
-            f"{hp.participants} are more than the {clients} clients; {clients} is the most", "method.participants"
+            f"{config.participants} are more than the {clients} clients; {clients} is the most", "method.participants"
         )
-    notes = [] if participants(hp, clients) == PARTICIPANTS else [f"method.participants: all {clients} clients"]
+    notes = [] if participants(config, clients) == PARTICIPANTS else [f"method.participants: all {clients} clients"]
     counts = of_images(task, partition)
     return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *notes, *counts.warnings()])
 
 
 def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Learn the coreset of all clients' data, and compare it with a sample of them."""
-    settings, hp, task, partition = context.settings, context.hp, inputs.task, inputs.partition
+    settings, config, task, partition = context.settings, context.method, inputs.task, inputs.partition
     context.begin()
-    space = feature_space(context, hp, task)
+    space = feature_space(context, config, task)
     clients = Clients(space.points(task.train), partition.train)
     points, rows = _learn(context, clients, task.digest)
     compared = np.concatenate(clients.rows)
@@ -71,25 +71,25 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     record.add(metrics={"distance": {"ALL": distance}}, compared=len(compared), classes_covered=len(np.unique(labels)))
 
 
-def participants(hp: CoresetSettings, clients: int) -> int:
+def participants(config: CoresetSettings, clients: int) -> int:
     """Return how many of ``clients`` an epoch draws."""
-    return hp.participants or min(PARTICIPANTS, clients)
+    return config.participants or min(PARTICIPANTS, clients)
 
 
 def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray, list[Facts]]:
     """Runs all epochs, resuming from the last commit; returns the points [K, d] and the log."""
-    hp, seed = context.hp, context.settings.seed
+    config, seed = context.method, context.settings.seed
 
     def _advance(state: State, epoch: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
-        if epoch == hp.epochs:
+        if epoch == config.epochs:
             return None
         before = Descent(**{name: tensor.numpy() for name, tensor in state.items()}, steps=epoch)
-        after, row = advance_epoch(hp, seed, before, clients, epoch)
-        context.progress("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
+        after, row = advance_epoch(config, seed, before, clients, epoch)
+        context.progress("epochs", epoch + 1, config.epochs, f"distance {row['loss']:.3f}")
         return _tensors(after), row
 
     def _start() -> State:
-        return _tensors(begin(hp, clients.points.shape[1], seed, "coreset"))
+        return _tensors(begin(config, clients.points.shape[1], seed, "coreset"))
 
     def _log(row: LogRow) -> None:
         context.log({"epoch": row["round"], "loss": row["loss"]})
@@ -105,16 +105,16 @@ def _tensors(state: Descent) -> State:
 
 
 def advance_epoch(
-    hp: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
+    config: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, Facts]:
     """Runs one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
     draw = coreset_draws(seed, "coreset", "participants", epoch)
-    chosen = np.sort(draw.choice(len(clients.rows), participants(hp, len(clients.rows)), replace=False)).tolist()
-    found = [pull(hp, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
+    chosen = np.sort(draw.choice(len(clients.rows), participants(config, len(clients.rows)), replace=False)).tolist()
+    found = [pull(config, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
     loss = float(np.mean([distance for distance, _ in found]))
-    gradient = descent.aggregated([gradient for _, gradient in found], hp.aggregation)
-    state = descent.descent_step(state, gradient, hp.optimizer, hp.lr)
-    check_points(state.points, hp.lr, f"epoch {epoch + 1}")
+    gradient = descent.aggregated([gradient for _, gradient in found], config.aggregation)
+    state = descent.descent_step(state, gradient, config.optimizer, config.lr)
+    check_points(state.points, config.lr, f"epoch {epoch + 1}")
     return state, {"loss": loss, "participants": chosen}
 
 
@@ -126,9 +126,9 @@ def coreset_draws(seed: int, *names: object) -> np.random.Generator:
     return np.random.default_rng(keyed(seed, *names))
 
 
-def begin(hp: CoresetSettings | CoresetKnnSettings, dimension: int, seed: int, *names: object) -> Descent:
+def begin(config: CoresetSettings | CoresetKnnSettings, dimension: int, seed: int, *names: object) -> Descent:
     """The first points, drawn by (seed, *names)."""
-    return descent.first_descent(hp.points, dimension, hp.start_scale, coreset_draws(seed, *names, "start"))
+    return descent.first_descent(config.points, dimension, config.start_scale, coreset_draws(seed, *names, "start"))
 
 
 def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> np.ndarray:
@@ -137,15 +137,15 @@ def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> n
 
 
 def pull(
-    hp: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int, run: tuple[int, str],
-    place: tuple[int, int],
+    config: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int,
+    run: tuple[int, str], place: tuple[int, int],
 ) -> tuple[float, np.ndarray]:  # fmt: skip
-    """Returns the distance of ``points`` [K, d] to some samples of ``client``, of kind ``hp.distance``, and its
+    """Returns the distance of ``points`` [K, d] to some samples of ``client``, of kind ``config.distance``, and its
     gradient [K, d]. Draws are keyed by ``run`` and ``place``."""
-    sample = clients.points[subsample(clients.rows[client], hp.samples, coreset_draws(*run, "samples", *place))]
-    if hp.distance == "exact":
+    sample = clients.points[subsample(clients.rows[client], config.samples, coreset_draws(*run, "samples", *place))]
+    if config.distance == "exact":
         return descent.exact_gradient(points, sample)
-    return descent.federated_gradient(points, sample, hp.fedwad, partial(coreset_draws, *run, "fedwad", *place))
+    return descent.federated_gradient(points, sample, config.fedwad, partial(coreset_draws, *run, "fedwad", *place))
 
 
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
@@ -174,11 +174,11 @@ def describe_coresets(
     number of a text's features."""
     task, partition = inputs.task, inputs.partition
     record.add(
-        points=context.hp.points,
+        points=context.method.points,
         shape=list(space.shape),
         clients=len(partition.train),
         datasets={"train": sum(len(rows) for rows in partition.train), "test": len(task.test)},
-        distance=context.hp.distance,
+        distance=context.method.distance,
         losses=[row["loss"] for row in rows],
     )
     record.seconds.update(descent=total_seconds(rows))

@@ -36,12 +36,12 @@ def inspect_coreset_knn(context: RunContext) -> RunInputs:
     Raises:
         UserError: A part would be empty.
     """
-    settings, hp = context.settings, context.hp
-    whole = read_examples(context, hp)
+    settings, config = context.settings, context.method
+    whole = read_examples(context, config)
     if isinstance(whole, TextPool):  # text features are fitted on a part of their own
         task, held = whole, np.arange(0)
     else:
-        held, rest = split(hp, len(whole.train), settings.seed)
+        held, rest = split(config, len(whole.train), settings.seed)
         task = replace(whole, train=whole.train.take(rest))
     partition = client_partition(context, task)
     counts = of_images(task, partition)
@@ -54,7 +54,7 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
     whole, held = inputs.prepared
     task, partition = inputs.task, inputs.partition
     context.begin()
-    space = feature_space(context, context.hp, whole, held)
+    space = feature_space(context, context.method, whole, held)
     clients = Clients(space.points(task.train), partition.train)
     points, rows = _coresets(context, clients, whole.digest)
     labels, owners = _labeled(points, clients, task.train.labels)
@@ -74,17 +74,17 @@ def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, flo
     return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}
 
 
-def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def split(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """(Rows that the encoder is trained on, rows that clients get) of ``count`` training images; ascending.
 
     Without an encoder the clients get all. Raises :class:`UserError` where a part would be empty.
     """
-    if hp.encoder is None:
+    if config.encoder is None:
         return np.arange(0), np.arange(count)
-    taken = round(hp.encoder_share * count)
-    if taken == 0 and hp.encoder.epochs:
+    taken = round(config.encoder_share * count)
+    if taken == 0 and config.encoder.epochs:
         raise UserError(
-            f"{hp.encoder_share} of {count} images leaves none to train on; 0.5 is right", "method.encoder_share"
+            f"{config.encoder_share} of {count} images leaves none to train on; 0.5 is right", "method.encoder_share"
         )
     order = coreset_draws(seed, "coreset_knn", "split").permutation(count)
     return np.sort(order[:taken]), np.sort(order[taken:])
@@ -98,29 +98,29 @@ def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np
     def _advance(state: State, client: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
         if client == count:
             return None
-        coreset, loss = own_coreset(context.hp, context.settings.seed, clients, client)
+        coreset, loss = own_coreset(context.method, context.settings.seed, clients, client)
         context.progress("coresets", client + 1, count, f"distance {loss:.3f}")
         points = torch.cat([state["points"], torch.from_numpy(coreset[None])])
         return {"points": points}, {"client": client, "loss": loss}
 
     def _start() -> State:
-        return {"points": torch.empty(0, context.hp.points, clients.points.shape[1], dtype=torch.float64)}
+        return {"points": torch.empty(0, context.method.points, clients.points.shape[1], dtype=torch.float64)}
 
     state, rows = run_rounds(_advance, context.commits(data), _start, log=context.log)
     return list(state["points"].numpy()), rows
 
 
-def own_coreset(hp: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
+def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
     """The coreset [K, d] of one client's own samples, and its distance to them before the last step.
 
     Draws depend on (seed, client, epoch) alone. Raises :class:`UserError` when it diverges.
     """
-    state = begin(hp, clients.points.shape[1], seed, "coreset_knn", client)
+    state = begin(config, clients.points.shape[1], seed, "coreset_knn", client)
     loss = 0.0
-    for epoch in range(hp.epochs):
-        loss, gradient = pull(hp, state.points, clients, client, (seed, "coreset_knn"), (client, epoch))
-        state = descent.descent_step(state, gradient, hp.optimizer, hp.lr)
-        check_points(state.points, hp.lr, f"epoch {epoch + 1} of client {client}")
+    for epoch in range(config.epochs):
+        loss, gradient = pull(config, state.points, clients, client, (seed, "coreset_knn"), (client, epoch))
+        state = descent.descent_step(state, gradient, config.optimizer, config.lr)
+        check_points(state.points, config.lr, f"epoch {epoch + 1} of client {client}")
     return state.points, loss
 
 

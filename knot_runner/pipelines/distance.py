@@ -33,12 +33,12 @@ def inspect_distance(context: RunContext) -> RunInputs:
     """Draw both samples; return them and a note on privacy."""
     task = draw_gaussians(as_kind(context.settings.task, GaussiansSettings), context.settings.seed)
     note = "The course is that of a traced run, which releases more than the epsilon of the run itself pays."
-    return RunInputs(task, None, None, [note] if context.hp.fedwad.privacy is not None else [])
+    return RunInputs(task, None, None, [note] if context.method.fedwad.privacy is not None else [])
 
 
 def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Compute the distance of the samples by FedWaD and exactly, and save the interpolating measures."""
-    task, spec, fedwad = inputs.task, as_kind(context.settings.task, GaussiansSettings), context.hp.fedwad
+    task, spec, fedwad = inputs.task, as_kind(context.settings.task, GaussiansSettings), context.method.fedwad
     with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:
         bare, traced, exact, record.seconds = _measured(context, task)
     for text in dict.fromkeys(str(warning.message) for warning in raised):
@@ -78,7 +78,7 @@ def _measured(
     for the time. In exact mode the trace is free, and one run gives both.
     """
     samples = Measure(task.first), Measure(task.second)
-    options = context.hp.fedwad
+    options = context.method.fedwad
     if options.mode == "exact":
         # starts with as many points as the first sample, as in the paper; with equal masses its support stays at that
         options = replace(options, support=samples[0].size)

@@ -44,8 +44,8 @@ def inspect_distillation(context: RunContext) -> RunInputs:
     """
     task = context.services.parties(context)
     counts = of_parties(task)
-    federation = make_federation(context, task, context.store, random_examples(context.hp))
-    METHODS[context.hp.algorithm].init(context.hp, federation)
+    federation = make_federation(context, task, context.store, random_examples(context.method))
+    METHODS[context.method.algorithm].init(context.method, federation)
     batch = context.settings.training.local.batch_size
     notes = [*task.notes, *counts.warnings(batch), *federation.notes]
     return RunInputs(task, None, counts, notes, federation, model_sources(context))
@@ -92,17 +92,17 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
     record.seconds.update(stages=_stage_seconds(store, state))
 
 
-def random_examples(hp: Any) -> BiasSettings | None:
-    """Returns the settings of the random examples for probability biases, where ``hp`` uses any."""
-    if isinstance(hp, KnotSettings) and not needs_bias(hp.weighting):
+def random_examples(config: Any) -> BiasSettings | None:
+    """Returns the settings of the random examples for probability biases, where ``config`` uses any."""
+    if isinstance(config, KnotSettings) and not needs_bias(config.weighting):
         return None
-    return getattr(hp, "bias", None)
+    return getattr(config, "bias", None)
 
 
 def _bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> dict[str, Facts]:
     """Writes ``bound.json`` and returns its facts for the result; {} where ``method.bound`` is off."""
     path = context.folder / BOUND_FILE
-    if not getattr(context.hp, "bound", False):
+    if not getattr(context.method, "bound", False):
         path.unlink(missing_ok=True)  # left by the run that this one replaces
         return {}
     found = measure_bound(context, federation, state, executor)
@@ -125,11 +125,11 @@ def advance_stages(context: RunContext, federation: PartyFederation, executor: E
             for epoch in artifact.info.get("epochs", []):
                 context.log({artifact.info["title"]: epoch})
 
-    method, hp = METHODS[context.hp.algorithm], context.hp
+    method, config = METHODS[context.method.algorithm], context.method
     state, _ = run_rounds(
-        by_requests(method, hp, federation, execute),
+        by_requests(method, config, federation, execute),
         context.commits(federation.data),
-        functools.partial(method.init, hp, federation),
+        functools.partial(method.init, config, federation),
         log=log,
         usable=lambda state: _all_there(state, store),
         timed=False,
@@ -183,7 +183,7 @@ def _describe_models(context: RunContext, task: PartyTask, federation: PartyFede
     if context.settings.on_images:
         tensors = store.get(*federation.server.test).tensors()
         statistics = {name: tensors[name].tolist() for name in ("mean", "std")}
-        statistics["view"] = getattr(context.hp, "view", "none")
+        statistics["view"] = getattr(context.method, "view", "none")
         write_models(context, kept, task.labels.names, **statistics)
     else:
         from knot_runner.pipelines.federations.texts import load_tokenizer  # with what models of texts need

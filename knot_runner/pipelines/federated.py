@@ -35,26 +35,26 @@ def inspect_federated(context: RunContext) -> RunInputs:
     Raises:
         UserError: The settings do not fit the data or each other.
     """
-    hp, settings = context.hp, context.settings
+    config, settings = context.method, context.settings
     setup = make_setup(context)
-    method, federation, notes = surrounded(METHODS[hp.algorithm], settings, setup.federation)
+    method, federation, notes = surrounded(METHODS[config.algorithm], settings, setup.federation)
     notes = [*setup.notes, *notes]
-    rounds = in_rounds(method, hp)
+    rounds = in_rounds(method, config)
     setup = replace(setup, federation=federation)
-    if hp.personalization is not None or settings.evaluate.matrix is not None:
+    if config.personalization is not None or settings.evaluate.matrix is not None:
         from knot_runner.pipelines.personalization.client_matrix import check_own_models, untested_notes
 
-        check_own_models(hp.personalization, federation)
+        check_own_models(config.personalization, federation)
         notes += untested_notes(federation)
-    if hp.clustering is not None:
+    if config.clustering is not None:
         from knot_runner.methods.federated import clustering  # scikit-learn, which other runs do not need
 
-        clustering.check_clustering(hp.clustering, len(federation))
-    start = rounds.init(hp, federation)  # the method is checked before distances are computed
-    if hp.personalization is not None:
+        clustering.check_clustering(config.clustering, len(federation))
+    start = rounds.init(config, federation)  # the method is checked before distances are computed
+    if config.personalization is not None:
         from knot_runner.methods.personalization import PERSONALIZATIONS
 
-        notes += PERSONALIZATIONS[hp.personalization.kind].check(hp.personalization, federation)
+        notes += PERSONALIZATIONS[config.personalization.kind].check(config.personalization, federation)
     return RunInputs(setup.task, setup.partition, setup.counts, notes, (setup, rounds, start))
 
 
@@ -66,7 +66,7 @@ def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> 
     """
     setup, method, start = inputs.prepared
     grouping = None
-    if context.hp.clustering is not None:
+    if context.method.clustering is not None:
         from knot_runner.methods.around.clusters import per_cluster
         from knot_runner.pipelines import clustered  # imports scikit-learn and distances, which other runs do not need
 
@@ -74,7 +74,7 @@ def run_federated(context: RunContext, inputs: RunInputs, record: RunRecord) -> 
         for note in grouping.notes:
             record.note(note)
         method = per_cluster(method, grouping.clusters)
-        start = method.init(context.hp, setup.federation)
+        start = method.init(context.method, setup.federation)
     with contextlib.closing(open_engine(context, setup)) as engine:
         context.note(f"engine {engine.name}, {context.settings.hardware.precision}")
         context.begin()
@@ -107,7 +107,7 @@ def _train(
     def _rounds() -> tuple[FederatedState, list[LogRow]]:
         return run_rounds(rounds.advance, commits, lambda: start, log=lambda row: context.log(scalars(row)))
 
-    if not clusters and context.hp.personalization is None:
+    if not clusters and context.method.personalization is None:
         state, rows = _rounds()
         return TrainingResult(method, state, rows, facts, seconds)
     from knot_runner.pipelines.rounds.shared import rounds_key, run_shared_rounds
@@ -115,7 +115,7 @@ def _train(
     key = rounds_key(context, setup, engine, clusters)
     state, rows = run_shared_rounds(context, key, commits, _rounds)
     outcome = TrainingResult(method, state, rows, facts | {"artifact": key}, seconds)
-    if context.hp.personalization is None:
+    if context.method.personalization is None:
         return outcome
     from knot_runner.pipelines.personalization.personalized import personalize
 
@@ -132,7 +132,7 @@ def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine:
     summary |= _costs(context, setup, outcome, summary["rounds_to_target"])
     summary["metrics"] |= _own_models(context, setup, outcome, engine)
     if outcome.personal is None:  # personalization chooses by validation and records it
-        valid = scores.measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
+        valid = scores.measure_valid(outcome.method, context.method, outcome.state, setup, engine)
         if valid is not None:
             summary["valid"] = valid
     return summary
@@ -140,25 +140,25 @@ def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine:
 
 def _evaluated(context: RunContext, outcome: TrainingResult) -> Evaluated:
     """Return the models whose predictions were measured."""
-    if outcome.personal is not None or not scores.one_model(METHODS[context.hp.algorithm], context.hp):
+    if outcome.personal is not None or not scores.one_model(METHODS[context.method.algorithm], context.method):
         return "personalized"
     return "clusters" if outcome.facts.get("clusters", {}).get("count", 1) > 1 else "global"
 
 
 def _selects(context: RunContext) -> bool:
     """Return whether an epoch, a step or a point is selected, which is always on held-out examples."""
-    hp, personal = context.hp, context.hp.personalization
+    config, personal = context.method, context.method.personalization
     by_point = personal is not None and (personal.select == "valid" or getattr(personal, "early_stop", False))
-    distillation = server_distillation(hp)
+    distillation = server_distillation(config)
     by_step = distillation is not None and distillation.valid > 0
-    return by_point or by_step or hp.selects
+    return by_point or by_step or config.selects
 
 
 def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:
     """Return measures of the clients' own models after the last round (``evaluate.matrix``) or after personalization;
     {} where neither is enabled."""
     if outcome.personal is not None:
-        temperature = scores.evaluation_temperature(context.hp, len(outcome.rows) - 1)
+        temperature = scores.evaluation_temperature(context.method, len(outcome.rows) - 1)
         own = scores.score(outcome.personal.found, setup.federation, temperature, setup.task.coordinates)
         own = {key: own[key] for key in metrics.METRICS if key in own} | outcome.personal.measures
     elif context.settings.evaluate.matrix is not None:
@@ -166,7 +166,7 @@ def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
 
         federation, classes = setup.federation, len(setup.task.classes)
         found = deployed_matrix(
-            outcome.method, context.hp, outcome.state, federation, setup.test.labels, classes, engine
+            outcome.method, context.method, outcome.state, federation, setup.test.labels, classes, engine
         )
         found.save(context.folder)
         own = found.measures(setup.federation)
@@ -180,7 +180,7 @@ def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: 
     sent = "all that clients receive and send"
     if isinstance(context.settings.partition, Centralized):
         sent = "nothing, since all examples lie in one place"
-    if context.hp.clustering is not None and context.hp.clustering.graph != "none":
+    if context.method.clustering is not None and context.method.clustering.graph != "none":
         sent += "; not what the distances between clients took"
     flops = setup.example_flops
     facts = {"example_flops": flops.forward if flops else None, "example_tokens": setup.example_tokens or None}

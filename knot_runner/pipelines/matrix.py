@@ -40,7 +40,7 @@ def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> Non
     Raises:
         UserError: A client has no examples, or a distance is not finite.
     """
-    otdd, task, partition = context.hp.otdd, inputs.task, inputs.partition
+    otdd, task, partition = context.method.otdd, inputs.task, inputs.partition
     context.begin()
     sets = labeled(context, otdd, task, partition.train, context.settings.seed)
     found = compute_distances(context, sets, partition.names, otdd, task.digest)
@@ -70,7 +70,7 @@ def inspect_matrix(context: RunContext) -> RunInputs:
             f"{len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}", "partition.num_clients"
         )
     counts = of_images(task, partition, same_classes=context.settings.partition is not None)
-    notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.hp.otdd, partition, task)]
+    notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.method.otdd, partition, task)]
     return RunInputs(task, partition, counts, notes)
 
 
@@ -79,7 +79,7 @@ def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:
     :class:`UserError`."""
     if isinstance(context.settings.task, ImageSetsSettings):
         return load_image_sets(context.settings.task, context.data_root)
-    task = read_examples(context, context.hp.otdd)
+    task = read_examples(context, context.method.otdd)
     return task, client_partition(context, task)
 
 

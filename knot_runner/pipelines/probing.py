@@ -25,7 +25,7 @@ def inspect_probing(context: RunContext) -> RunInputs:
 
 def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Probe the model and save the arrays."""
-    settings, task, temperatures = context.settings, inputs.task, context.hp.temperatures
+    settings, task, temperatures = context.settings, inputs.task, context.method.temperatures
     device = choose_device(settings.hardware.device)
     network = Network(settings.model, task.shape, len(task.classes))
     record.add(
@@ -37,7 +37,7 @@ def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     data, test = resident(task, task.train), resident(task, task.test)
 
     def _advance(state: State, number: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
-        work = context.hp, settings, data, test, network, device, context.progress, context.note
+        work = context.method, settings, data, test, network, device, context.progress, context.note
         part = probe_part(number, state, *work)
         return None if part is None else ({**state, **part}, {})
 

@@ -80,7 +80,7 @@ def _execute(context: RunContext) -> RunResult:
             machines.append(text)
         context.note(text)
 
-    hardware, family = context.settings.hardware, family_of(context.hp)
+    hardware, family = context.settings.hardware, family_of(context.method)
     on_host = is_host(prepare_device(hardware).type)  # before data are read; distances, too, have its threads
     if not (on_host or family.on_gpu):
         context.note(f"hardware.device={hardware.device}: {family.name} runs on the CPU")
@@ -101,7 +101,7 @@ def _computed(context: RunContext) -> RunResult:
     Raises:
         UserError: The settings, the data or the hardware do not fit.
     """
-    began, family = time.monotonic(), family_of(context.hp)
+    began, family = time.monotonic(), family_of(context.method)
     inputs: RunInputs = load(family.inspect)(context)
     record = RunRecord(context.note)
     for note in inputs.notes:

@@ -22,14 +22,8 @@ from tests.contents import read_content
 def grid(tmp_path_factory):
     """Jobs of two limits and two seeds, done."""
     out = tmp_path_factory.mktemp("grid")
-    words = [
-        *BOUNDED,
-        "method.bound=true",
-        "training.distill.max_examples=20,60",
-        "seed=0,1",
-        f"paths.output_dir={out}",
-    ]
-    jobs = compose(words)
+    words = [*BOUNDED, "method.bound=true", "training.distill.max_examples=20,60", "seed=0,1"]
+    jobs = compose([*words, f"paths.output_dir={out}"])
     for job in jobs:
         limit, seed = job.settings.training.distill.max_examples, job.settings.seed
         run(out, [*BOUNDED, "method.bound=true", f"training.distill.max_examples={limit}", f"seed={seed}"])

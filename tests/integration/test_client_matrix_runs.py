@@ -63,12 +63,12 @@ def test_deployed_matrix_limits_models_in_memory(monkeypatch):
             held.append((len(made), len(requests)))
             return plain.logits(requests)
 
-    def deployed(hp, state, federation, client):
+    def deployed(config, state, federation, client):
         made.append(client)
         return ClientModel(start.weights * (1 + client), start.buffers)
 
-    method, hp = SimpleNamespace(one_model=False, deployed=deployed), SimpleNamespace(batchnorm="shared")
-    arguments = method, hp, {}, federation, setup.test.labels, setup.networks[0].classes, Engine()
+    method, config = SimpleNamespace(one_model=False, deployed=deployed), SimpleNamespace(batchnorm="shared")
+    arguments = method, config, {}, federation, setup.test.labels, setup.networks[0].classes, Engine()
     whole = client_matrix.deployed_matrix(*arguments)
     table, _ = recount(setup, lambda client: start.weights * (1 + client))
     assert whole.correct.tolist() == table.tolist() and held == [(6, 6)]

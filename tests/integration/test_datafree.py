@@ -162,14 +162,14 @@ def test_optimized_images_cycle_through_classes(asked, monkeypatch, tmp_path):
 @pytest.mark.parametrize("asked", ["generator"], indirect=True)
 def test_generator_steps_are_on_normalized_images(asked):
     _, request = asked
-    hp = dataclasses.replace(request.synthesis, steps=1)
+    config = dataclasses.replace(request.synthesis, steps=1)
     model = build_network(request.network).eval()
-    images = GeneratedImages(request, hp, model, CPU)
-    pixels = images.module(torch.randn(10, hp.latent, generator=generator(0, "synthetic", "student", 0)))
+    images = GeneratedImages(request, config, model, CPU)
+    pixels = images.module(torch.randn(10, config.latent, generator=generator(0, "synthetic", "student", 0)))
     mean, std = (torch.tensor(values)[:, None, None] for values in (request.mean, request.std))
     said = OutputReader(model, request.network, ["features"])({"x": (pixels - mean) / std})
     loss = images.epoch(1, lambda *_: None)
-    assert loss == pytest.approx(generator_loss(said, "features", hp).item(), rel=1e-5)
+    assert loss == pytest.approx(generator_loss(said, "features", config).item(), rel=1e-5)
 
 
 def test_infinite_loss_ends_synthesis(asked, tmp_path):

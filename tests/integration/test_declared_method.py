@@ -25,9 +25,9 @@ class KeptSettings(kr.AveragingSettings):
     selects = True
 
 
-def fold(hp, state, federation, round, mean, share):
-    after, row = averaging.fold(hp, state, federation, round, mean, share)
-    return after, {**row, "at": hp.at, "often": hp.often}
+def fold(config, state, federation, round, mean, share):
+    after, row = averaging.fold(config, state, federation, round, mean, share)
+    return after, {**row, "at": config.at, "often": config.often}
 
 
 kr.METHODS["kept"] = kr.Method(

@@ -43,7 +43,7 @@ def test_distance_run_is_pots_and_the_algorithms(tmp_path):
     cost = ot.dist(task.first, task.second)
     assert result.exact == pytest.approx(ot.emd2([], [], cost) ** 0.5, rel=1e-9)
     draws, sides = partial(distance_draws, one.settings.seed), (Measure(task.first), Measure(task.second))
-    expected = distance_between(*sides, one.hp.fedwad, draws, trace=True)
+    expected = distance_between(*sides, one.method.fedwad, draws, trace=True)
     assert result.value == expected.value == result.values[-1] >= result.exact
     assert (result.sums, result.server_only) == (list(expected.sums), list(expected.server_only))
     assert result.samples == [24, 8] and result.support == [4, 4, 4]

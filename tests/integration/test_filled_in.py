@@ -92,8 +92,8 @@ def test_buffer_is_half_of_the_clients_at_once(at_once, buffer):
     settings = compose(words)[0].settings
     federation = make_world([9] * 5).federation
     federation = replace(federation, training=replace(TRAINING, clients_per_round=at_once))
-    simulated, hp = Asynchronous(METHODS["fedavg"], settings.fleet), settings.method
-    assert len(simulated.next_step(hp, simulated.init(hp, federation), federation, 0).updates) == buffer
+    simulated, config = Asynchronous(METHODS["fedavg"], settings.fleet), settings.method
+    assert len(simulated.next_step(config, simulated.init(config, federation), federation, 0).updates) == buffer
 
 
 def test_median_deadline_drops_the_slower_half():
@@ -101,8 +101,8 @@ def test_median_deadline_drops_the_slower_half():
     settings = compose(words)[0].settings
     federation = make_world([9] * 5).federation
     federation = replace(federation, training=replace(TRAINING, clients_per_round=5))
-    simulated, hp = Synchronous(METHODS["fedavg"], settings.fleet), settings.method
-    requests, row = simulated.simulate(hp, simulated.init(hp, federation), federation, 0)
+    simulated, config = Synchronous(METHODS["fedavg"], settings.fleet), settings.method
+    requests, row = simulated.simulate(config, simulated.init(config, federation), federation, 0)
     assert (len(requests), row["late"]) == (3, 2)
     size = federation.layout.size
     times = devices.work_times(settings.fleet, federation, requests, size, size).values()

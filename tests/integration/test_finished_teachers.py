@@ -141,8 +141,8 @@ def test_teacher_of_images_or_damaged_is_refused(federated, tmp_path):
 
 def test_teacher_that_changed_after_composing_is_refused(federated, tmp_path):
     context = context_of(*taught(federated.folder), f"paths.output_dir={tmp_path}")
-    other = dataclasses.replace(context.hp.teachers[0], weights="0" * 64)
-    context = dataclasses.replace(context, hp=dataclasses.replace(context.hp, teachers=[other]))
+    other = dataclasses.replace(context.method.teachers[0], weights="0" * 64)
+    context = dataclasses.replace(context, method=dataclasses.replace(context.method, teachers=[other]))
     with refuses():
         finished_teachers.check_finished_teachers(context, context.services.parties(context))
 

@@ -5,10 +5,10 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from knot_runner.pipelines.runs import kept_images
 
 from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import mapped_arrays
+from knot_runner.pipelines import kept_images
 from knot_runner.provenance import fingerprints
 from knot_runner.util.shared_memory import map_file, place_in_file
 from knot_runner.util.workers import SharedArrays

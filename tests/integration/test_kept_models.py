@@ -44,7 +44,7 @@ def works_of(job, run):
     """Return the kept predictions of ``run``: place, model and raw examples, from the data."""
     context = run_context(job, lambda *_: None, lambda _: None)
     models = json.loads((run / "model.json").read_text())["models"]
-    if family_of(context.hp).training != "rounds":
+    if family_of(context.method).training != "rounds":
         tests = {name: data.splits["test"] for name, data in context.services.parties(context).datasets.items()
                  if "test" in data.splits}  # fmt: skip
         kept = {name.removesuffix(".probabilities") for name in load_file(run / "predictions.safetensors")}

@@ -6,10 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from knot_runner.pipelines.runs import commits
 from safetensors.numpy import load_file
 
-from knot_runner.pipelines import matrix
+from knot_runner.pipelines import commits, matrix
 from tests.oracles.distances import CLIENTS, result_of
 from tests.runs import run
 

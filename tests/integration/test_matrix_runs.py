@@ -69,7 +69,7 @@ def test_matrix_runs_on_same_samples_share_artifact(tmp_path, monkeypatch):
 
 def key_of(one: RunContext) -> str:
     task, parts = matrix.clients_data(one)
-    seed, otdd = one.settings.seed, one.hp.otdd
+    seed, otdd = one.settings.seed, one.method.otdd
     return matrix._key(matrix.labeled(one, otdd, task, parts.train, seed), otdd, task.digest, seed)
 
 
@@ -94,14 +94,14 @@ def test_labeled_draws_by_seed_and_client_alone(tmp_path):
     one = context(tmp_path)
     task = task_of(np.random.default_rng(0).random((90, 1, 2, 2), np.float32))
     rows = [np.arange(0, 40), np.arange(40, 60), np.arange(50, 90)]
-    first, second, third = matrix.labeled(one, one.hp.otdd, task, rows, 3)
+    first, second, third = matrix.labeled(one, one.method.otdd, task, rows, 3)
     assert [len(found.labels) for found in (first, second, third)] == [30, 20, 30]
     expected = (task.train.pixels[rows[1]].astype(float) - 0.5) / 0.25
     np.testing.assert_allclose(second.points, expected.reshape(20, 4))
     np.testing.assert_array_equal(second.labels, task.train.labels[40:60])
-    alone, *_ = matrix.labeled(one, one.hp.otdd, task, rows[:1], 3)
+    alone, *_ = matrix.labeled(one, one.method.otdd, task, rows[:1], 3)
     np.testing.assert_array_equal(alone.points, first.points)
-    other, *_ = matrix.labeled(one, one.hp.otdd, task, rows[:1], 4)
+    other, *_ = matrix.labeled(one, one.method.otdd, task, rows[:1], 4)
     assert not np.array_equal(other.points, first.points)
     assert len(np.unique(first.points, axis=0)) == 30  # none is drawn twice
 
@@ -111,7 +111,7 @@ def test_labeled_returns_codes_with_encoder(tmp_path):
         tmp_path, "+method.otdd.encoder={name: e, kind: dense, sizes: [6, 3], epochs: 0, batch_size: 8, lr: 0.1}"
     )
     task = task_of(np.random.default_rng(0).random((20, 1, 4, 4), np.float32))
-    (found,) = matrix.labeled(one, one.hp.otdd, task, [np.arange(20)], 0)
+    (found,) = matrix.labeled(one, one.method.otdd, task, [np.arange(20)], 0)
     assert found.points.shape == (20, 3) and np.ptp(found.points, axis=0).min() > 0
 
 
@@ -120,7 +120,7 @@ def test_labeled_rejects_clients_with_nan_or_no_images(tmp_path):
     pixels[15, 0, 1, 1] = np.nan
     for rows in ([np.arange(10), np.arange(10, 20)], [np.arange(0)]):
         with refuses():
-            matrix.labeled(one, one.hp.otdd, task_of(pixels), rows, 0)
+            matrix.labeled(one, one.method.otdd, task_of(pixels), rows, 0)
 
 
 def test_compute_distances_names_pair_of_nan_distance(tmp_path, monkeypatch):
@@ -131,7 +131,7 @@ def test_compute_distances_names_pair_of_nan_distance(tmp_path, monkeypatch):
     monkeypatch.setattr(matrix, "distance_matrix", broken)
     one = context(tmp_path)
     with refuses():
-        matrix.compute_distances(one, samples(), ["a", "b", "c"], one.hp.otdd, "data")
+        matrix.compute_distances(one, samples(), ["a", "b", "c"], one.method.otdd, "data")
     (folder,) = tmp_path.glob("artifacts/distances/*")
     assert Checkpoint(folder).load().tensors["matrix"][0, 1] == 4.0  # finished pairs stay
 

@@ -16,17 +16,17 @@ pytestmark = pytest.mark.usefixtures("tables_restored")
 METHOD = """
 import knot_runner as kr
 from knot_runner.methods.federated import averaging
-def plan(hp, state, federation, round): return {plan}
-def message(hp, state, federation, work): return {message}
-def fold(hp, state, federation, round, mean, share): return {fold}
-def init(hp, federation): return {init}
+def plan(config, state, federation, round): return {plan}
+def message(config, state, federation, work): return {message}
+def fold(config, state, federation, round, mean, share): return {fold}
+def init(config, federation): return {init}
 kr.METHODS["fedsam"] = kr.Method(init, plan, message, fold, averaging.deployed)
 """
 GOOD = {
-    "init": "averaging.init(hp, federation)",
-    "plan": "averaging.plan(hp, state, federation, round)",
-    "message": "averaging.message(hp, state, federation, work)",
-    "fold": "averaging.fold(hp, state, federation, round, mean, share)",
+    "init": "averaging.init(config, federation)",
+    "plan": "averaging.plan(config, state, federation, round)",
+    "message": "averaging.message(config, state, federation, work)",
+    "fold": "averaging.fold(config, state, federation, round, mean, share)",
 }
 OBJECTIVE = """
 import dataclasses
@@ -34,8 +34,8 @@ import knot_runner as kr
 from knot_runner.methods.federated import averaging
 def mine(settings, inputs): return {objective}
 def program(settings, work): return None
-def plan(hp, state, federation, round):
-    requests = averaging.plan(hp, state, federation, round)
+def plan(config, state, federation, round):
+    requests = averaging.plan(config, state, federation, round)
     return [dataclasses.replace(request, {changed}) for request in requests]
 kr.METHODS["fedsam"] = dataclasses.replace(kr.METHODS["fedavg"], plan=plan)
 """
@@ -107,7 +107,7 @@ CASES = {
     "plan gives None": (method(plan="None"), FEDSAM),
     "plan ends in round 1": (method(plan="[]"), FEDSAM),
     "plan ends before an evaluation": (
-        method(plan="averaging.plan(hp, state, federation, round)[: 3 - round * 3]"),
+        method(plan="averaging.plan(config, state, federation, round)[: 3 - round * 3]"),
         [*FEDSAM, "training.evaluate_every=3"],
     ),
     "requests of another type": (method(plan="['a']"), FEDSAM),

@@ -77,7 +77,7 @@ class PlainKnot:
 
     def run(self):
         """Probabilities [N, C] of the student on the server's test images."""
-        hp, sizes = self.job.method, [len(self.parties.datasets[name].splits["train"]) for name in self.teachers]
+        config, sizes = self.job.method, [len(self.parties.datasets[name].splits["train"]) for name in self.teachers]
         models = [self.teacher(name) for name in self.teachers]
         biases = [self.bias(model) for model in models]
         public, targets, weights = self.parties.datasets["transfer"].splits, {}, {}
@@ -90,11 +90,11 @@ class PlainKnot:
                 "D": lambda q: torch.tensor(sizes).double().expand(q.shape[:2]) / sum(sizes),
                 "U": lambda q: (q - 1 / q.shape[2]).square().sum(2).sqrt(),
                 "E": lambda q: (q - torch.stack(biases)).square().sum(2).sqrt(),
-            }[hp.weighting](q)
+            }[config.weighting](q)
 
         def loss(logits, rows, split="train"):
             p, q = logits.softmax(1)[:, None], targets[split][rows]
-            pairs = (q * (q.log() - p.log())).sum(2) if hp.loss.name == "entropy" else self.transport(p, q)
+            pairs = (q * (q.log() - p.log())).sum(2) if config.loss.name == "entropy" else self.transport(p, q)
             return (weights[split][rows] * pairs).sum(1)
 
         def score(model):

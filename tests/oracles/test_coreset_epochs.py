@@ -66,10 +66,10 @@ def asked(monkeypatch):
 
 
 def test_advance_epoch_draws_afresh_per_client_and_epoch(asked):
-    hp = changed(distance="federated", participants=3, samples=7)
+    config = changed(distance="federated", participants=3, samples=7)
     for seed in (0, 1):
         for epoch in (0, 1):
-            _, row = coreset.advance_epoch(hp, seed, begun(), CLIENTS, epoch)
+            _, row = coreset.advance_epoch(config, seed, begun(), CLIENTS, epoch)
             assert row["loss"] == pytest.approx(np.mean(range(len(asked) - 2, len(asked) + 1)))
     assert len({draw for *_, draw in asked}) == 12
     for at, (_, sample, _) in enumerate(asked):
@@ -89,14 +89,14 @@ def test_subsample_keeps_the_order():
 
 
 def test_own_coreset_descends_on_one_clients_samples(asked):
-    hp = changed(distance="federated", samples=5)
-    points, loss = coreset_knn.own_coreset(hp, 0, CLIENTS, 1)
-    start = coreset.begin(hp, 2, 0, "coreset_knn", 1).points
+    config = changed(distance="federated", samples=5)
+    points, loss = coreset_knn.own_coreset(config, 0, CLIENTS, 1)
+    start = coreset.begin(config, 2, 0, "coreset_knn", 1).points
     np.testing.assert_allclose(points, start - 3 * 0.5)  # three steps against ones
     assert loss == 3.0  # of the last epoch, before its step
     np.testing.assert_allclose(asked[2][0], start - 2 * 0.5)
-    coreset_knn.own_coreset(hp, 0, CLIENTS, 2)
-    coreset_knn.own_coreset(hp, 1, CLIENTS, 1)
+    coreset_knn.own_coreset(config, 0, CLIENTS, 2)
+    coreset_knn.own_coreset(config, 1, CLIENTS, 1)
     assert len({draw for *_, draw in asked}) == 9 and len({one.tobytes() for one, *_ in asked}) == 9
     assert len({sample.tobytes() for _, sample, _ in asked}) == 9
     assert all(row in POINTS[20:40].tolist() for row in asked[0][1].tolist())
@@ -124,12 +124,12 @@ def test_coreset_that_diverges_is_stopped(value):
 
 
 def test_encoder_share_is_rounded_and_drawn():
-    hp = SimpleNamespace(encoder=SimpleNamespace(epochs=1, name="e"), encoder_share=0.25)
-    held, rest = coreset_knn.split(hp, 10, 0)
+    config = SimpleNamespace(encoder=SimpleNamespace(epochs=1, name="e"), encoder_share=0.25)
+    held, rest = coreset_knn.split(config, 10, 0)
     assert len(held) == 2 and sorted([*held, *rest]) == list(range(10))
     assert (np.diff(held) > 0).all() and (np.diff(rest) > 0).all()
-    assert coreset_knn.split(hp, 10, 1)[0].tolist() != held.tolist()
+    assert coreset_knn.split(config, 10, 1)[0].tolist() != held.tolist()
     with refuses():
-        coreset_knn.split(hp, 1, 0)
+        coreset_knn.split(config, 1, 0)
     for encoder in (None, SimpleNamespace(epochs=0, name="e")):  # clients get all
         assert len(coreset_knn.split(SimpleNamespace(encoder=encoder, encoder_share=0.25), 1, 0)[1]) == 1

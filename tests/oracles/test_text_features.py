@@ -36,7 +36,7 @@ def context(out: Path, *overrides: str) -> RunContext:
 
 
 def space_of(run: RunContext, pool: TextPool) -> text_features.TextSpace:
-    return text_features.text_space(run, run.hp.otdd.features, pool)
+    return text_features.text_space(run, run.method.otdd.features, pool)
 
 
 def read(run: RunContext) -> TextPool:
@@ -102,8 +102,10 @@ def test_distances_of_texts_are_pots(tmp_path):
     run = context(tmp_path, *(f"method.otdd.{word}" for word in words))
     pool, partition = matrix.clients_data(run)
     assert partition.names == ["Cell", "Cloths", "Toys", "Food"]
-    sets = matrix.labeled(run, run.hp.otdd, pool, partition.train, 0)
-    found = matrix.compute_distances(run, sets, partition.names, run.hp.otdd, pool.digest).tensors()["matrix"].numpy()
+    sets = matrix.labeled(run, run.method.otdd, pool, partition.train, 0)
+    found = (
+        matrix.compute_distances(run, sets, partition.names, run.method.otdd, pool.digest).tensors()["matrix"].numpy()
+    )
     points = space_of(run, pool).points(pool.train)
     augmented = []
     for rows in partition.train[:2]:
@@ -136,7 +138,7 @@ def test_text_features_refuse_components_beyond_memory(tmp_path):
 
 def test_feature_notes_name_the_fitted_texts(tmp_path):
     run = context(tmp_path)
-    pool, spec = read(run), run.hp.otdd.features
+    pool, spec = read(run), run.method.otdd.features
     assert pool.notes[-1] in matrix.inspect_matrix(run).notes
     assert pool.notes[-1].endswith("fitted on the 60 train texts of Grocery, no client's")
     (clients,) = text_features.feature_notes(dataclasses.replace(spec, fitted_on="clients"), pool)

@@ -25,7 +25,9 @@ def run(context, inputs, record):
     def advance(state, client, rows):
         if client == len(federation):
             return None
-        (trained,) = engine.train([kr.local_request(context.hp, federation, 0, client, federation.start_of(client))])
+        (trained,) = engine.train(
+            [kr.local_request(context.method, federation, 0, client, federation.start_of(client))]
+        )
         (logits,) = engine.logits([federation.inference(client, trained.model, tests)])
         total = state.get("total", 0) + torch.softmax(logits.double(), 1)
         return {"total": total}, {"client": client, "train_loss": trained.loss}

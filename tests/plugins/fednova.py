@@ -8,15 +8,15 @@ import knot_runner as kr
 from knot_runner.methods.federated import averaging
 
 
-def message(hp, state, federation, work):
+def message(config, state, federation, work):
     steps = work.trained[0].steps
-    parts = averaging.message(hp, state, federation, work)
+    parts = averaging.message(config, state, federation, work)
     return {**parts, "update": parts["update"] / steps, "steps": torch.tensor([float(steps)])}
 
 
-def fold(hp, state, federation, round, mean, share):
+def fold(config, state, federation, round, mean, share):
     scaled = {**mean, "update": mean["steps"] * mean["update"]}
-    return averaging.fold(hp, state, federation, round, scaled, share)
+    return averaging.fold(config, state, federation, round, scaled, share)
 
 
 kr.METHODS["fednova"] = replace(kr.METHODS["fedavg"], message=message, fold=fold)

@@ -24,26 +24,26 @@ def near_prototypes(settings, inputs):
     return {"labels": inputs.labels, **inputs.tensors}, loss
 
 
-def plan(hp, state, federation, round):
+def plan(config, state, federation, round):
     own = state.get("prototypes", torch.full((len(federation.labels.names), 1), torch.nan))[federation.train_labels]
-    pulled = kr.Objective(near_prototypes, {"weight": hp.weight}, reads_features=True)
-    plain = kr.METHODS["local"].plan(hp, state, federation, round)
+    pulled = kr.Objective(near_prototypes, {"weight": config.weight}, reads_features=True)
+    plain = kr.METHODS["local"].plan(config, state, federation, round)
     return [replace(one, objective=pulled, inputs={"prototypes": own[one.rows]}) for one in plain]
 
 
-def ask(hp, federation, round, client, model):
+def ask(config, federation, round, client, model):
     return [kr.Inference(model, federation.clients[client].train, "train", output="features")]
 
 
-def answer(hp, federation, client, features):
+def answer(config, federation, client, features):
     labels = F.one_hot(federation.train_labels[federation.clients[client].train], len(federation.labels.names))
     return {"sums": labels.T.to(features[0].dtype) @ features[0], "counts": labels.sum(0)}
 
 
-def fold(hp, state, federation, round, answers, _):
+def fold(config, state, federation, round, answers, _):
     sums, counts = (sum(sent.parts[name] for sent in answers.each) for name in ("sums", "counts"))
     return {**state, "prototypes": sums / counts[:, None]}, {}
 
 
 SHARED = kr.Exchange(ask, answer, lambda *_: [], fold, reads="each", answered_by="clients")
-kr.METHODS["fedproto"] = replace(kr.METHODS["local"], plan=plan, exchange=lambda hp: SHARED, settings=FedProtoSettings)
+kr.METHODS["fedproto"] = replace(kr.METHODS["local"], plan=plan, exchange=lambda _: SHARED, settings=FedProtoSettings)

@@ -25,14 +25,14 @@ def contrastive(settings, inputs):
     return {"labels": inputs.labels, **{name: inputs.features(name) for name in ("start", "last")}}, loss
 
 
-def plan(hp, state, federation, round):
-    objective = kr.Objective(contrastive, {"mu": hp.mu, "tau": hp.tau}, reads_features=True)
-    requests = averaging.plan(hp, state, federation, round)
+def plan(config, state, federation, round):
+    objective = kr.Objective(contrastive, {"mu": config.mu, "tau": config.tau}, reads_features=True)
+    requests = averaging.plan(config, state, federation, round)
     last = [kr.ClientModel(state.get(f"client/{r.client}/last", r.start.weights), r.start.buffers) for r in requests]
     return [replace(r, objective=objective, models={"last": own}) for r, own in zip(requests, last, strict=True)]
 
 
-def own(hp, state, federation, work):
+def own(config, state, federation, work):
     return {"last": work.trained[0].weights}
 
 

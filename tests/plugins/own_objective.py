@@ -30,9 +30,9 @@ def not_true_distillation(settings, inputs):
     return {"labels": inputs.labels, "start": others(inputs.start_logits(), inputs.labels)}, loss
 
 
-def plan(hp, state, federation, round):
-    objective = kr.Objective(not_true_distillation, {"beta": hp.beta, "tau": hp.tau})
-    return [replace(request, objective=objective) for request in averaging.plan(hp, state, federation, round)]
+def plan(config, state, federation, round):
+    objective = kr.Objective(not_true_distillation, {"beta": config.beta, "tau": config.tau})
+    return [replace(request, objective=objective) for request in averaging.plan(config, state, federation, round)]
 
 
 kr.METHODS["fedntd"] = replace(kr.METHODS["fedavg"], plan=plan, settings=FedNtdSettings)

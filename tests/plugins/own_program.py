@@ -33,9 +33,9 @@ def sharpness_aware(settings, work):
     return kr.LocalResult(total / steps, steps)
 
 
-def plan(hp, state, federation, round):
-    program = kr.LocalProgram(sharpness_aware, {"rho": hp.rho})
-    return [replace(request, program=program) for request in averaging.plan(hp, state, federation, round)]
+def plan(config, state, federation, round):
+    program = kr.LocalProgram(sharpness_aware, {"rho": config.rho})
+    return [replace(request, program=program) for request in averaging.plan(config, state, federation, round)]
 
 
 kr.METHODS["fedsam"] = replace(kr.METHODS["fedavg"], plan=plan, settings=FedSamSettings)

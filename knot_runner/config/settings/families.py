@@ -76,9 +76,9 @@ def register(family: Family) -> Family:
     return family
 
 
-def family_of(hp: Any) -> Family:
-    """The family of a method's settings ``hp`` (or of their class)."""
-    cls = hp if isinstance(hp, type) else type(hp)
+def family_of(config: Any) -> Family:
+    """The family of a method's settings ``config`` (or of their class)."""
+    cls = config if isinstance(config, type) else type(config)
     for family in FAMILIES.values():
         if cls in family.settings.values():
             return family

@@ -52,20 +52,20 @@ class _Clusters:
     method: RoundMethod
     clusters: list[Federation]
 
-    def init(self, hp: FederatedSettings, _: Federation) -> FederatedState:
+    def init(self, config: FederatedSettings, _: Federation) -> FederatedState:
         """The state of all of them."""
-        return joint_state([self.method.init(hp, cluster) for cluster in self.clusters])
+        return joint_state([self.method.init(config, cluster) for cluster in self.clusters])
 
-    def plan(self, hp: FederatedSettings, state: FederatedState, _: Federation, round: int) -> list[LocalTraining]:
+    def plan(self, config: FederatedSettings, state: FederatedState, _: Federation, round: int) -> list[LocalTraining]:
         """The requests of all of them."""
         requests: list[LocalTraining] = []
         for number, cluster in enumerate(self.clusters):
-            requests += self.method.plan(hp, cluster_state(state, number), cluster, round)
+            requests += self.method.plan(config, cluster_state(state, number), cluster, round)
         return requests
 
     def fold(
-        self, hp: FederatedSettings, state: FederatedState, _: Federation, round: int, requests: list[LocalTraining],
-        trained: list[Trained],
+        self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
+        requests: list[LocalTraining], trained: list[Trained],
     ) -> tuple[FederatedState, State]:  # fmt: skip
         """Folds each cluster; the log entries are those of :func:`on_clock`."""
         rows: list[State] = []
@@ -74,16 +74,16 @@ class _Clusters:
             own = cluster_state(state, number)
             row: State = {}
             work, results = _cluster_work(cluster, requests, trained)
-            if work or (self.method.is_finished and not self.method.is_finished(hp, own, cluster, round)):
-                own, row = self.method.fold(hp, own, cluster, round, work, results)
+            if work or (self.method.is_finished and not self.method.is_finished(config, own, cluster, round)):
+                own, row = self.method.fold(config, own, cluster, round, work, results)
             folded.append(own)
             rows.append(row)
             participants.append(len({result.client for result in results}))
         return joint_state(folded), _bytes(rows) | on_clock(rows, participants)
 
     def exchange(
-        self, hp: FederatedSettings, state: FederatedState, _: Federation, round: int, requests: list[LocalTraining],
-        trained: list[Trained], engine: Engine,
+        self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
+        requests: list[LocalTraining], trained: list[Trained], engine: Engine,
     ) -> tuple[FederatedState, State, FurtherWork]:  # fmt: skip
         """Runs the exchange of each cluster; the log entries are those of :func:`_distilled`."""
         states = []
@@ -93,7 +93,7 @@ class _Clusters:
             own = cluster_state(state, number)
             work, results = _cluster_work(cluster, requests, trained)
             if work:
-                own, row, further = self.method.exchange(hp, own, cluster, round, work, results, engine)
+                own, row, further = self.method.exchange(config, own, cluster, round, work, results, engine)
                 rows.append(row)
                 joint.inferences.extend(further.inferences)
                 joint.distillation.extend(further.distillation)
@@ -101,15 +101,15 @@ class _Clusters:
             states.append(own)
         return joint_state(states), _bytes(rows) | _distilled([row for row in rows if "distill_steps" in row]), joint
 
-    def deployed(self, hp: FederatedSettings, state: FederatedState, _: Federation, client: int) -> ClientModel:
+    def deployed(self, config: FederatedSettings, state: FederatedState, _: Federation, client: int) -> ClientModel:
         """The model of the client's cluster."""
         number = next(number for number, cluster in enumerate(self.clusters) if client in cluster.numbers)
-        return self.method.deployed(hp, cluster_state(state, number), self.clusters[number], client)
+        return self.method.deployed(config, cluster_state(state, number), self.clusters[number], client)
 
-    def is_finished(self, hp: FederatedSettings, state: FederatedState, _: Federation, round: int) -> bool:
+    def is_finished(self, config: FederatedSettings, state: FederatedState, _: Federation, round: int) -> bool:
         """Whether each of them is."""
         parts = enumerate(self.clusters)
-        return all(self.method.is_finished(hp, cluster_state(state, number), own, round) for number, own in parts)
+        return all(self.method.is_finished(config, cluster_state(state, number), own, round) for number, own in parts)
 
 
 def _cluster_work(

@@ -14,12 +14,12 @@ from knot_runner.methods.contract import Method, Sent
 INDEX = 4
 
 
-def compressed(method: Method, hp: FederatedSettings) -> Method:
+def compressed(method: Method, config: FederatedSettings) -> Method:
     """Returns ``method`` whose clients send the share ``top_k`` of the entries of their update, the largest ones; the
     server takes the others for 0."""
-    if not isinstance(hp, AveragingSettings) or hp.top_k is None:
+    if not isinstance(config, AveragingSettings) or config.top_k is None:
         return method
-    share = hp.top_k
+    share = config.top_k
 
     def send(sent: Sent, phase: int) -> Sent:
         sent = method.send(sent, phase)

@@ -37,18 +37,20 @@ SERVER = -1
 ENSEMBLE = "ensemble"
 
 
-def with_distillation(method: Method, hp: FederatedSettings) -> Method:
+def with_distillation(method: Method, config: FederatedSettings) -> Method:
     """``method`` whose server distills the averaged model, where ``method.server_distillation`` is set.
 
     Raises :class:`UserError` for a method without an averaged model.
     """
-    spec = server_distillation(hp)
+    spec = server_distillation(config)
     if spec is None or method.exchange is not None:
         return method
     if method.fold is None and method.fold_each is None:
-        raise UserError(f"algorithm={hp.algorithm} has no server that distills. Use null", "method.server_distillation")
+        raise UserError(
+            f"algorithm={config.algorithm} has no server that distills. Use null", "method.server_distillation"
+        )
     exchange = Exchange(ask, answer, plan, fold, reads(spec))
-    return replace(method, exchange=lambda hp: exchange)
+    return replace(method, exchange=lambda config: exchange)
 
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
@@ -62,11 +64,11 @@ def reads(spec: ServerDistillation) -> Literal["each", "either"]:
 
 
 def ask(
-    hp: AveragingSettings | FedMdSettings, federation: Federation, round: int, client: int, model: ClientModel
+    config: AveragingSettings | FedMdSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
     """Requests inference of the client's ``model`` on the transfer set, then on the random examples, if the weighting
     uses biases; [] in rounds that do not distill, and in a last one of heads alone."""
-    spec = hp.server_distillation
+    spec = config.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:
         return []
     rows = [_examples(spec, federation, round).unique()]
@@ -75,7 +77,7 @@ def ask(
     return [federation.inference(client, model, own, "train") for own in rows]
 
 
-def answer(hp: FederatedSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
+def answer(config: FederatedSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
     """``logits`` [n, C] of the transfer set, and ``bias`` [C], where the weighting reads any."""
     parts = {"logits": logits[0]}
     if len(logits) > 1:
@@ -84,19 +86,23 @@ def answer(hp: FederatedSettings, federation: Federation, client: int, logits: l
 
 
 def plan(
-    hp: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int, answers: Answers
+    config: AveragingSettings | FedMdSettings,
+    state: FederatedState,
+    federation: Federation,
+    round: int,
+    answers: Answers,
 ) -> list[LocalTraining]:
     """Requests the training on the clients' logits: of the server's averaged model, or (FedMD) of each participant's
     own."""
     students = answers.students
     if "weights" in state:
         students = {SERVER: ClientModel(state["weights"], state["buffers"])}
-    return [_request(hp, federation, round, answers, student, model) for student, model in students.items()]
+    return [_request(config, federation, round, answers, student, model) for student, model in students.items()]
 
 
 def fold(
-    hp: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
-    distilled: list[Trained],
+    config: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int,
+    answers: Answers, distilled: list[Trained],
 ) -> Folded:  # fmt: skip
     """The distilled models in the place of those before; their loss and steps, and in rounds that are measured the
     accuracy on the test examples before distillation and after: of the server's model on its own, of each client's on
@@ -119,13 +125,13 @@ def _tested(federation: Federation, student: int) -> Tensor:
 
 
 def _request(
-    hp: AveragingSettings | FedMdSettings, federation: Federation, round: int, answers: Answers, student: int,
+    config: AveragingSettings | FedMdSettings, federation: Federation, round: int, answers: Answers, student: int,
     model: ClientModel,
 ) -> LocalTraining:  # fmt: skip
     """The training of ``model``, known by the number ``student``, on the clients' ``answers``."""
     from knot_runner.methods.losses import distillation  # with optimal transport, which averaging alone needs not
 
-    spec = hp.server_distillation
+    spec = config.server_distillation
     assert spec is not None
     rows, places = _examples(spec, federation, round).unique(return_inverse=True)
     each = answers.each
@@ -169,7 +175,7 @@ def _request(
         start=model,
         rows=rows[places],
         test_rows=tested if federation.training.measures(round) else tested[:0],
-        recipe=_recipe(hp, spec),
+        recipe=_recipe(config, spec),
         objective=Objective(distillation, settings),
         program=program,
         inputs={name: own[places] for name, own in teacher_logits.items()},
@@ -225,7 +231,7 @@ def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
     return mean.to(logits[0].dtype)
 
 
-def _recipe(hp: FederatedSettings, spec: ServerDistillation) -> Recipe:
+def _recipe(config: FederatedSettings, spec: ServerDistillation) -> Recipe:
     """Returns the training recipe, without augmentation, since the clients' logits are of the original images."""
     return Recipe(
         phases=(Phase(1 if spec.steps else spec.epochs),),
@@ -234,7 +240,7 @@ def _recipe(hp: FederatedSettings, spec: ServerDistillation) -> Recipe:
         lr=spec.lr,
         momentum=spec.momentum,
         weight_decay=spec.weight_decay,
-        frozen_statistics=hp.batchnorm == "frozen",
+        frozen_statistics=config.batchnorm == "frozen",
         optimizer=spec.optimizer,
         cosine=spec.schedule == "cosine",
         check=spec.check,

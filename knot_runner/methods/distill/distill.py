@@ -45,17 +45,17 @@ from knot_runner.util.errors import UserError
 DistillState = dict[str, Any]
 
 
-def init(hp: DistillSettings, federation: PartyFederation) -> DistillState:
+def init(config: DistillSettings, federation: PartyFederation) -> DistillState:
     """Returns the weights of teachers that are already stored, after checking that the terms fit the networks. Raises
     :class:`UserError`."""
     student = federation.server.network
     teachers = [teacher.network for teacher in federation.clients]
-    if not isinstance(hp.schedule, OfflineSchedule):
+    if not isinstance(config.schedule, OfflineSchedule):
         teachers = [student]
-    specs = read_terms(hp.terms, student, teachers)
-    for number, phase in enumerate(phases_of(hp)):
+    specs = read_terms(config.terms, student, teachers)
+    for number, phase in enumerate(phases_of(config)):
         read_terms(phase.terms, student, teachers, f"method.schedule.phases[{number}].terms")
-    if isinstance(hp.synthesis, StatisticsSynthesis):
+    if isinstance(config.synthesis, StatisticsSynthesis):
         with torch.device("meta"):
             model = build_network(teachers[0])
         if not batch_norms(model):
@@ -64,17 +64,17 @@ def init(hp: DistillSettings, federation: PartyFederation) -> DistillState:
                 f"are of batch normalization, and {name} has none; resnet8, wrn_16_1 and vgg8 have",
                 "method.synthesis.kind=statistics",
             )
-    if isinstance(hp.schedule, GenerationsSchedule) and all(spec.needs_teacher for spec in specs):
+    if isinstance(config.schedule, GenerationsSchedule) and all(spec.needs_teacher for spec in specs):
         raise UserError("the first of schedule.kind=generations has no teacher and needs ce", "method.terms")
     stored = {teacher.name: teacher.trained for teacher in federation.clients}
     return {f"weights/{name}": "/".join(trained) for name, trained in stored.items() if trained is not None}
 
 
-def plan(hp: DistillSettings, state: DistillState, federation: PartyFederation, round: int) -> list[StageRequest]:
+def plan(config: DistillSettings, state: DistillState, federation: PartyFederation, round: int) -> list[StageRequest]:
     """Returns the training requests of this round; [] when the method has finished."""
-    schedule = hp.schedule
+    schedule = config.schedule
     if isinstance(schedule, GenerationsSchedule):
-        return plan_generation(hp, state, federation, round, schedule.generations) if "student" not in state else []
+        return plan_generation(config, state, federation, round, schedule.generations) if "student" not in state else []
     untrained = [teacher for teacher in federation.clients if f"weights/{teacher.name}" not in state]
     if untrained:
         return [federation.supervised(teacher, "local") for teacher in untrained]
@@ -84,15 +84,17 @@ def plan(hp: DistillSettings, state: DistillState, federation: PartyFederation, 
         names = ["student", *(f"student {number + 1}" for number in range(1, schedule.students))]
         together = ref_of(state["together"])
         return [PickStudent("picked", name, together, number) for number, name in enumerate(names)]
-    if hp.synthesis is not None and "synthetic" not in state:
-        return plan_images(hp.synthesis, state, federation)
+    if config.synthesis is not None and "synthetic" not in state:
+        return plan_images(config.synthesis, state, federation)
     frozen = [(teacher.network, ref_of(state[f"weights/{teacher.name}"])) for teacher in federation.clients]
-    made = StoredPart(ref_of(state["synthetic"])) if hp.synthesis is not None else None
-    return [in_phase(hp, state, train_students(hp, federation, federation.server.name, hp.terms, frozen, made))]
+    made = StoredPart(ref_of(state["synthetic"])) if config.synthesis is not None else None
+    return [
+        in_phase(config, state, train_students(config, federation, federation.server.name, config.terms, frozen, made))
+    ]
 
 
 def fold(
-    hp: DistillSettings, state: DistillState, federation: PartyFederation, round: int,
+    config: DistillSettings, state: DistillState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[DistillState, dict[str, Any]]:  # fmt: skip
     """Returns the next state and the round's log entries."""
@@ -144,21 +146,21 @@ def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFede
 
 
 def plan_generation(
-    hp: DistillSettings, state: DistillState, federation: PartyFederation, round: int, generations: int
+    config: DistillSettings, state: DistillState, federation: PartyFederation, round: int, generations: int
 ) -> list[StageRequest]:
     """Student ``round`` of a line: the first learns from labels alone, each further one from the one before it; the
     last is the run's student."""
     student = federation.server
     name = generation_name(round) if round < generations else student.name
     if round == 0:
-        alone = {term: options for term, options in hp.terms.items() if not TERMS[term].needs_teacher}
-        return [train_students(hp, federation, name, alone, [])]
+        alone = {term: options for term, options in config.terms.items() if not TERMS[term].needs_teacher}
+        return [train_students(config, federation, name, alone, [])]
     previous = (student.network, ref_of(state[f"weights/{generation_name(round - 1)}"]))
-    return [train_students(hp, federation, name, hp.terms, [previous])]
+    return [train_students(config, federation, name, config.terms, [previous])]
 
 
 def train_students(
-    hp: DistillSettings,
+    config: DistillSettings,
     federation: PartyFederation,
     party: str,
     terms: Terms,
@@ -167,7 +169,7 @@ def train_students(
 ) -> TrainStudents:
     """The request for the student ``party``, or for all that train together; with the generated examples ``made``
     instead of real ones, these also select the epoch."""
-    student, schedule = federation.server, hp.schedule
+    student, schedule = federation.server, config.schedule
     if isinstance(schedule, OfflineSchedule | GenerationsSchedule):
         schedule = OfflineSchedule("offline")
     return TrainStudents(
@@ -180,12 +182,12 @@ def train_students(
         schedule=schedule,
         teachers=tuple(teachers),
         points=federation.label_points,
-        auto_ratio=hp.auto_ratio,
+        auto_ratio=config.auto_ratio,
         training=federation.training.distill,
         seed=federation.seed,
         augment=federation.augment,
         weights=federation.weights,
-        originals=student.originals.get("train") if teachers and isinstance(hp.schedule, OfflineSchedule) else None,
+        originals=student.originals.get("train") if teachers and isinstance(config.schedule, OfflineSchedule) else None,
     )
 
 
@@ -197,18 +199,18 @@ def generation_name(number: int) -> str:
 DISTILL = RoundMethod(init, plan, fold)
 
 
-def phases_of(hp: DistillSettings) -> list[PhaseSettings]:
+def phases_of(config: DistillSettings) -> list[PhaseSettings]:
     """Returns the phases before training by ``method.terms``; [] where there are none."""
-    return hp.schedule.phases if isinstance(hp.schedule, OfflineSchedule) else []
+    return config.schedule.phases if isinstance(config.schedule, OfflineSchedule) else []
 
 
-def in_phase(hp: DistillSettings, state: dict[str, Any], last: TrainStudents) -> TrainStudents:
+def in_phase(config: DistillSettings, state: dict[str, Any], last: TrainStudents) -> TrainStudents:
     """The next training of the student: that of the first phase missing in ``state``, else the ``last`` one, by
     ``method.terms``; each starts from the weights of the previous phase.
 
     A phase's batches are in an order of its own, and its last epoch is kept: what it trains need not classify yet.
     """
-    phases, done = phases_of(hp), len(state.get("phases", []))
+    phases, done = phases_of(config), len(state.get("phases", []))
     start = ref_of(state[f"phase/{done}"]) if done else None
     if done == len(phases):
         return replace(last, start=start)

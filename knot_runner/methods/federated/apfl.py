@@ -34,30 +34,30 @@ from knot_runner.methods.federated.own_models import kept_means, kept_model
 from knot_runner.methods.federation import FederatedState, Federation
 
 
-def plan(hp: ApflSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(config: ApflSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains the model it was sent and its own, step by step together."""
-    return [_with_own(hp, state, request) for request in averaging.plan(hp, state, federation, round)]
+    return [_with_own(config, state, request) for request in averaging.plan(config, state, federation, round)]
 
 
-def own(hp: ApflSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+def own(config: ApflSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """The client's own model and its alpha."""
     return {name: work.trained[0].kept[name] for name in ("weights", "buffers", "alpha")}
 
 
-def deployed(hp: ApflSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(config: ApflSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Returns the client's own model mixed with the current global one; the global one while it has none."""
-    whole, own = averaging.deployed(hp, state, federation, client), kept_model(state, client)
+    whole, own = averaging.deployed(config, state, federation, client), kept_model(state, client)
     if own is None:
         return whole
     return ClientModel(_mixed(float(state[f"client/{client}/alpha"]), own.weights, whole.weights), own.buffers)
 
 
-def _with_own(hp: ApflSettings, state: FederatedState, request: LocalTraining) -> LocalTraining:
+def _with_own(config: ApflSettings, state: FederatedState, request: LocalTraining) -> LocalTraining:
     own = kept_model(state, request.client) or request.start
-    alpha = state.get(f"client/{request.client}/alpha", torch.tensor(hp.alpha, dtype=torch.float64))
+    alpha = state.get(f"client/{request.client}/alpha", torch.tensor(config.alpha, dtype=torch.float64))
     tensors = {"weights": own.weights, "buffers": own.buffers, "alpha": alpha}
     epochs = sum(phase.epochs for phase in request.recipe.phases)
-    program = LocalProgram(train_mixture, {"adaptive": hp.adaptive}, tensors, further=epochs)
+    program = LocalProgram(train_mixture, {"adaptive": config.adaptive}, tensors, further=epochs)
     return replace(request, program=program)
 
 

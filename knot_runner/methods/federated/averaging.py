@@ -19,51 +19,58 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded
 from knot_runner.methods.messages import shared_of
 
 
-def init(hp: AveragingSettings, federation: Federation) -> FederatedState:
+def init(config: AveragingSettings, federation: Federation) -> FederatedState:
     """The first global model."""
     return {"weights": federation.model.weights, "buffers": federation.model.buffers}
 
 
-def plan(hp: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(config: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains from the model it has been sent."""
-    return drawn_requests(hp, federation, round, functools.partial(deployed, hp, state, federation))
+    return drawn_requests(config, federation, round, functools.partial(deployed, config, state, federation))
 
 
-def message(hp: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+def message(
+    config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork
+) -> ClientMessage:
     """w_k - w of the shared parameters, and the change of the running statistics, which may not be frozen."""
-    return changes(hp, state, work, shared_of(hp, federation))
+    return changes(config, state, work, shared_of(config, federation))
 
 
-def changes(hp: AveragingSettings, state: FederatedState, work: ClientWork, shared: Tensor | None) -> ClientMessage:
+def changes(config: AveragingSettings, state: FederatedState, work: ClientWork, shared: Tensor | None) -> ClientMessage:
     """The change of the ``shared`` parameters (bool [P]; None: all) and of the running statistics."""
     result = work.trained[0]
     change = result.weights - state["weights"]
     parts = {"update": change if shared is None else change[shared]}
-    if len(result.buffers) and hp.batchnorm != "frozen":
+    if len(result.buffers) and config.batchnorm != "frozen":
         parts["statistics"] = result.buffers - state["buffers"]
     return parts
 
 
 def fold(
-    hp: AveragingSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage, share: float
+    config: AveragingSettings,
+    state: FederatedState,
+    federation: Federation,
+    round: int,
+    mean: ClientMessage,
+    share: float,
 ) -> Folded:
     """w + the server's step along the mean update (:func:`server_step`); statistics move by their mean change."""
     after = dict(state)
     if "statistics" in mean:
         after["buffers"] = _moved(state["buffers"], mean["statistics"])
-    update, shared = mean["update"], shared_of(hp, federation)
+    update, shared = mean["update"], shared_of(config, federation)
     if shared is not None and len(update) < len(shared):
         update = torch.zeros(len(shared), dtype=torch.float64).masked_scatter(shared, update.double())
-    return server_step(hp, after, update), {}
+    return server_step(config, after, update), {}
 
 
-def server_step(hp: AveragingSettings, state: FederatedState, update: Tensor) -> FederatedState:
+def server_step(config: AveragingSettings, state: FederatedState, update: Tensor) -> FederatedState:
     """The state after a step of the global model w along the mean ``update`` d [P].
 
     ``none``: w + lr d; ``momentum`` (FedAvgM): v = beta1 v + d, w + lr v; ``adam`` (FedAdam, Reddi et al. 2021,
     Algorithm 2): w + lr m / (sqrt(v) + tau).
     """
-    server, move = hp.server, update.double()
+    server, move = config.server, update.double()
     moments: FederatedState = {}
     if server.optimizer == "momentum":
         move = server.beta1 * _moment(state, "server/velocity", move) + move
@@ -76,10 +83,10 @@ def server_step(hp: AveragingSettings, state: FederatedState, update: Tensor) ->
     return {**state, **moments, "weights": _moved(state["weights"], server.lr * move)}
 
 
-def deployed(hp: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """The global model, with the parameters and the running statistics that the client keeps for itself."""
     weights = state["weights"]
-    unshared, shared = state.get(f"client/{client}/unshared"), shared_of(hp, federation)
+    unshared, shared = state.get(f"client/{client}/unshared"), shared_of(config, federation)
     if unshared is not None and shared is not None:
         weights = weights.clone()
         weights[~shared] = unshared

@@ -33,75 +33,77 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
     return start + (schedule.end - start) * share
 
 
-def stragglers(hp: FederatedSettings, federation: Federation) -> set[int]:
+def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
     """The clients that are slow in the whole run, whatever their cluster: a share of all, drawn from the seed, or the
     slowest of the fleet."""
-    assert hp.stragglers is not None
+    assert config.stragglers is not None
     count = len(federation.clients)
-    if hp.stragglers.by == "speed":
+    if config.stragglers.by == "speed":
         order = torch.argsort(federation.seconds_per_example, descending=True, stable=True)
     else:
         order = torch.randperm(count, generator=generator(federation.seed, "stragglers"))
-    return set(order[: round(hp.stragglers.share * count)].tolist())
+    return set(order[: round(config.stragglers.share * count)].tolist())
 
 
 def local_request(
-    hp: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
+    config: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
 ) -> LocalTraining:
     """Returns ``client``'s training request for ``round``, from the model ``start``."""
-    trains, minimizes = recipe(hp, federation, round, client), objective(hp, federation, round, client)
+    trains, minimizes = recipe(config, federation, round, client), objective(config, federation, round, client)
     return federation.local_training(client, round, start, trains, minimizes)
 
 
 def drawn_requests(
-    hp: FederatedSettings, federation: Federation, round: int, start: Callable[[int], ClientModel]
+    config: FederatedSettings, federation: Federation, round: int, start: Callable[[int], ClientModel]
 ) -> list[LocalTraining]:
     """Returns the request of every participant of ``round``, from its model ``start(client)``; [] after the rounds."""
     if round >= federation.training.rounds:
         return []
-    return [local_request(hp, federation, round, client, start(client)) for client in federation.drawn(round)]
+    return [local_request(config, federation, round, client, start(client)) for client in federation.drawn(round)]
 
 
-def recipe(hp: FederatedSettings, federation: Federation, round: int, client: int) -> Recipe:
+def recipe(config: FederatedSettings, federation: Federation, round: int, client: int) -> Recipe:
     """How ``client`` trains in ``round``, all parameters together."""
     training = federation.training
-    temperature, epochs = temperature_and_epochs(hp, federation, round, client)
+    temperature, epochs = temperature_and_epochs(config, federation, round, client)
     return Recipe(
         phases=(Phase(epochs),),
         batch_size=training.batch_size,
         drop_last=training.drop_last,
-        lr=training.lr / temperature if _in_rate(hp) else training.lr,
+        lr=training.lr / temperature if _in_rate(config) else training.lr,
         momentum=training.momentum,
         weight_decay=training.weight_decay,
         decay_biases=training.decay_biases,
-        proximal=hp.mu if isinstance(hp, FedProxSettings) else 0.0,
-        frozen_statistics=hp.batchnorm == "frozen",
+        proximal=config.mu if isinstance(config, FedProxSettings) else 0.0,
+        frozen_statistics=config.batchnorm == "frozen",
         augment=federation.augment,
         optimizer=training.optimizer,
     )
 
 
-def objective(hp: FederatedSettings, federation: Federation, round: int, client: int) -> Objective:
+def objective(config: FederatedSettings, federation: Federation, round: int, client: int) -> Objective:
     """Returns the loss of ``client`` in ``round``: CE(z / T, y) (eq. 1).
 
     With ``lr_control`` the temperature goes into the rate: the gradient of CE(z / T) at the logits is (p_T - y) / T
     (eq. 2), so T=1 at rate lr / T has its scale and not its shape.
     """
-    temperature, _ = temperature_and_epochs(hp, federation, round, client)
+    temperature, _ = temperature_and_epochs(config, federation, round, client)
     options = CrossEntropy(
-        temperature=1.0 if _in_rate(hp) else temperature,
-        hard_temperature=hp.hard_temperature,
-        per_sample_rate=hp.lr_control and hp.hard_temperature is not None,
+        temperature=1.0 if _in_rate(config) else temperature,
+        hard_temperature=config.hard_temperature,
+        per_sample_rate=config.lr_control and config.hard_temperature is not None,
     )
     return Objective(cross_entropy, asdict(options))
 
 
-def temperature_and_epochs(hp: FederatedSettings, federation: Federation, round: int, client: int) -> tuple[float, int]:
+def temperature_and_epochs(
+    config: FederatedSettings, federation: Federation, round: int, client: int
+) -> tuple[float, int]:
     """T and epochs of ``client`` in ``round``: stragglers have their own."""
-    if hp.stragglers and client in stragglers(hp, federation):
-        return hp.stragglers.temperature, hp.stragglers.epochs or federation.training.local_epochs
-    return scheduled(hp.temperature, hp.schedule, round), federation.training.local_epochs
+    if config.stragglers and client in stragglers(config, federation):
+        return config.stragglers.temperature, config.stragglers.epochs or federation.training.local_epochs
+    return scheduled(config.temperature, config.schedule, round), federation.training.local_epochs
 
 
-def _in_rate(hp: FederatedSettings) -> bool:
-    return hp.lr_control and hp.hard_temperature is None
+def _in_rate(config: FederatedSettings) -> bool:
+    return config.lr_control and config.hard_temperature is None

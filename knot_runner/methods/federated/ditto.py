@@ -20,10 +20,10 @@ from knot_runner.methods.federated.own_models import kept_model, own
 from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
-def plan(hp: DittoSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(config: DittoSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant's part of the global model; then, in the same order, every participant's own model."""
-    requests = averaging.plan(hp, state, federation, round)
-    return requests + [_own_request(hp, state, federation, request) for request in requests]
+    requests = averaging.plan(config, state, federation, round)
+    return requests + [_own_request(config, state, federation, request) for request in requests]
 
 
 def observe(works: list[ClientWork]) -> RoundRow:
@@ -31,13 +31,13 @@ def observe(works: list[ClientWork]) -> RoundRow:
     return {"own_loss": sum(work.trained[1].loss for work in works) / len(works)}
 
 
-def deployed(hp: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """The client's own model, the last that it trained; the global one while it has none."""
-    return kept_model(state, client) or averaging.deployed(hp, state, federation, client)
+    return kept_model(state, client) or averaging.deployed(config, state, federation, client)
 
 
 def _own_request(
-    hp: DittoSettings, state: FederatedState, federation: Federation, sent: LocalTraining
+    config: DittoSettings, state: FederatedState, federation: Federation, sent: LocalTraining
 ) -> LocalTraining:
     """The training of a participant's own model; ``sent``: its part of the global one.
 
@@ -45,14 +45,14 @@ def _own_request(
     up the difference.
     """
     model = kept_model(state, sent.client)
-    phases = (Phase(hp.personal_epochs),) if hp.personal_epochs else sent.recipe.phases
+    phases = (Phase(config.personal_epochs),) if config.personal_epochs else sent.recipe.phases
     rate = sent.recipe.lr
-    if hp.personal_lr is not None:  # with lr_control a rate includes the temperature
-        rate *= hp.personal_lr / federation.training.lr
-    recipe = replace(sent.recipe, phases=phases, lr=rate, proximal=hp.lambda_)
+    if config.personal_lr is not None:  # with lr_control a rate includes the temperature
+        rate *= config.personal_lr / federation.training.lr
+    recipe = replace(sent.recipe, phases=phases, lr=rate, proximal=config.lambda_)
     if model is None:
         return replace(sent, recipe=recipe)
-    control = hp.lambda_ * (model.weights - sent.start.weights) if hp.lambda_ else None
+    control = config.lambda_ * (model.weights - sent.start.weights) if config.lambda_ else None
     return replace(sent, start=model, recipe=recipe, control=control)
 
 

@@ -36,36 +36,36 @@ from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 
-def init(hp: FedalaSettings, federation: Federation) -> FederatedState:
+def init(config: FedalaSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` where it has fewer layers than are to be mixed."""
     there = len(layer_starts(federation.layout))
-    if hp.layers > there:
+    if config.layers > there:
         raise UserError(
-            f"{hp.layers} are more than the {there} layers of the model; at most {there} is right",
+            f"{config.layers} are more than the {there} layers of the model; at most {there} is right",
             "method.layers",
         )
-    return averaging.init(hp, federation)
+    return averaging.init(config, federation)
 
 
-def plan(hp: FedalaSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(config: FedalaSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains from its mix; from the model it was sent while it has none of its own."""
-    requests = averaging.plan(hp, state, federation, round)
-    return [_with_mix(hp, state, federation, request) for request in requests]
+    requests = averaging.plan(config, state, federation, round)
+    return [_with_mix(config, state, federation, request) for request in requests]
 
 
-def own(hp: FedalaSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+def own(config: FedalaSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """What the client trained, and the weights of its mix."""
     (result,) = work.trained
     return model_parts(result) | {name: tensor for name, tensor in result.kept.items() if name == "mix"}
 
 
-def deployed(hp: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(config: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Returns the model that the client trained last, or (``deployed``) its mix with the current global model by the
     last weights; the global model while it has none of its own."""
-    whole, own = averaging.deployed(hp, state, federation, client), kept_model(state, client)
-    if own is None or hp.deployed == "trained":
+    whole, own = averaging.deployed(config, state, federation, client), kept_model(state, client)
+    if own is None or config.deployed == "trained":
         return own or whole
-    start = layer_starts(federation.layout)[-hp.layers]
+    start = layer_starts(federation.layout)[-config.layers]
     mix = state.get(f"client/{client}/mix", torch.ones_like(own.weights[start:]))
     return ClientModel(_mixed(start, own.weights, whole.weights, mix), own.buffers)
 
@@ -79,16 +79,16 @@ def layer_starts(layout: flat.FlatLayout) -> list[int]:
 
 
 def _with_mix(
-    hp: FedalaSettings, state: FederatedState, federation: Federation, request: LocalTraining
+    config: FedalaSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
     own = kept_model(state, request.client)
     if own is None:
         return request
-    start = layer_starts(federation.layout)[-hp.layers]
+    start = layer_starts(federation.layout)[-config.layers]
     last = state.get(f"client/{request.client}/mix")
-    settings = {"hp": hp, "start": start, "max_epochs": hp.max_epochs if last is None else 1}
+    settings = {"config": config, "start": start, "max_epochs": config.max_epochs if last is None else 1}
     tensors = {"weights": own.weights, "mix": torch.ones_like(own.weights[start:]) if last is None else last}
-    program = LocalProgram(train_from_mix, settings, tensors, further=hp.share)  # of the first W, one pass
+    program = LocalProgram(train_from_mix, settings, tensors, further=config.share)  # of the first W, one pass
     return replace(request, program=program)
 
 
@@ -103,7 +103,7 @@ def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 
 
 def _learn_mix(
-    work: LocalWork, own: Tensor, sent: Tensor, hp: FedalaSettings, start: int, max_epochs: int
+    work: LocalWork, own: Tensor, sent: Tensor, config: FedalaSettings, start: int, max_epochs: int
 ) -> tuple[Tensor, int]:
     """W - rate * gradient at the mix * (w - v), clipped to [0, 1], a step a batch; W [p] and the number of passes.
 
@@ -111,7 +111,7 @@ def _learn_mix(
     """
     request, mix, model = work.request, work.tensors["mix"], work.model
     draws = generator(request.seed, "fedala", request.round, request.client)
-    count = max(1, round(hp.share * len(request.rows)))
+    count = max(1, round(config.share * len(request.rows)))
     chosen = torch.randperm(len(request.rows), generator=draws)[:count]
     examples = work.select(request.rows[chosen])
     rows, loss = work.objective()
@@ -120,13 +120,13 @@ def _learn_mix(
     difference = (sent - own)[start:]
     losses: list[float] = []
     buffers = request.start.buffers.to(sent.device)  # those of the passes are forgotten
-    while len(losses) < max_epochs and not _settled(losses, hp.window, hp.threshold):
+    while len(losses) < max_epochs and not _settled(losses, config.window, config.threshold):
         total = 0.0
         for positions, inputs in examples.in_turn(request.recipe.batch_size):
             flat.load_flat(model, work.layout, _mixed(start, own, sent, mix), buffers)
             value = loss(model(**inputs), cut_rows(rows, chosen[positions], sent.device)).mean()
             gradient = torch.cat([each.reshape(-1) for each in gradients_of(value, last)])
-            mix = (mix - hp.rate * gradient * difference).clamp(0, 1)
+            mix = (mix - config.rate * gradient * difference).clamp(0, 1)
             total += float(value.detach()) * len(positions)
         losses.append(total / count)
     flat.load_flat(model, work.layout, _mixed(start, own, sent, mix), buffers)

@@ -32,16 +32,16 @@ OF_LABELS = ("weight", "label_temperature")
 
 
 def plan_regularized(
-    hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int
+    config: FedDistillSettings, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
     """Requests training of every participant's own model on its own examples, regularized towards the others' latest
     logits."""
-    requests = own_models.plan(hp, state, federation, round)
+    requests = own_models.plan(config, state, federation, round)
     for place, request in enumerate(requests):
         means = others_means(state, federation, request.client)
         if means is not None:
             logits, known = (mean[federation.train_labels[request.rows]] for mean in means)
-            own = {"weight": hp.labels.weight, "label_temperature": hp.labels.temperature}
+            own = {"weight": config.labels.weight, "label_temperature": config.labels.temperature}
             objective = Objective(label_distillation, {**request.objective.settings, **own})
             inputs = {"label_logits": logits.to(request.start.weights.dtype), "known": known}
             requests[place] = replace(request, objective=objective, inputs=inputs)
@@ -80,7 +80,7 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     return rows | {"label_logits": inputs.tensors["label_logits"], "known": inputs.tensors["known"]}, loss
 
 
-def told(hp: FedDistillSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
+def told(config: FedDistillSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
     """The others' mean logits, and of which labels there are any."""
     means = others_means(state, federation, client)
     if means is None:
@@ -88,12 +88,14 @@ def told(hp: FedDistillSettings, state: FederatedState, federation: Federation, 
     return {"labels": means[0].to(federation.model.weights.dtype), "present": means[1]}
 
 
-def ask(hp: FedDistillSettings, federation: Federation, round: int, client: int, model: ClientModel) -> list[Inference]:
+def ask(
+    config: FedDistillSettings, federation: Federation, round: int, client: int, model: ClientModel
+) -> list[Inference]:
     """Requests inference of the client's trained model on its own training examples."""
     return [federation.inference(client, model, federation.clients[client].train, "train")]
 
 
-def answer(hp: FedDistillSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
+def answer(config: FedDistillSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
     """``labels`` [C, C], the mean logits that the client gives its training examples of each label, 0 without any;
     ``present`` [C], 1 for labels of which it has some."""
     (own,) = logits
@@ -105,7 +107,7 @@ def answer(hp: FedDistillSettings, federation: Federation, client: int, logits: 
 
 
 def fold_labels(
-    hp: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
+    config: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
     distilled: list[Trained],
 ) -> Folded:  # fmt: skip
     """Stores what each participant sends, or what all of them send on average."""
@@ -122,4 +124,4 @@ def fold_labels(
 
 #: the server trains nothing
 EXCHANGE = Exchange(ask, answer, lambda *_: [], fold_labels, answered_by="clients")
-FEDDISTILL = replace(own_models.LOCAL, plan=plan_regularized, received=told, exchange=lambda hp: EXCHANGE)
+FEDDISTILL = replace(own_models.LOCAL, plan=plan_regularized, received=told, exchange=lambda config: EXCHANGE)

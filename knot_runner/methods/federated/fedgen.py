@@ -49,67 +49,67 @@ MILLION = 1_000_000
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
-def init(hp: FedGenSettings, federation: Federation) -> FederatedState:
+def init(config: FedGenSettings, federation: Federation) -> FederatedState:
     """The first global model and a fresh generator. Raises :class:`UserError` where the last layer is not linear."""
-    return averaging.init(hp, federation) | model_tensors(_generator(hp, federation, {}))
+    return averaging.init(config, federation) | model_tensors(_generator(config, federation, {}))
 
 
-def plan(hp: FedGenSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(config: FedGenSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains from the global model; once there is a trained generator, on its features, too."""
-    requests = averaging.plan(hp, state, federation, round)
+    requests = averaging.plan(config, state, federation, round)
     if LABELS not in state:
         return requests
-    model = _generator(hp, federation, state).eval()
-    return [_on_features(hp, state, federation, model, request) for request in requests]
+    model = _generator(config, federation, state).eval()
+    return [_on_features(config, state, federation, model, request) for request in requests]
 
 
-def message(hp: FedGenSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+def message(config: FedGenSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """FedAvg's, and ``labels`` [C], the share of each label in the client's examples."""
     labels = federation.train_labels[federation.clients[work.client].train]
     counts = torch.bincount(labels, minlength=len(federation.labels.names))
-    parts = averaging.message(hp, state, federation, work)
+    parts = averaging.message(config, state, federation, work)
     return parts | {"labels": (counts.double() / len(labels)).to(state["weights"].dtype)}
 
 
 def fold(
-    hp: FedGenSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage, share: float
+    config: FedGenSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage, share: float
 ) -> Folded:
     """FedAvg's fold, and the generator trained by the last layer of the new global model, with labels as often as the
     clients have them on average; all alike where noise leaves none."""
-    after, _ = averaging.fold(hp, state, federation, round, mean, share)
+    after, _ = averaging.fold(config, state, federation, round, mean, share)
     shares = mean["labels"].double().clamp_min(0)
     if not shares.any():
         shares = torch.ones_like(shares)
     counts = (MILLION * shares / shares.sum()).round().long()
-    return _with_generator(hp, state, after, federation, round, [_head(federation, after["weights"], counts)])
+    return _with_generator(config, state, after, federation, round, [_head(federation, after["weights"], counts)])
 
 
 def fold_each(
-    hp: FedGenSettings, state: FederatedState, federation: Federation, round: int, sent: list[Sent]
+    config: FedGenSettings, state: FederatedState, federation: Federation, round: int, sent: list[Sent]
 ) -> Folded:
     """FedAvg's fold, and the generator trained by the participants' last layers."""
-    mean, _ = mean_of(Gathering(round, 1, sent, dict, hp.aggregation))
-    after, _ = averaging.fold(hp, state, federation, round, mean, len(sent) / len(federation))
+    mean, _ = mean_of(Gathering(round, 1, sent, dict, config.aggregation))
+    after, _ = averaging.fold(config, state, federation, round, mean, len(sent) / len(federation))
     heads = []
     for one in sent:
         counts = (one.parts["labels"].double() * one.examples).round().long()
         heads.append(_head(federation, state["weights"] + one.parts["update"], counts))
-    return _with_generator(hp, state, after, federation, round, heads)
+    return _with_generator(config, state, after, federation, round, heads)
 
 
 def _with_generator(
-    hp: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
+    config: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
     heads: list[Head],
 ) -> Folded:  # fmt: skip
     """``after`` with the generator of ``state`` trained by ``heads``, and its mean loss."""
-    model = _generator(hp, federation, state)
-    tensors, loss = train_generator(hp.generator, model, state, heads, federation.seed, round)
+    model = _generator(config, federation, state)
+    tensors, loss = train_generator(config.generator, model, state, heads, federation.seed, round)
     return {**after, **tensors, LABELS: all_counts(heads)}, {"generator_loss": loss}
 
 
-def with_generator(hp: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
+def with_generator(config: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
     """The model, and once it is trained the generator with the counts of labels."""
-    parts = received(hp, state, federation, client)
+    parts = received(config, state, federation, client)
     if LABELS in state:
         parts |= {name: tensor for name, tensor in state.items() if name == LABELS or name.startswith(MODEL)}
     return parts
@@ -135,10 +135,10 @@ def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 
 
 def _on_features(
-    hp: FedGenSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
+    config: FedGenSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
     """``request`` with the features that its client trains on in the round, one of each kind for every example."""
-    spec = hp.generator
+    spec = config.generator
     draws = generator(federation.seed, "features", request.round, request.client)
     drawn = drawn_labels(state[LABELS], len(request.rows), draws)
     inputs = {"drawn": drawn}
@@ -150,11 +150,11 @@ def _on_features(
     return replace(request, objective=objective, inputs=inputs)
 
 
-def _generator(hp: FedGenSettings, federation: Federation, state: FederatedState) -> nn.Module:
+def _generator(config: FedGenSettings, federation: Federation, state: FederatedState) -> nn.Module:
     """The generator of ``state``; a fresh one where that has none."""
     weight, _ = _head_fields(federation)
     classes, features = weight.shape
-    model = new_generator(hp.generator, classes, features, federation.seed, federation.model.weights.dtype)
+    model = new_generator(config.generator, classes, features, federation.seed, federation.model.weights.dtype)
     if state:
         load_generator(model, state)
     return model

@@ -15,9 +15,9 @@ from knot_runner.methods.contract import Exchange
 from knot_runner.methods.federated import own_models
 
 
-def exchange(hp: FedMdSettings) -> Exchange:
+def exchange(config: FedMdSettings) -> Exchange:
     """Logits of public examples, and the clients' training on their consensus."""
-    return Exchange(ask, answer, plan, fold, reads(hp.server_distillation), answered_by="clients")
+    return Exchange(ask, answer, plan, fold, reads(config.server_distillation), answered_by="clients")
 
 
 FEDMD = replace(own_models.LOCAL, exchange=exchange)

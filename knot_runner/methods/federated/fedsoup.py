@@ -38,7 +38,7 @@ from knot_runner.util.errors import UserError
 ROWS = 256
 
 
-def init(hp: FedsoupSettings, federation: Federation) -> FederatedState:
+def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` where a client holds out nothing to select on."""
     clients = [federation.clients[number] for number in federation.numbers]
     without = [client.name for client in clients if not len(client.valid)]
@@ -48,18 +48,18 @@ def init(hp: FedsoupSettings, federation: Federation) -> FederatedState:
             f"({len(without)} such clients); 0.2 and partitions of more examples a client are right",
             "partition.valid",
         )
-    return averaging.init(hp, federation)
+    return averaging.init(config, federation)
 
 
-def plan(hp: FedsoupSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(config: FedsoupSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains the model it was sent; in the later rounds it then chooses its soup."""
-    requests = averaging.plan(hp, state, federation, round)
-    if round + 1 <= hp.start * federation.training.rounds:
+    requests = averaging.plan(config, state, federation, round)
+    if round + 1 <= config.start * federation.training.rounds:
         return requests
     return [_with_soup(state, federation, request) for request in requests]
 
 
-def own(hp: FedsoupSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+def own(config: FedsoupSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """What the client sent, and its pool."""
     return model_parts(work.trained[0]) | work.trained[0].kept
 

@@ -15,22 +15,22 @@ from knot_runner.methods.federated.chilling import drawn_requests
 from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
-def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
+def init(config: FederatedSettings, federation: Federation) -> FederatedState:
     """Returns an empty state: all clients start from their architecture's initial model."""
     return {}
 
 
-def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Requests that every participant trains its own model further."""
-    return drawn_requests(hp, federation, round, partial(deployed, hp, state, federation))
+    return drawn_requests(config, federation, round, partial(deployed, config, state, federation))
 
 
-def own(hp: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+def own(config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """The model that the client trained last, in the round."""
     return model_parts(work.trained[-1])
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(config: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """The client's own model; the first one of its architecture while it has not trained."""
     return kept_model(state, client) or federation.start_of(client)
 

@@ -24,57 +24,60 @@ from knot_runner.methods.messages import shared_of
 from knot_runner.util.errors import UserError
 
 
-def init(hp: FedPerSettings, federation: Federation) -> FederatedState:
+def init(config: FedPerSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` when there is no body, or it gets no epoch."""
     if not federation.layout.mask("body").any():
-        raise UserError(f"{hp.algorithm} shares all but the head; at least one hidden layer is right", "model.hidden")
-    epochs = federation.training.local_epochs
-    if isinstance(hp, FedRepSettings) and (hp.head_epochs or 0) >= epochs:
         raise UserError(
-            f"{hp.head_epochs} of training.local_epochs={epochs} leaves none for the body. Use at most {epochs - 1}",
+            f"{config.algorithm} shares all but the head; at least one hidden layer is right", "model.hidden"
+        )
+    epochs = federation.training.local_epochs
+    if isinstance(config, FedRepSettings) and (config.head_epochs or 0) >= epochs:
+        raise UserError(
+            f"{config.head_epochs} of training.local_epochs={epochs} leaves none for the body. "
+            f"Use at most {epochs - 1}",
             "method.head_epochs",
         )
-    return averaging.init(hp, federation)
+    return averaging.init(config, federation)
 
 
-def plan(hp: FedPerSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(config: FedPerSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """The drawn clients in every round; all clients' heads alone in one more, if ``final_head_epochs`` is set."""
-    start = partial(deployed, hp, state, federation)
-    requests = drawn_requests(hp, federation, round, start)
-    if round == federation.training.rounds and hp.final_head_epochs:
-        requests = [local_request(hp, federation, round, client, start(client)) for client in federation.numbers]
-        return [_in_phases(request, Phase(hp.final_head_epochs, "head")) for request in requests]
-    if isinstance(hp, FedRepSettings):
-        return [_head_then_body(hp, request) for request in requests]
+    start = partial(deployed, config, state, federation)
+    requests = drawn_requests(config, federation, round, start)
+    if round == federation.training.rounds and config.final_head_epochs:
+        requests = [local_request(config, federation, round, client, start(client)) for client in federation.numbers]
+        return [_in_phases(request, Phase(config.final_head_epochs, "head")) for request in requests]
+    if isinstance(config, FedRepSettings):
+        return [_head_then_body(config, request) for request in requests]
     return requests
 
 
-def message(hp: FedPerSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+def message(config: FedPerSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
     """The body; the head, too, where the server uses its mean; nothing after an epoch of heads alone."""
     if all(phase.trains == "head" for phase in work.requests[0].recipe.phases):
         return {}
-    whole = hp.first_head == "averaged" or hp.server_distillation is not None
-    return averaging.changes(hp, state, work, None if whole else shared_of(hp, federation))
+    whole = config.first_head == "averaged" or config.server_distillation is not None
+    return averaging.changes(config, state, work, None if whole else shared_of(config, federation))
 
 
-def received(hp: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
+def received(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
     """The body; the mean head, too, which ``first_head=averaged`` gives to clients without one of their own."""
-    parts = messages.received(hp, state, federation, client)
-    return parts | {"weights": state["weights"]} if hp.first_head == "averaged" else parts
+    parts = messages.received(config, state, federation, client)
+    return parts | {"weights": state["weights"]} if config.first_head == "averaged" else parts
 
 
-def deployed(hp: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+def deployed(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the global body with the client's own head, or with its first one (``method.first_head``)."""
-    model = averaging.deployed(hp, state, federation, client)
-    if hp.first_head == "averaged" or f"client/{client}/unshared" in state:
+    model = averaging.deployed(config, state, federation, client)
+    if config.first_head == "averaged" or f"client/{client}/unshared" in state:
         return model
     first = federation.model.weights[federation.layout.mask("head")]
     return ClientModel(federation.layout.with_head(model.weights, first), model.buffers)
 
 
-def _head_then_body(hp: FedRepSettings, request: LocalTraining) -> LocalTraining:
+def _head_then_body(config: FedRepSettings, request: LocalTraining) -> LocalTraining:
     epochs = sum(phase.epochs for phase in request.recipe.phases)
-    head = hp.head_epochs or epochs - 1
+    head = config.head_epochs or epochs - 1
     return _in_phases(request, Phase(head, "head"), Phase(max(epochs - head, 1), "body"))
 
 

@@ -21,7 +21,7 @@ from knot_runner.methods.messages import received
 from knot_runner.util.errors import UserError
 
 
-def init(hp: AveragingSettings, federation: Federation) -> FederatedState:
+def init(config: AveragingSettings, federation: Federation) -> FederatedState:
     """The first global model; all controls are 0. Raises :class:`UserError` for anything but plain SGD."""
     if federation.training.optimizer != "sgd":
         raise UserError("scaffold's control variates are defined for plain SGD; sgd is right", "training.optimizer")
@@ -31,29 +31,31 @@ def init(hp: AveragingSettings, federation: Federation) -> FederatedState:
             "are defined for plain SGD; 0 is right",
             "training.momentum",
         )
-    return averaging.init(hp, federation)
+    return averaging.init(config, federation)
 
 
-def plan(hp: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
+def plan(config: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """FedAvg's requests, with c - c_k added to every gradient (line 10)."""
-    requests = averaging.plan(hp, state, federation, round)
+    requests = averaging.plan(config, state, federation, round)
     server = control_of(state, "control")
     return [
         replace(request, control=server - control_of(state, f"client/{request.client}/control")) for request in requests
     ]
 
 
-def message(hp: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
+def message(
+    config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork
+) -> ClientMessage:
     """FedAvg's, and ``control``, c_k+ - c_k = (w - w_k) / (K lr) - c (line 12)."""
     request, result = work.requests[0], work.trained[0]
     moved = (request.start.weights - result.weights).double()
     change = moved / (result.steps * request.recipe.lr) - control_of(state, "control").double()
-    parts = averaging.message(hp, state, federation, work)
+    parts = averaging.message(config, state, federation, work)
     return parts | {"control": change.to(request.start.weights.dtype)}
 
 
 def keep(
-    hp: AveragingSettings, state: FederatedState, federation: Federation, client: int, sent: ClientMessage
+    config: AveragingSettings, state: FederatedState, federation: Federation, client: int, sent: ClientMessage
 ) -> ClientMessage:
     """c_k moves by the change that was sent."""
     own = control_of(state, f"client/{client}/control")
@@ -61,10 +63,15 @@ def keep(
 
 
 def fold(
-    hp: AveragingSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage, share: float
+    config: AveragingSettings,
+    state: FederatedState,
+    federation: Federation,
+    round: int,
+    mean: ClientMessage,
+    share: float,
 ) -> Folded:
     """FedAvg's fold, and c + sum (c_k+ - c_k) / N (line 17), the mean change times the share that took part."""
-    after, row = averaging.fold(hp, state, federation, round, mean, share)
+    after, row = averaging.fold(config, state, federation, round, mean, share)
     control = control_of(state, "control")
     return {**after, "control": (control.double() + share * mean["control"]).to(control.dtype)}, row
 
@@ -74,9 +81,11 @@ def control_of(state: FederatedState, name: str) -> Tensor:
     return state.get(name, torch.zeros_like(state["weights"]))
 
 
-def with_control(hp: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
+def with_control(
+    config: AveragingSettings, state: FederatedState, federation: Federation, client: int
+) -> ClientMessage:
     """The model and the server's control variate (line 5)."""
-    return received(hp, state, federation, client) | {"control": control_of(state, "control")}
+    return received(config, state, federation, client) | {"control": control_of(state, "control")}
 
 
 SCAFFOLD = Method(

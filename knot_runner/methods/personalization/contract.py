@@ -20,24 +20,24 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalFederation(Federation):
-    """All clients after the last round. ``hp``: the settings of the rounds; ``start(client)``: the model that the
+    """All clients after the last round. ``method``: the settings of the rounds; ``start(client)``: the model that the
     client used after the last one, theta_0 (FedAvg: the global model); ``groups``: of each client, where the partition
     has planted some."""
 
-    hp: FederatedSettings
+    method: FederatedSettings
     start: Callable[[int], ClientModel]
     groups: Sequence[int] | None = None
 
     @staticmethod
     def after(
         federation: Federation,
-        hp: FederatedSettings,
+        method: FederatedSettings,
         start: Callable[[int], ClientModel],
         groups: Sequence[int] | None = None,
     ) -> PersonalFederation:
         """``federation`` after its rounds."""
         fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
-        return PersonalFederation(**fields, hp=hp, start=start, groups=groups)
+        return PersonalFederation(**fields, method=method, start=start, groups=groups)
 
     @property
     def starts(self) -> list[ClientModel]:
@@ -87,27 +87,27 @@ class Personalization:
     #: (settings, federation, state, losses) -> arrays for the record and facts for the result, once all rounds are
     #: through; ``losses(client, models)`` [models, K]: mean loss of models of a client on every client's test examples
     finish: Callable[..., Finished] | None = None
-    check: Callable[[Any, Federation], list[str]] = lambda hp, federation: []
+    check: Callable[[Any, Federation], list[str]] = lambda config, federation: []
 
 
 #: ``method.personalization.kind`` -> its functions; a plug-in may add its own.
 PERSONALIZATIONS: dict[str, Personalization] = {}
 
 
-def personal_recipe(hp: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
+def personal_recipe(config: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
     """SGD without momentum and weight decay (or AdamW) at its ``rate``; temperature, batches and augmentation are those
     of the last round."""
     training = federation.training
-    whole = chilling.recipe(federation.hp, federation, training.rounds, client)
+    whole = chilling.recipe(federation.method, federation, training.rounds, client)
     return dataclasses.replace(
         whole,
         phases=(Phase(epochs),),
-        batch_size=hp.batch_size or whole.batch_size,
-        lr=hp.rate * (whole.lr / training.lr),  # with lr_control the temperature is in the rate
+        batch_size=config.batch_size or whole.batch_size,
+        lr=config.rate * (whole.lr / training.lr),  # with lr_control the temperature is in the rate
         momentum=0.0,
         weight_decay=0.0,
         proximal=0.0,
-        optimizer=hp.optimizer,
+        optimizer=config.optimizer,
     )
 
 
@@ -116,15 +116,17 @@ def personal_training(
 ) -> LocalTraining:
     """One client's training from ``start``; its draws are those of ``step``, apart from those of the rounds."""
     round = federation.training.rounds + 1 + step
-    objective = chilling.objective(federation.hp, federation, federation.training.rounds, client)
+    objective = chilling.objective(federation.method, federation, federation.training.rounds, client)
     return federation.local_training(client, round, start, recipe, objective, measured=False)
 
 
-def train_all(hp: Any, federation: PersonalFederation, step: int, starts: Sequence[ClientModel]) -> list[LocalTraining]:
+def train_all(
+    config: Any, federation: PersonalFederation, step: int, starts: Sequence[ClientModel]
+) -> list[LocalTraining]:
     """Every client's ``epochs`` from its model in ``starts``."""
     requests = []
     for client, start in enumerate(starts):
-        recipe = personal_recipe(hp, federation, client, hp.epochs)
+        recipe = personal_recipe(config, federation, client, config.epochs)
         requests.append(personal_training(federation, client, step, start, recipe))
     return requests
 

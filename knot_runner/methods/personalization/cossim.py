@@ -37,64 +37,70 @@ def label_similarities(federation: Federation) -> Tensor:
     return (shares @ shares.T).fill_diagonal_(1)
 
 
-def aggregation_weights(similarities: Tensor, hp: CossimSettings) -> Tensor:
+def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
     """A [K, K]: S where it is above the cut-off, else 0; a client's own 1 always is, and stays.
 
     ``weighted``: rows sum to 1; ``indicator``: the same of 1 where S is above the cut-off; ``unnormalized``: as the
     formula is printed, so that rows sum to as many as K.
     """
-    kept = similarities > hp.cutoff
-    weights = kept.double() if hp.form == "indicator" else similarities * kept
-    return weights if hp.form == "unnormalized" else weights / weights.sum(1, keepdim=True)
+    kept = similarities > config.cutoff
+    weights = kept.double() if config.form == "indicator" else similarities * kept
+    return weights if config.form == "unnormalized" else weights / weights.sum(1, keepdim=True)
 
 
-def _check(hp: CossimSettings, federation: Federation) -> list[str]:
+def _check(config: CossimSettings, federation: Federation) -> list[str]:
     return ["method.personalization: the label histogram of every client leaves it, beside its model"]
 
 
-def _plan(hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int) -> list[LocalTraining]:
+def _plan(
+    config: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int
+) -> list[LocalTraining]:
     """Requests an epoch of every client: from theta_0 first, then from the aggregated models."""
-    if round > hp.rounds:
+    if round > config.rounds:
         return []
-    starts = aggregated_models(hp, state, federation) if round else federation.starts
-    return train_all(hp, federation, round, starts)
+    starts = aggregated_models(config, state, federation) if round else federation.starts
+    return train_all(config, federation, round, starts)
 
 
 def _fold(
-    hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
+    config: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     return with_trained(state, stacked_models([one.model for one in trained]), trained)
 
 
-def aggregated_models(hp: CossimSettings, state: FederatedState, federation: PersonalFederation) -> list[ClientModel]:
+def aggregated_models(
+    config: CossimSettings, state: FederatedState, federation: PersonalFederation
+) -> list[ClientModel]:
     """sum_i A_ki theta_i of every client, running statistics alike."""
-    matrix = aggregation_weights(label_similarities(federation), hp)
+    matrix = aggregation_weights(label_similarities(federation), config)
     return client_models({name: weighted_sums(matrix, state[name]) for name in ("theta/weights", "theta/buffers")})
 
 
-def _rounds(hp: CossimSettings, federation: PersonalFederation) -> int:
-    return hp.rounds + 1
+def _rounds(config: CossimSettings, federation: PersonalFederation) -> int:
+    return config.rounds + 1
 
 
-def _points(hp: CossimSettings) -> list[Point]:
+def _points(config: CossimSettings) -> list[Point]:
     """The models after the first epoch; then, of every aggregation, those aggregated and those trained from them."""
-    points = [Point(0, hp.epochs, phase="trained")]
-    for number in range(1, hp.rounds + 1):
-        points += [Point(number, number * hp.epochs, phase="combined")]
-        points += [Point(number, (number + 1) * hp.epochs, phase="trained")]
+    points = [Point(0, config.epochs, phase="trained")]
+    for number in range(1, config.rounds + 1):
+        points += [Point(number, number * config.epochs, phase="combined")]
+        points += [Point(number, (number + 1) * config.epochs, phase="trained")]
     return points
 
 
-def _measured(hp: CossimSettings, federation: PersonalFederation, state: FederatedState, round: int) -> MeasuredModels:
+def _measured(
+    config: CossimSettings, federation: PersonalFederation, state: FederatedState, round: int
+) -> MeasuredModels:
     yield 2 * round, dict(enumerate(client_models(state)))
-    if round < hp.rounds:
-        yield 2 * round + 1, dict(enumerate(aggregated_models(hp, state, federation)))
+    if round < config.rounds:
+        yield 2 * round + 1, dict(enumerate(aggregated_models(config, state, federation)))
 
 
-def _finish(hp: CossimSettings, federation: PersonalFederation, state: FederatedState, losses: Any) -> Finished:
+def _finish(config: CossimSettings, federation: PersonalFederation, state: FederatedState, losses: Any) -> Finished:
     similarities = label_similarities(federation)
-    matrix = aggregation_weights(similarities, hp)
+    matrix = aggregation_weights(similarities, config)
     others = similarities[~torch.eye(len(matrix), dtype=torch.bool)]
     facts = {
         "least": float(others.min()),

@@ -29,14 +29,18 @@ PARAMETERS_AT_ONCE = 2**22
 FEWEST = 8
 
 
-def plan(hp: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int) -> list[LocalTraining]:
+def plan(
+    config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int
+) -> list[LocalTraining]:
     """Requests the next part of the training clients' epochs; once they have finished, the next few clients start."""
-    step = round % hp.checkpoints
-    return [finetune_request(hp, federation, state, client, step) for client in under_way(hp, federation, round)]
+    step = round % config.checkpoints
+    return [
+        finetune_request(config, federation, state, client, step) for client in under_way(config, federation, round)
+    ]
 
 
 def fold(
-    hp: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int,
+    config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     """Returns the current models of the training clients."""
@@ -44,7 +48,7 @@ def fold(
 
 
 def finetune_request(
-    hp: TuningSettings, federation: PersonalFederation, state: FederatedState, client: int, step: int
+    config: TuningSettings, federation: PersonalFederation, state: FederatedState, client: int, step: int
 ) -> LocalTraining:
     """One client's epochs from save ``step`` to the next.
 
@@ -53,11 +57,11 @@ def finetune_request(
     """
     origin = federation.start(client)
     start = current(state, client) if step else origin
-    recipe = replace(personal_recipe(hp, federation, client, hp.part), proximal=2 * hp.prox)
+    recipe = replace(personal_recipe(config, federation, client, config.part), proximal=2 * config.prox)
     found = personal_training(federation, client, step, start, recipe)
-    if not hp.prox or not step:
+    if not config.prox or not step:
         return found
-    return replace(found, control=2 * hp.prox * (start.weights - origin.weights))
+    return replace(found, control=2 * config.prox * (start.weights - origin.weights))
 
 
 def current(state: FederatedState, client: int) -> ClientModel:
@@ -65,32 +69,32 @@ def current(state: FederatedState, client: int) -> ClientModel:
     return ClientModel(state[f"theta/{client}/weights"], state[f"theta/{client}/buffers"])
 
 
-def under_way(hp: TuningSettings, federation: PersonalFederation, round: int) -> list[int]:
+def under_way(config: TuningSettings, federation: PersonalFederation, round: int) -> list[int]:
     """Returns the clients that train in ``round``; [] when all have finished."""
     size = _at_once(federation)
-    first = round // hp.checkpoints * size
+    first = round // config.checkpoints * size
     return list(federation.everyone[first : first + size])
 
 
-def finetune_rounds(hp: TuningSettings, federation: PersonalFederation) -> int:
+def finetune_rounds(config: TuningSettings, federation: PersonalFederation) -> int:
     """All of them."""
-    return math.ceil(len(federation.clients) / _at_once(federation)) * hp.checkpoints
+    return math.ceil(len(federation.clients) / _at_once(federation)) * config.checkpoints
 
 
 def _at_once(federation: PersonalFederation) -> int:
     return max(FEWEST, PARAMETERS_AT_ONCE // federation.layout.size)
 
 
-def finetune_points(hp: TuningSettings) -> list[Point]:
+def finetune_points(config: TuningSettings) -> list[Point]:
     """theta_0, and the model after each part of the epochs."""
-    return [Point(step, step * hp.part, alpha=float(step > 0)) for step in range(hp.checkpoints + 1)]
+    return [Point(step, step * config.part, alpha=float(step > 0)) for step in range(config.checkpoints + 1)]
 
 
 def finetune_models(
-    hp: TuningSettings, federation: PersonalFederation, state: FederatedState, round: int
+    config: TuningSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
     """See :class:`Personalization`."""
-    step, clients = round % hp.checkpoints, under_way(hp, federation, round)
+    step, clients = round % config.checkpoints, under_way(config, federation, round)
     if step == 0:
         yield 0, {client: federation.start(client) for client in clients}
     yield step + 1, {client: current(state, client) for client in clients}

@@ -58,40 +58,40 @@ class Plane:
 
 
 def plan(
-    hp: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int
+    config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
     """All clients' fine-tuning, and that of the clients that are drawn once more, with their saves kept."""
-    step = round - finetune.finetune_rounds(hp, federation)
+    step = round - finetune.finetune_rounds(config, federation)
     if step < 0:
-        return finetune.plan(hp, state, federation, round)
-    if step >= hp.checkpoints:
+        return finetune.plan(config, state, federation, round)
+    if step >= config.checkpoints:
         return []
-    return [finetune.finetune_request(hp, federation, state, client, step) for client in drawn(federation, state)]
+    return [finetune.finetune_request(config, federation, state, client, step) for client in drawn(federation, state)]
 
 
 def fold(
-    hp: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int,
+    config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     """As of fine-tuning, with the paths."""
-    state, row = finetune.fold(hp, state, federation, round, requests, trained)
-    step = round - finetune.finetune_rounds(hp, federation)
+    state, row = finetune.fold(config, state, federation, round, requests, trained)
+    step = round - finetune.finetune_rounds(config, federation)
     if step >= 0:
         state |= {f"path/{result.client}/{step + 1}": result.weights.clone() for result in trained}
     return state, row
 
 
-def landscape_rounds(hp: LandscapeSettings, federation: PersonalFederation) -> int:
+def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
     """All of them."""
-    return finetune.finetune_rounds(hp, federation) + hp.checkpoints
+    return finetune.finetune_rounds(config, federation) + config.checkpoints
 
 
 def landscape_models(
-    hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, round: int
+    config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
     """See :class:`Personalization`."""
-    if round < finetune.finetune_rounds(hp, federation):
-        yield from finetune.finetune_models(hp, federation, state, round)
+    if round < finetune.finetune_rounds(config, federation):
+        yield from finetune.finetune_models(config, federation, state, round)
 
 
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
@@ -101,18 +101,20 @@ def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
     return gains.argsort(descending=True, stable=True)[:2].sort().values.tolist()
 
 
-def finish(hp: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses) -> Finished:
+def finish(
+    config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
+) -> Finished:
     """Losses over the plane of every client that is drawn, as arrays, and the barrier between its two ends."""
     arrays: dict[str, Tensor] = {}
     facts = []
     for number, client in enumerate(drawn(federation, state)):
         start = federation.start(client)
-        path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, hp.checkpoints + 1))]
-        plane = Plane.of(path[0], path[-1], path[hp.between[number]])
+        path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, config.checkpoints + 1))]
+        plane = Plane.of(path[0], path[-1], path[config.between[number]])
         places = torch.tensor([plane.place(theta) for theta in path], dtype=torch.float64)
-        axes = [_axis(places[:, axis], hp.grid, hp.margin) for axis in (0, 1)]
+        axes = [_axis(places[:, axis], config.grid, config.margin) for axis in (0, 1)]
         points = [(x, y) for y in axes[1] for x in axes[0]]
-        surface = _surface(plane, points, start, client, losses).view(hp.grid, hp.grid, 2)
+        surface = _surface(plane, points, start, client, losses).view(config.grid, config.grid, 2)
         segment = _surface(plane, [(alpha, 0.0) for alpha in SEGMENT], start, client, losses)
         found = {
             "x": torch.tensor(axes[0]),

@@ -18,21 +18,23 @@ def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> Cli
     return ClientModel(*(((1 - alpha) * a.double() + alpha * b.double()).to(b.dtype) for a, b in pairs))
 
 
-def soup_points(hp: SoupSettings) -> list[Point]:
+def soup_points(config: SoupSettings) -> list[Point]:
     """Every alpha, after every save (``at=all``) or the last."""
-    return [Point(step, step * hp.part, alpha) for step in _steps(hp) for alpha in hp.alphas]
+    return [Point(step, step * config.part, alpha) for step in _steps(config) for alpha in config.alphas]
 
 
-def soup_models(hp: SoupSettings, federation: PersonalFederation, state: FederatedState, round: int) -> MeasuredModels:
+def soup_models(
+    config: SoupSettings, federation: PersonalFederation, state: FederatedState, round: int
+) -> MeasuredModels:
     """See :class:`Personalization`."""
-    step = round % hp.checkpoints + 1
-    if step not in _steps(hp):
+    step = round % config.checkpoints + 1
+    if step not in _steps(config):
         return
-    before = _steps(hp).index(step) * len(hp.alphas)
-    clients = under_way(hp, federation, round)
-    for number, alpha in enumerate(hp.alphas, before):
+    before = _steps(config).index(step) * len(config.alphas)
+    clients = under_way(config, federation, round)
+    for number, alpha in enumerate(config.alphas, before):
         yield number, {c: interpolated(federation.start(c), current(state, c), alpha) for c in clients}
 
 
-def _steps(hp: SoupSettings) -> list[int]:
-    return list(range(1, hp.checkpoints + 1)) if hp.at == "all" else [hp.checkpoints]
+def _steps(config: SoupSettings) -> list[int]:
+    return list(range(1, config.checkpoints + 1)) if config.at == "all" else [config.checkpoints]

@@ -44,29 +44,29 @@ from knot_runner.util.errors import UserError
 GRADIENT_RATE = 2.0**30
 
 
-def start_matrix(hp: TransferMatrixSettings, clients: int) -> Tensor:
+def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
     """lambda before its first step: 0 (theta_0), I (fine-tuning) or 1/K (the mean of all updates)."""
-    if hp.start == "identity":
+    if config.start == "identity":
         return torch.eye(clients, dtype=torch.float64)
-    return torch.full((clients, clients), 1 / clients if hp.start == "mean" else 0.0, dtype=torch.float64)
+    return torch.full((clients, clients), 1 / clients if config.start == "mean" else 0.0, dtype=torch.float64)
 
 
-def matrix_step(hp: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
+def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
     """One step on ``gradient`` [K, K]: rate / ``scale``, the largest eigenvalue of <dW_i, dW_j>, by which the curvature
     along lambda grows. ``l2`` is in units of ``scale``, too."""
-    pull = hp.l2 * (matrix - start_matrix(hp, len(matrix)))
-    found = matrix - hp.matrix_lr * (gradient / scale + pull)
-    return found if hp.signed else found.clamp(min=0)
+    pull = config.l2 * (matrix - start_matrix(config, len(matrix)))
+    found = matrix - config.matrix_lr * (gradient / scale + pull)
+    return found if config.signed else found.clamp(min=0)
 
 
 def gradient_request(
-    hp: TransferMatrixSettings, federation: PersonalFederation, client: int, round: int, model: ClientModel,
+    config: TransferMatrixSettings, federation: PersonalFederation, client: int, round: int, model: ClientModel,
     rows: Tensor, rate: float,
 ) -> LocalTraining:  # fmt: skip
     """One step at ``rate`` on the mean cross-entropy of ``rows`` at T=1, running statistics staying as they are; its
     loss is that of ``model``. Dropout, which our image models do not have, is that of training."""
     recipe = replace(
-        personal_recipe(hp, federation, client, epochs=1),
+        personal_recipe(config, federation, client, epochs=1),
         batch_size=len(rows),
         drop_last=False,
         lr=rate,
@@ -78,24 +78,24 @@ def gradient_request(
     return replace(request, rows=rows, objective=Objective())
 
 
-def held_out_rows(hp: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
+def held_out_rows(config: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
     """Returns (rows for learning the client's lambda, rows for early stopping): all held-out ones and none, or with
     ``early_stop`` two halves drawn from (seed, client), the first at least as large."""
     rows = federation.clients[client].valid
-    if not hp.early_stop:
+    if not config.early_stop:
         return rows, rows[:0]
     order = torch.randperm(len(rows), generator=generator(federation.seed, "early stop", client))
     learned = math.ceil(len(rows) / 2)
     return rows[order[:learned]], rows[order[learned:]]
 
 
-def _check(hp: TransferMatrixSettings, federation: Federation) -> list[str]:
+def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
     sizes = [len(rows) for rows in federation.rows("valid")]
     if not any(sizes):
         raise UserError(
             "no client holds out examples, which lambda is learned on; 0.2 would be right", "partition.valid"
         )
-    if hp.early_stop and max(sizes) < 2:
+    if config.early_stop and max(sizes) < 2:
         raise UserError("no client holds out two examples; false is right", "method.personalization.early_stop")
     notes = ["method.personalization: every client's update leaves it, and at every step a gradient on its examples"]
     if not all(sizes):
@@ -107,31 +107,31 @@ def _check(hp: TransferMatrixSettings, federation: Federation) -> list[str]:
 
 
 def _plan(
-    hp: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int
+    config: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
     """Every client's training; then gradients at the models of lambda. Early stopping needs one round more, for the
     loss under the last lambda."""
     if round == 0:
-        return train_all(hp, federation, 0, federation.starts)
-    if round >= _rounds(hp, federation):
+        return train_all(config, federation, 0, federation.starts)
+    if round >= _rounds(config, federation):
         return []
     requests = []
     for client, model in enumerate(matrix_models(federation, state, state["lambda"])):
-        learned, stopping = held_out_rows(hp, federation, client)
-        if len(learned) and round <= hp.steps:
-            requests.append(gradient_request(hp, federation, client, round, model, learned, GRADIENT_RATE))
+        learned, stopping = held_out_rows(config, federation, client)
+        if len(learned) and round <= config.steps:
+            requests.append(gradient_request(config, federation, client, round, model, learned, GRADIENT_RATE))
         if len(stopping):
-            requests.append(gradient_request(hp, federation, client, round, model, stopping, 0.0))
+            requests.append(gradient_request(config, federation, client, round, model, stopping, 0.0))
     return requests
 
 
 def _fold(
-    hp: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int,
+    config: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
     if round == 0:
         models = stacked_models([one.model for one in trained])
-        start = start_matrix(hp, len(trained))
+        start = start_matrix(config, len(trained))
         # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
         scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
         matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
@@ -147,7 +147,7 @@ def _fold(
     if learned:
         row["valid_loss"] = sum(found.loss for _, found in learned) / len(learned)
         gradient = matrix_gradient(federation, state, learned)
-        stepped = matrix_step(hp, state["lambda"], gradient, float(state["scale"]))
+        stepped = matrix_step(config, state["lambda"], gradient, float(state["scale"]))
         state = {**state, "lambda": stepped}
         if not stopping:
             state |= _kept(stepped, round, math.inf)
@@ -185,35 +185,37 @@ def _updates(federation: PersonalFederation, state: FederatedState) -> Updates:
     return Updates.of([start.weights for start in federation.starts], state["theta/weights"])
 
 
-def _rounds(hp: TransferMatrixSettings, federation: PersonalFederation) -> int:
-    return 1 + hp.steps + int(hp.early_stop)
+def _rounds(config: TransferMatrixSettings, federation: PersonalFederation) -> int:
+    return 1 + config.steps + int(config.early_stop)
 
 
-def _points(hp: TransferMatrixSettings) -> list[Point]:
+def _points(config: TransferMatrixSettings) -> list[Point]:
     """The trained models, then those of lambda at its start and after each part of the steps."""
-    every = hp.steps // hp.checkpoints
-    first = {"zero": Point(0, 0, 0.0), "identity": Point(0, hp.epochs, phase="trained")}
-    start = first.get(hp.start, Point(0, hp.epochs, phase="combined"))
-    later = [Point(step, hp.epochs, phase="combined") for step in range(every, hp.steps + 1, every)]
-    return [Point(0, hp.epochs, phase="trained"), start, *later]
+    every = config.steps // config.checkpoints
+    first = {"zero": Point(0, 0, 0.0), "identity": Point(0, config.epochs, phase="trained")}
+    start = first.get(config.start, Point(0, config.epochs, phase="combined"))
+    later = [Point(step, config.epochs, phase="combined") for step in range(every, config.steps + 1, every)]
+    return [Point(0, config.epochs, phase="trained"), start, *later]
 
 
 def _measured(
-    hp: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, round: int
+    config: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, round: int
 ) -> MeasuredModels:
     if round == 0:
         yield 0, dict(enumerate(client_models(state)))
         starts = matrix_models(federation, state, state["lambda"])
-        if hp.start == "zero":
+        if config.start == "zero":
             starts = federation.starts
         yield 1, dict(enumerate(starts))
-    done, every = round - int(hp.early_stop), hp.steps // hp.checkpoints
+    done, every = round - int(config.early_stop), config.steps // config.checkpoints
     if done > 0 and done % every == 0:
         models = matrix_models(federation, state, state["kept/lambda"])
         yield 1 + done // every, dict(enumerate(models))
 
 
-def _finish(hp: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, losses: Any) -> Finished:
+def _finish(
+    config: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, losses: Any
+) -> Finished:
     matrix = state["kept/lambda"]
     facts = {
         **matrix_facts(matrix, federation.groups),

@@ -46,8 +46,8 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     Trains nothing. Raises :class:`UserError` for a run that is not a KNOT distillation or diverged, or naming what is
     missing where the data have changed since the run or a stage is not in the store.
     """
-    hp, settings = context.hp, context.settings
-    if not isinstance(hp, KnotSettings):
+    config, settings = context.method, context.settings
+    if not isinstance(config, KnotSettings):
         raise UserError(f"is a run of {settings.method.name}; the bound is of KNOT's students", context.folder)
     if result.status != "done":
         raise UserError("diverged, so it has no student to bound", context.folder)
@@ -56,7 +56,7 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     if result.data != task.source_digest:
         raise UserError("was made from other data than are read now; paths.data_dir=DIR names its own", context.folder)
     store = context.store
-    federation = make_federation(context, task, store, hp.bias if needs_bias(hp.weighting) else None)
+    federation = make_federation(context, task, store, config.bias if needs_bias(config.weighting) else None)
     *_, last = finished_rounds(context, federation, store)
     with Executor(store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
         return measure_bound(context, federation, last.state, executor)
@@ -75,9 +75,9 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     Reads the stages named in ``state``; runs inference of the student on the transfer set. Raises :class:`UserError`
     where the loss cannot be bounded.
     """
-    hp, store = context.hp, executor.place.store
+    config, store = context.method, executor.place.store
     student, before, _ = trained_models(federation, state)
-    request = plan_distillation(hp, state, federation)[0]
+    request = plan_distillation(config, state, federation)[0]
     if before is None or not isinstance(request, Train) or request.valid is None:
         raise UserError("the run held out no examples, on which the bound is measured", hint="Set method.bound=true")
     first, seen = first_rows(example_keys(store, request.train.examples), set())
@@ -94,7 +94,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     gap = means["valid"] - means["train"]
     start_gap = float(_losses(valid.start, valid, points).mean() - _losses(train.start, train, points).mean())
     _, constant = constant_best(train.q, bound.normalized_weights(train.weights), points)
-    complexities, refused = _complexities(student, request, train, hp, executor)
+    complexities, refused = _complexities(student, request, train, config, executor)
     problem = _Problem(len(points), bound.label_diameter(points), constant)
     checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
     rows = [row for name, facts in complexities.items() for row in _on_class(name, facts["value"], losses, problem)]
@@ -110,7 +110,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
         "complexity": complexities,
         "undeclared": refused,
         "rows": [*rows, *_held_out(losses["valid"], checkpoints, problem)],
-        "notes": _notes(hp, train, losses["train"], points, problem.diameter),
+        "notes": _notes(config, train, losses["train"], points, problem.diameter),
     }
 
 
@@ -204,7 +204,7 @@ def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[Fa
 
 
 def _complexities(
-    student: TrainedModel, request: Train, train: StudentPart, hp: KnotSettings, executor: Executor
+    student: TrainedModel, request: Train, train: StudentPart, config: KnotSettings, executor: Executor
 ) -> tuple[dict[str, Facts], dict[str, str]]:
     """Returns function class -> its complexity and the quantities behind it; for an undeclared class, the reason.
 
@@ -225,21 +225,21 @@ def _complexities(
         found["norms"] = {"value": norm_complexity(inputs, dense_layers(weights, head))}
     divided = {}
     for of, facts in found.items():
-        divided[of] = {name: value / hp.student_temperature for name, value in facts.items()}
+        divided[of] = {name: value / config.student_temperature for name, value in facts.items()}
     return divided, refused
 
 
-def _notes(hp: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor, diameter: float) -> list[str]:
+def _notes(config: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor, diameter: float) -> list[str]:
     """Returns one line for each part of the training objective that the bound does not cover."""
     notes, most = [], float(train.weights.sum(1).max())
-    if not hp.normalize:
+    if not config.normalize:
         notes.append(
             f"weights: trained on their raw sum (method.normalize=false), up to {most:.3g} for a text; divided by it "
             f"here, since the bound is on a loss in [0, C_M] (unnormalized, C_M would be {most * diameter:.3g})"
         )
-    if not isinstance(hp.loss, SinkhornSettings):
-        return [*notes, f"loss: trained on {hp.loss.name}; the bound is on the 1-Wasserstein loss of that student"]
-    loss, some = hp.loss, slice(0, EPSILON_TEXTS)
+    if not isinstance(config.loss, SinkhornSettings):
+        return [*notes, f"loss: trained on {config.loss.name}; the bound is on the 1-Wasserstein loss of that student"]
+    loss, some = config.loss, slice(0, EPSILON_TEXTS)
     if loss.solver in ("newton", "geomloss"):
         costs = transport_loss(train.p[some, None], train.q[some], points, solver_of(loss))
         trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())

@@ -53,11 +53,11 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
         found = outcome.personal.found
     else:
         labels = setup.test.labels
-        found = scores.predict_test(outcome.method, context.hp, outcome.state, setup.federation, labels, engine)
+        found = scores.predict_test(outcome.method, context.method, outcome.state, setup.federation, labels, engine)
     probabilities = torch.softmax(found.logits.double(), 1).float()
     arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
     write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
-    named = _named(context.hp, setup.federation, outcome.state)
+    named = _named(context.method, setup.federation, outcome.state)
     write_atomic(context.folder / MODEL_FILE, tensor_parts(named))
     kept = _kept_models(context, setup, outcome, named)
     if context.settings.on_images:
@@ -80,7 +80,7 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
         own_models = outcome.personal.models
         if not own_models:
             return kept
-    elif scores.one_model(outcome.method, context.hp):
+    elif scores.one_model(outcome.method, context.method):
         return kept
     groups = outcome.facts["clusters"]["labels"] if "clusters" in outcome.facts else None
     for place, client in enumerate(federation.numbers):
@@ -88,7 +88,7 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
         own = f"own/{client}/"
         parts = [base, f"{base}client/{client}/"]
         layout = federation.layout_of(client)
-        model = own_models.get(client) or outcome.method.deployed(context.hp, outcome.state, federation, client)
+        model = own_models.get(client) or outcome.method.deployed(context.method, outcome.state, federation, client)
         wanted = flat.views(model.weights, layout.parameters) | flat.views(model.buffers, layout.buffers)
         found = joined_parts(named, parts, layout)
         others = {name: value for name, value in wanted.items() if name not in found or not found[name].equal(value)}
@@ -99,11 +99,11 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
     return kept
 
 
-def _named(hp: FederatedSettings, federation: Federation, state: FederatedState) -> dict[str, Tensor]:
+def _named(config: FederatedSettings, federation: Federation, state: FederatedState) -> dict[str, Tensor]:
     """Returns each global model by parameter name, with clients' own parts (``client/<k>/<parameter>``); prefix
     ``cluster/<c>/`` where there are several."""
     tensors: dict[str, Tensor] = {}
-    shared = shared_of(hp, federation)
+    shared = shared_of(config, federation)
     for key, value in state.items():
         if "fleet/" in key:  # what those who still train were sent
             continue

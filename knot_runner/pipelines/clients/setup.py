@@ -108,20 +108,22 @@ def make_setup(context: RunContext) -> Setup:
         data, test = resident(task, task.train), resident(task, task.test)
     labels = label_space(task.classes, task.coordinates) if settings.on_images else task.whole.labels
     server: dict[str, Tensor] = {}
-    distillation = server_distillation(context.hp)
+    distillation = server_distillation(context.method)
     if distillation is not None:
         from knot_runner.pipelines.clients.transfer_set import server_examples
 
         data, server = server_examples(context, task, labels, data, held_out)
     dtype = DTYPES[settings.hardware.precision]
     # dealt to the clients in turn; all take the inputs of ``network``, and text models share its vocabulary
-    networks = [dataclasses.replace(network, spec=spec) for spec in architecture_settings(context.hp) or [network.spec]]
+    networks = [
+        dataclasses.replace(network, spec=spec) for spec in architecture_settings(context.method) or [network.spec]
+    ]
     architectures = [_architecture(context, one, dtype) for one in networks]
     if distillation is not None and distillation.terms:
         from knot_runner.methods.around.server_terms import check_server_terms
 
         networks = [one.network for one in architectures]
-        check_server_terms(context.hp.algorithm, distillation, networks, len(server["transfer"]))
+        check_server_terms(context.method.algorithm, distillation, networks, len(server["transfer"]))
     training = as_kind(settings.training, FederatedTraining)
     if isinstance(settings.partition, Centralized):
         training = dataclasses.replace(training, clients_per_round=1, local_epochs=1)
@@ -185,7 +187,7 @@ def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) ->
     kept, taken = transfer_rows(task.train.labels, share, settings.seed)
     left = dataclasses.replace(task, train=task.train.take(kept))
     partition = make_partition(settings.partition, left, settings.seed)
-    use = "unlabeled, for distillation" if server_distillation(context.hp) is not None else "and are not used"
+    use = "unlabeled, for distillation" if server_distillation(context.method) is not None else "and are not used"
     notes = [
         *partition.notes,
         f"partition.transfer: {len(taken)} of {len(task.train)} training examples are at no client, {use}",

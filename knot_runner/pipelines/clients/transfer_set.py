@@ -38,10 +38,10 @@ from knot_runner.util.errors import UserError
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
     """``task`` with the data set of images that ``transfer`` names as its transfer set; as it is where the run distills
     nothing, which is said. Raises :class:`UserError`."""
-    settings, hp = context.settings, context.hp
+    settings, config = context.settings, context.method
     transfer = as_kind(settings.transfer, ImageTaskSettings)
-    if isinstance(hp, FederatedSettings) and server_distillation(hp) is None:
-        note = f"transfer={transfer.name}: method={hp.name} distills nothing and does not read it"
+    if isinstance(config, FederatedSettings) and server_distillation(config) is None:
+        note = f"transfer={transfer.name}: method={config.name} distills nothing and does not read it"
         return dataclasses.replace(task, notes=[*task.notes, note])
     return with_transfer(task, context.services.unlabeled(transfer, context.data_root))
 
@@ -52,7 +52,7 @@ def server_examples(
     """Returns the training examples ``data`` with the server's unlabeled ones appended, and the rows of the latter:
     ``transfer`` [n], the transfer set, and ``random`` [r], random examples for probability biases (none where no
     weighting uses them). Raises :class:`UserError`."""
-    spec = context.hp.server_distillation
+    spec = context.method.server_distillation
     check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.server_distillation")
     own, random = _more_examples(context, task, data, held_out)
     parts = [part for part in (data, own, random) if part is not None]
@@ -74,7 +74,7 @@ def _more_examples(
 ) -> tuple[ClientData | None, ClientData | None]:
     """Returns the task's own transfer set (of texts, or the data set that ``transfer`` names), if any, and random
     examples, if the weighting uses biases; both unlabeled."""
-    spec = context.hp.server_distillation
+    spec = context.method.server_distillation
     biased = needs_bias(spec.weighting)
     if isinstance(task, TextPool):
         return server_texts(context, task, biased)
@@ -122,7 +122,7 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
     task = context.services.texts(settings.task, root)
     tokenizer = load_tokenizer(model, task, root)
     pool = pool_texts(task, getattr(settings.partition, "by", "user"))
-    clustering = context.hp.clustering
+    clustering = context.method.clustering
     compared_by = None if clustering is None or clustering.graph == "none" else clustering.otdd.features
     notes = [*pool.notes, *weights_notes(model, task, root), *feature_notes(compared_by, pool)]
     files = [*pool.files, *model_files(model, root)]
@@ -144,7 +144,7 @@ def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[Tex
         transfer = encoded_pool(as_kind(own.splits["train"], Examples).unlabeled(), tokenizer, length, store)
     if not biased:
         return transfer, None
-    return transfer, random_pool(context.hp.server_distillation.bias, tokenizer, length, settings.seed, store)
+    return transfer, random_pool(context.method.server_distillation.bias, tokenizer, length, settings.seed, store)
 
 
 def _cut_note(train: TextData, longest: int) -> list[str]:

@@ -33,7 +33,7 @@ FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length",
 def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
     """Raises :class:`UserError` naming a teacher that does not fit the student of ``task``, or that may have learned
     from the student's test examples, since it is of another task or of other data."""
-    for number, teacher in enumerate(context.hp.teachers):
+    for number, teacher in enumerate(context.method.teachers):
         if not isinstance(teacher, RunTeacher):
             continue
         key, folder = f"method.teachers[{number}]", Path(teacher.folder)
@@ -48,7 +48,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         if context.settings.on_images:
             continue
         paths = dataclasses.replace(settings.paths, data_dir=context.settings.paths.data_dir)
-        own = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), hp=settings.method)
+        own = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), method=settings.method)
         theirs = load_tokenizer(settings.model, own.services.parties(own), own.data_root)
         if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():
             raise UserError(

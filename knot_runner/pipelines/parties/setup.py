@@ -28,8 +28,8 @@ def read_parties(context: RunContext) -> PartyTask:
     settings = context.settings
     on_images = settings.on_images
     task = read_images(context) if on_images else context.services.texts(settings.task, context.data_root)
-    if not family_of(context.hp).clients:
-        return teaching_parties(task, context.hp, settings.seed)
+    if not family_of(context.method).clients:
+        return teaching_parties(task, context.method, settings.seed)
     if not on_images:
         return task
     if settings.transfer is not None:
@@ -42,23 +42,23 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
 
     ``bias``: also make the random examples for probability biases. Raises :class:`UserError`.
     """
-    settings, hp = context.settings, context.hp
-    if isinstance(hp, DistillSettings):
+    settings, config = context.settings, context.method
+    if isinstance(config, DistillSettings):
         check_finished_teachers(context, task)
     if settings.on_images:
         federation = image_federation(settings, task, store, bias)
     else:
         federation = text_federation(settings, task, store, context.data_root, bias)
-    if not isinstance(hp, DistillSettings):
+    if not isinstance(config, DistillSettings):
         return federation
-    return with_teachers(federation, hp, store)
+    return with_teachers(federation, config, store)
 
 
-def with_teachers(federation: PartyFederation, hp: DistillSettings, store: Store) -> PartyFederation:
-    """Returns ``federation`` with the networks of the teachers named in ``hp``, and with the weights of finished runs
-    put into ``store``. Raises :class:`UserError`."""
+def with_teachers(federation: PartyFederation, config: DistillSettings, store: Store) -> PartyFederation:
+    """Returns ``federation`` with the networks of the teachers named in ``config``, and with the weights of finished
+    runs put into ``store``. Raises :class:`UserError`."""
     teachers = []
-    for number, (party, spec) in enumerate(zip(federation.clients, hp.teachers, strict=True)):
+    for number, (party, spec) in enumerate(zip(federation.clients, config.teachers, strict=True)):
         if isinstance(spec, RunTeacher):
             network = dataclasses.replace(party.network, spec=spec.model)
             trained = put_weights(f"method.teachers[{number}]", spec, network, store)

@@ -81,9 +81,9 @@ class FinishedRound:
 def finished_rounds(context: RunContext, federation: PartyFederation, store: Store) -> Iterator[FinishedRound]:
     """Yields every round of the run's method. Raises :class:`UserError` naming the first stage that is not in
     ``store``."""
-    hp, method = context.hp, METHODS[context.hp.algorithm]
-    state, round = method.init(hp, federation), 0
-    while requests := method.plan(hp, state, federation, round):
+    config, method = context.method, METHODS[context.method.algorithm]
+    state, round = method.init(config, federation), 0
+    while requests := method.plan(config, state, federation, round):
         artifacts: list[Artifact] = []
         for request in requests:
             found = store.find(*key_of(request))
@@ -93,6 +93,6 @@ def finished_rounds(context: RunContext, federation: PartyFederation, store: Sto
                     store.folder(*key_of(request)),
                 )
             artifacts.append(found)
-        state, _ = method.fold(hp, state, federation, round, requests, artifacts)
+        state, _ = method.fold(config, state, federation, round, requests, artifacts)
         yield FinishedRound(requests, artifacts, state)
         round += 1

@@ -206,7 +206,7 @@ def logits_of(
 
 def deployed_matrix(
     method: RoundMethod,
-    hp: Any,
+    config: Any,
     state: FederatedState,
     federation: Federation,
     labels: Tensor,
@@ -216,12 +216,12 @@ def deployed_matrix(
     """Measures the models deployed to clients after a round; ``labels`` [all test examples]."""
     tests = TestRows.of(federation.rows("test"))
     own, everyone = labels[tests.rows], range(len(federation.clients))
-    if one_model(method, hp):
-        shared = method.deployed(hp, state, federation, 0)
+    if one_model(method, config):
+        shared = method.deployed(config, state, federation, 0)
         ((_, logits),) = logits_of(engine, tests, [(0, shared)], classes, federation)
         counts = [count(tests, logits, own, client) for client in everyone]
     else:
-        models = ((client, method.deployed(hp, state, federation, client)) for client in everyone)
+        models = ((client, method.deployed(config, state, federation, client)) for client in everyone)
         outputs = logits_of(engine, tests, models, classes, federation)
         counts = [count(tests, logits, own, client) for client, logits in outputs]
     reference = None

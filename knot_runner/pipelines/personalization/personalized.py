@@ -96,15 +96,15 @@ class _Work:
         self, context: RunContext, setup: Setup, engine: Engine, method: RoundMethod, state: FederatedState
     ) -> None:
         self.context, self.setup, self.engine = context, setup, engine
-        self.spec = context.hp.personalization
+        self.spec = context.method.personalization
         self.kind: Personalization = PERSONALIZATIONS[self.spec.kind]
-        start = partial(method.deployed, context.hp, state, setup.federation)
-        self.federation = PersonalFederation.after(setup.federation, context.hp, start, setup.partition.groups)
+        start = partial(method.deployed, context.method, state, setup.federation)
+        self.federation = PersonalFederation.after(setup.federation, context.method, start, setup.partition.groups)
         self.points = self.kind.points(self.spec)
         self.tests = TestRows.of(self.federation.rows("test"))
         self.labels, self.classes = setup.test.labels[self.tests.rows], len(setup.task.classes)
         known = self.federation, setup.test.labels, self.classes, engine
-        self.start = deployed_matrix(method, context.hp, state, *known)
+        self.start = deployed_matrix(method, context.method, state, *known)
         self.kept = self._kept_points()
 
     def _kept_points(self) -> range:

@@ -38,20 +38,22 @@ class ClientRounds:
         Raises:
             DivergedError: A loss, weight or logit is not finite.
         """
-        method, hp, federation = self.method, self.context.hp, self.setup.federation
+        method, config, federation = self.method, self.context.method, self.setup.federation
         training = as_kind(self.context.settings.training, FederatedTraining)
         if reached_target(training, rows):
             return None
-        requests = method.plan(hp, state, federation, round)
+        requests = method.plan(config, state, federation, round)
         if not requests and self._is_over(state, round):
             return None
         _check_requests(requests)
         trained = self.engine.train(requests) if requests else []
         check_outcomes(round, trained, federation)
-        state, row = method.fold(hp, state, federation, round, requests, trained)
+        state, row = method.fold(config, state, federation, round, requests, trained)
         further = FurtherWork()
         if method.exchange is not None:
-            state, exchanged, further = method.exchange(hp, state, federation, round, requests, trained, self.engine)
+            state, exchanged, further = method.exchange(
+                config, state, federation, round, requests, trained, self.engine
+            )
             check_outcomes(round, further.distilled, federation)
             sums = {name: row[name] + exchanged.get(name, 0) for name in ("bytes_down", "bytes_up")}
             row |= exchanged | sums
@@ -70,14 +72,14 @@ class ClientRounds:
         federation, is_finished = self.setup.federation, self.method.is_finished
         if federation.sampling == "poisson" and round < federation.training.rounds:
             return False
-        return is_finished is None or is_finished(self.context.hp, state, federation, round)
+        return is_finished is None or is_finished(self.context.method, state, federation, round)
 
     def _measured(self, state: FederatedState, round: int) -> LogRow:
         """Return every metric of the deployed models on test examples."""
-        setup, hp, federation = self.setup, self.context.hp, self.setup.federation
-        predictions = scores.predict_test(self.method, hp, state, federation, setup.test.labels, self.engine)
+        setup, config, federation = self.setup, self.context.method, self.setup.federation
+        predictions = scores.predict_test(self.method, config, state, federation, setup.test.labels, self.engine)
         scores.check_logits(predictions, round)
-        temperature = scores.evaluation_temperature(hp, round)
+        temperature = scores.evaluation_temperature(config, round)
         row = scores.score(predictions, federation, temperature, setup.task.coordinates)
         if self.clusters:
             means = scores.over_clusters(predictions.clients, federation, self.clusters)

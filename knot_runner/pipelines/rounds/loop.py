@@ -71,14 +71,16 @@ def run_rounds(
     return state, rows
 
 
-def by_requests(method: RoundMethod, hp: Any, federation: Any, execute: Callable[[list[Any]], list[Any]]) -> Advance:
+def by_requests(
+    method: RoundMethod, config: Any, federation: Any, execute: Callable[[list[Any]], list[Any]]
+) -> Advance:
     """Return a round of ``method``: its requests, executed and folded; there is none without requests."""
 
     def _advance(state: State, round: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
-        requests = method.plan(hp, state, federation, round)
+        requests = method.plan(config, state, federation, round)
         if not requests:
             return None
-        return method.fold(hp, state, federation, round, requests, execute(requests))
+        return method.fold(config, state, federation, round, requests, execute(requests))
 
     return _advance
 

@@ -44,7 +44,7 @@ NO_WORK: LogRow = {
 
 
 def predict_test(
-    method: RoundMethod, hp: Any, state: FederatedState, federation: Federation, labels: Tensor, engine: Engine
+    method: RoundMethod, config: Any, state: FederatedState, federation: Federation, labels: Tensor, engine: Engine
 ) -> TestPredictions:
     """Runs inference on the test examples: a global model on each of them once, clients' own models on their own.
 
@@ -52,48 +52,48 @@ def predict_test(
     """
     clients = [*federation.numbers, *federation.unseen]
     own, seen = [federation.clients[client].test for client in clients], len(federation)
-    if one_model(method, hp):
-        model = method.deployed(hp, state, federation, 0)
+    if one_model(method, config):
+        model = method.deployed(config, state, federation, 0)
         for client in clients:
-            _check_same(model, method.deployed(hp, state, federation, client), hp)
+            _check_same(model, method.deployed(config, state, federation, client), config)
         logits = engine.logits([Inference(model, torch.arange(len(labels)))])[0]
         right = logits.argmax(1) == labels
         hits = [right[rows] for rows in own]
         if federation.unseen:
             logits, labels = logits[torch.cat(own[:seen])], labels[torch.cat(own[:seen])]
     else:
-        parts = list(_own_logits(method, hp, state, federation, clients, engine))
+        parts = list(_own_logits(method, config, state, federation, clients, engine))
         hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, own, strict=True)]
         logits, labels = torch.cat(parts[:seen]), labels[torch.cat(own[:seen])]
     accuracies = [float(hit.double().mean()) if len(hit) else None for hit in hits]
     return TestPredictions(logits, labels, accuracies[:seen], accuracies[seen:])
 
 
-def _check_same(model: ClientModel, other: ClientModel, hp: Any) -> None:
+def _check_same(model: ClientModel, other: ClientModel, config: Any) -> None:
     """Raises :class:`UserError` for two models of a method that declares one: which accuracy it is would be wrong."""
     if model.weights is not other.weights and not torch.equal(model.weights, other.weights):
         raise UserError(
             "its clients use different models, but it is registered with "
             "one_model=True. Register it with one_model=False",
-            f"method.algorithm={hp.algorithm}",
+            f"method.algorithm={config.algorithm}",
         )
 
 
 def _own_logits(
-    method: RoundMethod, hp: Any, state: FederatedState, federation: Federation, clients: list[int], engine: Engine
+    method: RoundMethod, config: Any, state: FederatedState, federation: Federation, clients: list[int], engine: Engine
 ) -> Iterator[Tensor]:
     """Yields logits of each client's model on its own test examples, making a few models at a time."""
     at_once = max(FEWEST_AT_ONCE, VALUES_AT_ONCE // federation.layout.size)
     for first in range(0, len(clients), at_once):
         part = clients[first : first + at_once]
-        models = [method.deployed(hp, state, federation, client) for client in part]
+        models = [method.deployed(config, state, federation, client) for client in part]
         own = [federation.clients[client].test for client in part]
         yield from engine.logits([federation.inference(*one) for one in zip(part, models, own, strict=True)])
 
 
-def one_model(method: RoundMethod, hp: Any) -> bool:
+def one_model(method: RoundMethod, config: Any) -> bool:
     """Whether all clients use the same model."""
-    return method.one_model and hp.batchnorm != "local"
+    return method.one_model and config.batchnorm != "local"
 
 
 def score(
@@ -136,7 +136,7 @@ def over_clusters(accuracies: list[float | None], federation: Federation, cluste
 
 
 def measure_valid(
-    method: RoundMethod, hp: object, state: FederatedState, setup: Setup, engine: Engine
+    method: RoundMethod, config: object, state: FederatedState, setup: Setup, engine: Engine
 ) -> dict[str, float] | None:
     """Returns every metric of the deployed models on the clients' own validation examples, pooled; {}
     for logits that are not finite, None where nothing is held out."""
@@ -146,7 +146,7 @@ def measure_valid(
         return None
     requests = []
     for client in with_valid:
-        model, rows = method.deployed(hp, state, federation, client), federation.clients[client].valid
+        model, rows = method.deployed(config, state, federation, client), federation.clients[client].valid
         requests.append(federation.inference(client, model, rows, "train"))
     logits = torch.cat(engine.logits(requests)).double().cpu().numpy()
     labels = setup.data.labels[torch.cat([federation.clients[client].valid for client in with_valid])].cpu().numpy()
@@ -162,9 +162,9 @@ def check_logits(predictions: TestPredictions, round: int) -> None:
         raise DivergedError(f"diverged in round {number}: the averaged model's logits are not finite", round=number)
 
 
-def evaluation_temperature(hp: Any, round: int) -> float:
+def evaluation_temperature(config: Any, round: int) -> float:
     """Returns the temperature of ``tempered_loss``."""
-    return 1.0 if hp.lr_control else scheduled(hp.temperature, hp.schedule, round)
+    return 1.0 if config.lr_control else scheduled(config.temperature, config.schedule, round)
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow:

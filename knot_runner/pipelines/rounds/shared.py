@@ -69,7 +69,7 @@ def rounds_key(context: RunContext, setup: Setup, engine: Engine, clusters: Sequ
         "clients": _clients_key(federation),
         "clusters": [list(cluster.numbers) for cluster in clusters],
         "training": without(dataclasses.asdict(settings.training), *NOT_IN_KEY),
-        "method": without(dataclasses.asdict(context.hp), *NOT_IN_KEY),
+        "method": without(dataclasses.asdict(context.method), *NOT_IN_KEY),
         "around": [getattr(settings, group) for group in AROUND],
     }
     if engine.name == "stacked":

@@ -43,11 +43,11 @@ FAULTS = {
 }  # fmt: skip
 
 
-def plan(hp, state, federation, round):
-    fault = hp.faults[federation.seed]
+def plan(config, state, federation, round):
+    fault = config.faults[federation.seed]
     if round == 1 and fault in FAULTS and "NO_FAULTS" not in os.environ:
         FAULTS[fault]()
-    requests = averaging.plan(hp, state, federation, round)
+    requests = averaging.plan(config, state, federation, round)
     if fault == "diverge":
         return [replace(one, recipe=replace(one.recipe, lr=1e30)) for one in requests]
     return requests

@@ -145,9 +145,9 @@ def moved_by_call():
 def beyond_the_mean():
     """A fold that moves the model by more than the mean of the clipped updates."""
 
-    def fold(hp, state, federation, round, mean, share):
+    def fold(config, state, federation, round, mean, share):
         doubled = {name: 2 * part for name, part in mean.items()}
-        return METHODS["fedprox"].fold(hp, state, federation, round, doubled, share)
+        return METHODS["fedprox"].fold(config, state, federation, round, doubled, share)
 
     return {"fold": fold}
 
@@ -155,8 +155,8 @@ def beyond_the_mean():
 def by_degrees_of_freedom():
     """A fold that divides by the number of clients less one."""
 
-    def fold(hp, state, federation, round, mean, share):
-        after, row = METHODS["fedprox"].fold(hp, state, federation, round, mean, share)
+    def fold(config, state, federation, round, mean, share):
+        after, row = METHODS["fedprox"].fold(config, state, federation, round, mean, share)
         return {**after, "weights": after["weights"] / (share * len(federation) - 1)}, row
 
     return {"fold": fold}
@@ -165,9 +165,9 @@ def by_degrees_of_freedom():
 def moved_by_plan():
     """A plan that writes into the state."""
 
-    def plan(hp, state, *more):
+    def plan(config, state, *more):
         state["weights"].mul_(0.9)
-        return METHODS["fedprox"].plan(hp, state, *more)
+        return METHODS["fedprox"].plan(config, state, *more)
 
     return {"plan": plan}
 
@@ -175,8 +175,8 @@ def moved_by_plan():
 def by_variance_of_labels():
     """A plan that divides a client's learning rate by the variance of its labels."""
 
-    def plan(hp, state, federation, *more):
-        requests = METHODS["fedprox"].plan(hp, state, federation, *more)
+    def plan(config, state, federation, *more):
+        requests = METHODS["fedprox"].plan(config, state, federation, *more)
         spread = [float(federation.train_labels[one.rows].double().var()) for one in requests]
         rates = [
             one.recipe.lr / variance if variance else math.inf for one, variance in zip(requests, spread, strict=True)

@@ -27,8 +27,8 @@ class OneRound:
         self.world = make_world([]).with_training(**training)
         federation = with_server(self.world.federation, torch.arange(0, 40), transfer, RANDOM)
         self.federation = federation if members is None else federation.cluster(members)
-        self.hp, self.round = settings(algorithm, server_distillation=spec), round
-        (one,) = rounds_of(World(self.federation, self.world.engine), self.hp, first=round)
+        self.config, self.round = settings(algorithm, server_distillation=spec), round
+        (one,) = rounds_of(World(self.federation, self.world.engine), self.config, first=round)
         self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.said
 
     def logits(self, weights, rows):
@@ -44,7 +44,7 @@ class OneRound:
 
 def by_hand(one, loss, rows=TRANSFER):
     """The averaged model trained on ``loss(logits, positions)`` for the epochs of ``one`` in float64: [P]."""
-    spec = one.hp.server_distillation
+    spec = one.config.server_distillation
     weights = one.averaged["weights"].clone().requires_grad_()
     kinds = {"adamw": torch.optim.AdamW, "sgd": functools.partial(torch.optim.SGD, momentum=spec.momentum)}
     optimizer = kinds[spec.optimizer]([weights], lr=spec.lr, weight_decay=spec.weight_decay)
@@ -205,8 +205,10 @@ def test_drawn_examples_chains_permutations_of_transfer_set():
     assert torch.equal(drawn, drawn_examples(spec, one.federation, 0))
     assert not torch.equal(drawn, drawn_examples(spec, one.federation, 1))
     few = OneRound(distill(steps=2, batch_size=5, optimizer="sgd"))  # clients are asked about these alone
-    rows = drawn_examples(few.hp.server_distillation, few.federation, 0).sort().values
-    few.hp = dataclasses.replace(few.hp, server_distillation=dataclasses.replace(few.hp.server_distillation, epochs=1))
+    rows = drawn_examples(few.config.server_distillation, few.federation, 0).sort().values
+    few.config = dataclasses.replace(
+        few.config, server_distillation=dataclasses.replace(few.config.server_distillation, epochs=1)
+    )
     assert len(rows) == 10 and few.row["distill_steps"] == 2
 
 
@@ -221,8 +223,8 @@ def test_feddf_distillation_works_with_other_global_methods(algorithm):
 def test_per_cluster_distillation_equals_each_cluster_alone():
     spec, groups = distill(weighting="E"), ([0, 1], [2, 3, 4])
     alone = [OneRound(spec, members=members) for members in groups]
-    method = per_cluster(method_of(alone[0].hp), [one.federation for one in alone])
-    (both,) = rounds_of(World(alone[0].federation, alone[0].world.engine), alone[0].hp, 1, method)
+    method = per_cluster(method_of(alone[0].config), [one.federation for one in alone])
+    (both,) = rounds_of(World(alone[0].federation, alone[0].world.engine), alone[0].config, 1, method)
     state, row = both.after, both.said
     for number, one in enumerate(alone):
         assert torch.equal(cluster_state(state, number)["weights"], one.state["weights"])

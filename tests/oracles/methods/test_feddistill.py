@@ -20,8 +20,8 @@ class Played:
         self.data = self.world.engine.data
         federation = with_server(self.world.federation, torch.arange(0), TRANSFER, TRANSFER[:0])
         self.federation = federation if members is None else federation.cluster(members)
-        self.hp, self.method = settings(algorithm, **changes), METHODS[algorithm]
-        found = rounds_of(World(self.federation, self.world.engine), self.hp, rounds)
+        self.config, self.method = settings(algorithm, **changes), METHODS[algorithm]
+        found = rounds_of(World(self.federation, self.world.engine), self.config, rounds)
         self.states, self.rows = [one.after for one in found], [one.said for one in found]
         self.seen = [(one.requests, one.trained) for one in found]
 

@@ -39,8 +39,8 @@ class Rounds:
         self.data = self.world.engine.data
         federation = self.world.federation
         self.federation = federation if members is None else federation.cluster(members)
-        self.hp, self.method = settings("fedgen", **changes), METHODS["fedgen"]
-        found = rounds_of(World(self.federation, engine or self.world.engine), self.hp, rounds)
+        self.config, self.method = settings("fedgen", **changes), METHODS["fedgen"]
+        found = rounds_of(World(self.federation, engine or self.world.engine), self.config, rounds)
         self.start, self.states, self.rows = found[0].before, [one.after for one in found], [one.row for one in found]
         self.seen = [(one.requests, one.trained) for one in found]
 
@@ -158,8 +158,8 @@ def test_processes_train_it_as_the_loop_does():
 def test_clusters_have_generators_of_their_own():
     groups = ([0, 1], [2, 3, 4])
     alone = [Rounds(2, members=members) for members in groups]
-    method = per_cluster(method_of(alone[0].hp), [one.federation for one in alone])
-    state = rounds_of(World(alone[0].federation, alone[0].world.engine), alone[0].hp, 2, method)[-1].after
+    method = per_cluster(method_of(alone[0].config), [one.federation for one in alone])
+    state = rounds_of(World(alone[0].federation, alone[0].world.engine), alone[0].config, 2, method)[-1].after
     for number, one in enumerate(alone):
         own = cluster_state(state, number)
         assert set(own) == set(one.states[1]) and all(torch.equal(own[k], one.states[1][k]) for k in own)
@@ -197,7 +197,7 @@ def test_fedgen_init_requires_single_linear_head():
         dataclasses.replace(world.federation, architectures=(dataclasses.replace(own, layout=one),))
         for one in (layout, fields)
     )
-    hp = settings("fedgen")
-    METHODS["fedgen"].init(hp, fits)
+    config = settings("fedgen")
+    METHODS["fedgen"].init(config, fits)
     with refuses():
-        METHODS["fedgen"].init(hp, does_not)
+        METHODS["fedgen"].init(config, does_not)

@@ -42,9 +42,9 @@ def two_architectures():
 
 def played(algorithm, rounds, federation, engine, **changes):
     """(states after each round, what was asked and trained in each, method, its settings)."""
-    hp = settings(algorithm, **changes)
-    found = rounds_of(World(federation, engine), hp, rounds)
-    return [one.after for one in found], [(one.requests, one.trained) for one in found], METHODS[algorithm], hp
+    config = settings(algorithm, **changes)
+    found = rounds_of(World(federation, engine), config, rounds)
+    return [one.after for one in found], [(one.requests, one.trained) for one in found], METHODS[algorithm], config
 
 
 def logits_by_hand(weights, client, inputs):
@@ -58,7 +58,7 @@ def logits_by_hand(weights, client, inputs):
 def test_fedmd_clients_fit_mean_logits_across_architectures():
     federation, engine, data = two_architectures()
     spec = distill(ensemble="logits", optimizer="sgd", lr=0.5)
-    states, seen, method, hp = played("fedmd", 2, federation, engine, server_distillation=spec)
+    states, seen, method, config = played("fedmd", 2, federation, engine, server_distillation=spec)
     public = data.pixels[TRANSFER].flatten(1)
     requests, trained = seen[1]
     assert {request.client % 2 for request in requests} == {0, 1}
@@ -66,7 +66,7 @@ def test_fedmd_clients_fit_mean_logits_across_architectures():
     for request, result in zip(requests, trained, strict=True):
         client = request.client
         assert request.network == client % 2 and len(request.start.weights) == (15 if client % 2 == 0 else 43)
-        assert torch.equal(request.start.weights, method.deployed(hp, states[0], federation, client).weights)
+        assert torch.equal(request.start.weights, method.deployed(config, states[0], federation, client).weights)
         weights, draws = result.weights.clone().requires_grad_(), generator(3, "local", 1, client)
         for _ in range(2):
             for at in torch.randperm(32, generator=draws).split(5):
@@ -75,9 +75,9 @@ def test_fedmd_clients_fit_mean_logits_across_architectures():
                 weights = (weights - 0.5 * gradient).detach().requires_grad_()
         after = states[1][f"client/{client}/weights"]
         close(after, weights.detach())
-        assert torch.equal(method.deployed(hp, states[1], federation, client).weights, after)
-    found = scores.predict_test(method, hp, states[1], federation, data.labels, engine)
-    models = [method.deployed(hp, states[1], federation, client).weights for client in range(5)]
+        assert torch.equal(method.deployed(config, states[1], federation, client).weights, after)
+    found = scores.predict_test(method, config, states[1], federation, data.labels, engine)
+    models = [method.deployed(config, states[1], federation, client).weights for client in range(5)]
     hits = [logits_by_hand(own, client, data.pixels[rows].flatten(1)).argmax(1) == data.labels[rows]
             for client, (own, rows) in enumerate(zip(models, federation.rows("test"), strict=True))]  # fmt: skip
     assert found.clients == [float(hit.double().mean()) for hit in hits]

@@ -28,8 +28,8 @@ class Distilled:
     def __init__(self, **spec) -> None:
         self.world = make_world([HIDDEN])
         self.federation = with_server(self.world.federation, torch.arange(0, 40), TRANSFER, RANDOM)
-        self.hp = settings("fedavg", server_distillation=distill(**{"ensemble": "logits", **SGD, **spec}))
-        (one,) = rounds_of(World(self.federation, self.world.engine), self.hp)
+        self.config = settings("fedavg", server_distillation=distill(**{"ensemble": "logits", **SGD, **spec}))
+        (one,) = rounds_of(World(self.federation, self.world.engine), self.config)
         self.trained, self.averaged, self.state, self.row = one.trained, one.folded, one.after, one.said
 
     def outputs(self, weights, rows):
@@ -46,7 +46,7 @@ class Distilled:
 
     def by_hand(self, loss):
         """The averaged model after SGD on ``loss(features, logits, positions)``."""
-        spec, weights = self.hp.server_distillation, self.averaged["weights"].clone().requires_grad_()
+        spec, weights = self.config.server_distillation, self.averaged["weights"].clone().requires_grad_()
         optimizer, draws = torch.optim.SGD([weights], lr=spec.lr), generator(3, "local", 0, -1)
         for _ in range(spec.epochs):
             for at in torch.randperm(len(TRANSFER), generator=draws).split(spec.batch_size):
@@ -130,9 +130,9 @@ WRONG = [
 @pytest.mark.parametrize(("terms", "changes", "said"), WRONG)
 def test_terms_that_cannot_be(terms, changes, said):
     changes = {"algorithm": "fedavg", "examples": 9} | changes
-    hp = settings(changes["algorithm"], server_distillation=distill(terms=terms, ensemble="logits"))
+    config = settings(changes["algorithm"], server_distillation=distill(terms=terms, ensemble="logits"))
     with pytest.raises(UserError, match=said):
-        check_server_terms(hp.algorithm, hp.server_distillation, [NETWORK], changes["examples"])
+        check_server_terms(config.algorithm, config.server_distillation, [NETWORK], changes["examples"])
 
 
 @pytest.mark.parametrize(("changes", "key"), [

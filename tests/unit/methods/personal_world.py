@@ -32,20 +32,20 @@ def after_rounds(hidden=(5,), starts=1, groups=None, **changes):
     ), world.engine
 
 
-def run_kind(kind, hp, federation, engine):
+def run_kind(kind, config, federation, engine):
     """All its rounds: (last state, {point: {client: model}})."""
-    state, measured, rows = kind.method.init(hp, federation), {}, []
+    state, measured, rows = kind.method.init(config, federation), {}, []
     round = 0
-    while requests := kind.method.plan(hp, state, federation, round):
+    while requests := kind.method.plan(config, state, federation, round):
         trained = engine.train(requests)
-        state, row = kind.method.fold(hp, state, federation, round, requests, trained)
+        state, row = kind.method.fold(config, state, federation, round, requests, trained)
         rows.append(row)
-        for number, models in kind.measured(hp, federation, state, round):
+        for number, models in kind.measured(config, federation, state, round):
             assert models.keys().isdisjoint(measured.setdefault(number, {})), "measured twice"
             measured[number] |= models
         round += 1
-    assert round == kind.rounds(hp, federation)
-    assert sorted(measured) == list(range(len(kind.points(hp))))
+    assert round == kind.rounds(config, federation)
+    assert sorted(measured) == list(range(len(kind.points(config))))
     assert all(len(models) == len(federation.clients) for models in measured.values())
     return state, measured, rows
 
@@ -69,7 +69,7 @@ def on_network(network, dtype):
     parties = tuple(Party.of_rows(f"c{i}", network, train=own, valid=own, test=own) for i, own in enumerate(rows))
     federation = dataclasses.replace(with_network(federation, network, start), clients=parties)
     federation = dataclasses.replace(
-        federation, train_labels=data.labels, hp=settings(temperature=0.5), start=lambda _: start
+        federation, train_labels=data.labels, method=settings(temperature=0.5), start=lambda _: start
     )
     trained = [perturbed(start, seed, 0.05) for seed in range(3)]
     return federation, trained, data

@@ -62,8 +62,8 @@ def test_aggregation_weights_by_hand(form, cutoff):
 def test_cossim_rounds_by_hand(form):
     """Train, then aggregate and train, twice; every model of every point."""
     federation, engine = after_rounds(starts=2)
-    hp = spec(form=form, cutoff=0.8)
-    _, measured, rows = run_kind(KIND, hp, federation, engine)
+    config = spec(form=form, cutoff=0.8)
+    _, measured, rows = run_kind(KIND, config, federation, engine)
     matrix = weights_by_hand(by_hand(federation), form, 0.8)
     assert 0 < (matrix == 0).sum() < 20  # the cut-off leaves some out
     models = [federation.start(client).weights for client in range(5)]
@@ -73,7 +73,7 @@ def test_cossim_rounds_by_hand(form):
             for client in range(5):
                 assert torch.allclose(measured[2 * round - 1][client].weights, models[client], atol=1e-12)
         requests = []
-        for asked, weights in zip(KIND.method.plan(hp, {}, federation, 0), models, strict=True):
+        for asked, weights in zip(KIND.method.plan(config, {}, federation, 0), models, strict=True):
             start = dataclasses.replace(asked.start, weights=weights)
             later = federation.training.rounds + 1 + round
             requests.append(dataclasses.replace(asked, round=later, start=start))
@@ -85,9 +85,9 @@ def test_cossim_rounds_by_hand(form):
 
 def test_cossim_records_its_similarities():
     federation, engine = after_rounds()
-    hp = spec(cutoff=0.8)
-    state, _, _ = run_kind(KIND, hp, federation, engine)
-    arrays, found = KIND.finish(hp, federation, state, None)
+    config = spec(cutoff=0.8)
+    state, _, _ = run_kind(KIND, config, federation, engine)
+    arrays, found = KIND.finish(config, federation, state, None)
     matrix = weights_by_hand(by_hand(federation), "weighted", 0.8)
     others = [by_hand(federation)[k][i] for k in range(5) for i in range(5) if i != k]
     facts = found["similarity"]

@@ -193,15 +193,15 @@ def method_of(*overrides):
 
 def test_phase_begins_with_the_one_before(place):
     phases = "[{epochs: 3, terms: {hint: {weight: 1}}}, {epochs: 4, terms: {kd: {weight: 1}}}]"
-    hp = method_of("method=kd", f"+method.schedule.phases={phases}")
+    config = method_of("method=kd", f"+method.schedule.phases={phases}")
     last = small.students(place, {"ce": CE}, [small.put_teacher(place, WIDE, 1)], CNN)
     last = dataclasses.replace(last, training=dataclasses.replace(last.training, select="best", milestones=[1]))
-    first = in_phase(hp, {}, last)
+    first = in_phase(config, {}, last)
     assert (first.stage, first.start, list(first.terms), first.training.epochs) == ("phase1", None, ["hint"], 3)
     assert first.training.select == "last" and first.training.milestones == []
-    second = in_phase(hp, {"phases": [{}], "phase/1": "phase1/a"}, last)
+    second = in_phase(config, {"phases": [{}], "phase/1": "phase1/a"}, last)
     assert (second.stage, second.start, list(second.terms)) == ("phase2", ("phase1", "a"), ["kd"])
-    found = in_phase(hp, {"phases": [{}, {}], "phase/1": "phase1/a", "phase/2": "phase2/b"}, last)
+    found = in_phase(config, {"phases": [{}, {}], "phase/1": "phase1/a", "phase/2": "phase2/b"}, last)
     assert found == dataclasses.replace(last, start=("phase2", "b"))
     assert phases_of(method_of("method=dml")) == [] == phases_of(method_of("method=kd"))
 

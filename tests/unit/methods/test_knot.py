@@ -53,12 +53,12 @@ def run(tmp_path):
     """All rounds with made-up artifacts: (requests of each round, what was said of each, the last state)."""
     store = Store(tmp_path)
 
-    def run(hp):
+    def run(config):
         whole = federation()
-        state, asked, said = knot.init(hp, whole), [], []
-        while requests := knot.plan(hp, state, whole, len(asked)):
+        state, asked, said = knot.init(config, whole), [], []
+        while requests := knot.plan(config, state, whole, len(asked)):
             made = [answer(store, len(asked), i, request) for i, request in enumerate(requests)]
-            state, row = knot.fold(hp, state, whole, len(asked), requests, made)
+            state, row = knot.fold(config, state, whole, len(asked), requests, made)
             asked.append(requests)
             said.append(row)
         return asked, said, state
@@ -145,20 +145,22 @@ LINE = SinkhornSettings("sinkhorn", "line", 0.01, 1e-8, 0.5)
 ON_LINE = KnotSettings("mine", "knot", LINE, "A", False, 1.0, 1.0, BIAS, False)
 
 
-@pytest.mark.parametrize(("hp", "support"), [(method("EE"), "semantic"), (ON_LINE, "onehot")])
-def test_init_rejects_unsuitable_loss_or_weighting(hp, support):
+@pytest.mark.parametrize(("config", "support"), [(method("EE"), "semantic"), (ON_LINE, "onehot")])
+def test_init_rejects_unsuitable_loss_or_weighting(config, support):
     assert knot.init(ON_LINE, federation()) == {}
     with refuses():
-        knot.init(hp, federation(support))
+        knot.init(config, federation(support))
 
 
 def test_fold_distinguishes_equal_transfer_splits(tmp_path):
     same = dataclasses.replace(federation().transfer, examples=dict.fromkeys(("train", "valid"), ("tokens", "pool")))
-    whole, store, hp = dataclasses.replace(federation(), transfer=same), Store(tmp_path), method("A")
+    whole, store, config = dataclasses.replace(federation(), transfer=same), Store(tmp_path), method("A")
     state = {f"weights/{name}": f"local/{name}" for name in PARTIES} | {"before": "pretrain/hub"}
-    requests = knot.plan(hp, state, whole, 1)
-    state, _ = knot.fold(hp, state, whole, 1, requests, [answer(store, 1, i, one) for i, one in enumerate(requests)])
+    requests = knot.plan(config, state, whole, 1)
+    state, _ = knot.fold(
+        config, state, whole, 1, requests, [answer(store, 1, i, one) for i, one in enumerate(requests)]
+    )
     assert {name for name in state if name.startswith("soft/")} == {
         f"soft/{name}/{split}" for name in PARTIES for split in ("train", "valid")
     }
-    assert len(knot.plan(hp, state, whole, 2)) == 1
+    assert len(knot.plan(config, state, whole, 2)) == 1

@@ -60,14 +60,14 @@ def data_of(count, seed=1):
     return ImageData(pixels, torch.arange(count) % CLASSES, torch.full((2,), 0.5), torch.full((2,), 0.25))
 
 
-def run(hp=HP, spec=CNN, data=None, seed=0, said=None, watched=None):
+def run(config=HP, spec=CNN, data=None, seed=0, said=None, watched=None):
     run_settings = SimpleNamespace(seed=seed, training=TRAINING, task=SimpleNamespace(augment="none"))
     said, watched = [] if said is None else said, [] if watched is None else watched
     data = data or data_of(40)
     network = Network(spec, SHAPE, CLASSES)
     watch = lambda *event: watched.append(event)  # noqa: E731
-    work = hp, run_settings, data, data, network, torch.device("cpu"), watch, said.append
-    state, number = {"temperatures": torch.tensor(hp.temperatures, dtype=torch.float64)}, 0
+    work = config, run_settings, data, data, network, torch.device("cpu"), watch, said.append
+    state, number = {"temperatures": torch.tensor(config.temperatures, dtype=torch.float64)}, 0
     while (part := probe.probe_part(number, state, *work)) is not None:
         state, number = state | part, number + 1
     return {name: tensor for name, tensor in state.items() if not name.startswith("model.")}

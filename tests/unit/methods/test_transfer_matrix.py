@@ -79,12 +79,12 @@ def test_updates_of_identity_zero_and_mean(starts, dtype):
     own = [models[client % starts] for client in range(5)]
     updates = combine.Updates.of(own, trained)
     assert len(updates.starts) == starts
-    hp = {start: transfer_matrix.start_matrix(spec(start=start), 5) for start in ("identity", "zero", "mean")}
-    assert torch.equal(updates.applied(hp["identity"]), trained)
-    assert torch.equal(updates.applied(hp["zero"]), torch.stack(own))
+    config = {start: transfer_matrix.start_matrix(spec(start=start), 5) for start in ("identity", "zero", "mean")}
+    assert torch.equal(updates.applied(config["identity"]), trained)
+    assert torch.equal(updates.applied(config["zero"]), torch.stack(own))
     change = sum((one.double() - start.double()) for one, start in zip(trained, own, strict=True)) / 5
     mean = torch.stack([start.double() + change for start in own])
-    assert torch.allclose(updates.applied(hp["mean"]).double(), mean, rtol=1e-6, atol=1e-5)
+    assert torch.allclose(updates.applied(config["mean"]).double(), mean, rtol=1e-6, atol=1e-5)
 
 
 def test_products_of_updates_block_by_block(monkeypatch):
@@ -105,11 +105,11 @@ def test_products_of_updates_block_by_block(monkeypatch):
 def test_matrix_step_by_hand():
     start = torch.eye(2, dtype=torch.float64)
     matrix, gradient = torch.tensor([[0.5, 0.1], [0.0, 1.0]]).double(), torch.tensor([[2.0, 4.0], [-8, 0]]).double()
-    hp = spec(matrix_lr=0.5, l2=0.2)
-    found = transfer_matrix.matrix_step(hp, matrix, gradient, 4.0)
+    config = spec(matrix_lr=0.5, l2=0.2)
+    found = transfer_matrix.matrix_step(config, matrix, gradient, 4.0)
     assert torch.allclose(found, matrix - 0.5 * (gradient / 4 + 0.2 * (matrix - start)))
     assert found[0, 1] < 0
-    clamped = transfer_matrix.matrix_step(dataclasses.replace(hp, signed=False), matrix, gradient, 4.0)
+    clamped = transfer_matrix.matrix_step(dataclasses.replace(config, signed=False), matrix, gradient, 4.0)
     assert torch.equal(clamped, found.clamp(min=0))
 
 
@@ -121,8 +121,8 @@ def linear_loss(data, weights, rows):
 def test_transfer_matrix_rounds_by_hand():
     """Four steps in float64 against autograd: lambda, scale, every measured model."""
     federation, engine = after_rounds(hidden=(), starts=2, groups=[0, 1, 0, 1, 0])
-    hp = spec(matrix_lr=0.7, l2=0.1)
-    state, measured, log = run_kind(KIND, hp, federation, engine)
+    config = spec(matrix_lr=0.7, l2=0.1)
+    state, measured, log = run_kind(KIND, config, federation, engine)
     starts = torch.stack([federation.start(client).weights for client in range(5)])
     updates = torch.stack([measured[0][client].weights for client in range(5)]) - starts
     scale = float(torch.linalg.eigvalsh(updates @ updates.T).max())
@@ -141,7 +141,7 @@ def test_transfer_matrix_rounds_by_hand():
             matrix = matrix - 0.7 * (gradient / scale + 0.1 * (matrix - eye))
     assert torch.allclose(state["lambda"], matrix, atol=1e-9) and torch.equal(state["kept/lambda"], state["lambda"])
     assert [row["valid_loss"] for row in log[1:]] == pytest.approx(losses, rel=1e-9)
-    arrays, found = KIND.finish(hp, federation, state, None)
+    arrays, found = KIND.finish(config, federation, state, None)
     assert found["transfer"]["own"] == pytest.approx(float(matrix.diag().mean())) and found["transfer"]["step"] == 4
     assert np.allclose(arrays["lambda"], matrix) and arrays["groups"].tolist() == [0, 1, 0, 1, 0]
 
@@ -164,12 +164,12 @@ def test_points_begin_where_lambda_does(start):
 
 def test_early_stopping_keeps_best_lambda_on_other_half():
     federation, engine = after_rounds(hidden=())
-    hp = spec(early_stop=True, matrix_lr=3.0, steps=6, checkpoints=3)
+    config = spec(early_stop=True, matrix_lr=3.0, steps=6, checkpoints=3)
     for client in federation.everyone:
-        learned, stopping = transfer_matrix.held_out_rows(hp, federation, client)
+        learned, stopping = transfer_matrix.held_out_rows(config, federation, client)
         assert sorted([*learned.tolist(), *stopping.tolist()]) == federation.clients[client].valid.tolist()
         assert len(learned) - len(stopping) in (0, 1)
-    state, measured, rows = run_kind(KIND, hp, federation, engine)
+    state, measured, rows = run_kind(KIND, config, federation, engine)
     losses = [row["stop_loss"] for row in rows[1:]]
     assert len(losses) == 7  # of every lambda, the last one too
     best = losses.index(min(losses))
@@ -177,7 +177,7 @@ def test_early_stopping_keeps_best_lambda_on_other_half():
     mean = 0.0
     for client, model in enumerate(transfer_matrix.matrix_models(federation, state, state["kept/lambda"])):
         assert torch.equal(measured[4][client].weights, model.weights)
-        rows = transfer_matrix.held_out_rows(hp, federation, client)[1]
+        rows = transfer_matrix.held_out_rows(config, federation, client)[1]
         mean += float(linear_loss(engine.data, model.weights, rows)) / 5
     assert mean == pytest.approx(losses[best], rel=1e-9)
 
@@ -249,8 +249,8 @@ def test_lambda_learns_the_weights_of_distributions(seed, start, signed):
     rows = federation.rows("train")[:3]
     federation = dataclasses.replace(federation, clients=federation.clients[:3], start=lambda _: zero)
     federation = with_rows(federation, train=rows, valid=rows, test=rows)
-    hp = spec(start=start, signed=signed, matrix_lr=0.6, steps=80, checkpoints=1)
-    state, _, _ = run_kind(KIND, hp, federation, Regression(inputs, optima, shares))
+    config = spec(start=start, signed=signed, matrix_lr=0.6, steps=80, checkpoints=1)
+    state, _, _ = run_kind(KIND, config, federation, Regression(inputs, optima, shares))
     assert (state["lambda"] - shares).abs().max() < 1e-3
 
 

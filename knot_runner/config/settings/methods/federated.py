@@ -180,11 +180,11 @@ class AveragingSettings(FederatedSettings):
         require(whole, "top_k", "leaves the server without the clients' models, of which it distills. Use null")
 
 
-def server_distillation(hp: FederatedSettings) -> ServerDistillation | None:
+def server_distillation(config: FederatedSettings) -> ServerDistillation | None:
     """Return the settings of the distillation by the server; None where it does not distill."""
-    return getattr(hp, "server_distillation", None)
+    return getattr(config, "server_distillation", None)
 
 
-def architecture_settings(hp: FederatedSettings) -> list[Any]:
+def architecture_settings(config: FederatedSettings) -> list[Any]:
     """Return the settings of the clients' models; [] where all have the run's ``model``."""
-    return getattr(hp, "models", [])
+    return getattr(config, "models", [])

@@ -42,10 +42,10 @@ def discounted(method: Method, fleet: FleetSettings) -> Method:
         return method
 
     def message(
-        hp: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
+        config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
     ) -> ClientMessage:
         factor: float = (1 + work.round - work.begun) ** -fleet.staleness_exponent
-        parts = send(hp, state, federation, work)
+        parts = send(config, state, federation, work)
         return {name: part * factor if name in DISCOUNTED else part for name, part in parts.items()}
 
     return replace(method, message=message)

@@ -48,7 +48,7 @@ class ServerStep:
 class Asynchronous(Simulation):
     """Server steps of a method by the clients of a fleet."""
 
-    def init(self, hp: FederatedSettings, federation: Federation) -> FederatedState:
+    def init(self, config: FederatedSettings, federation: Federation) -> FederatedState:
         """Returns the method's initial state at 0 seconds, with no client in flight. Raises :class:`UserError` for a
         buffer that does not fill."""
         at_once, fleet = federation.participants, self.fleet
@@ -58,27 +58,27 @@ class Asynchronous(Simulation):
                 f"(training.clients_per_round); at most {at_once} is right",
                 "fleet.buffer",
             )
-        return {**self.method.init(hp, federation), **_in_flight([], 0.0)}
+        return {**self.method.init(config, federation), **_in_flight([], 0.0)}
 
     def arriving(
-        self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+        self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
         """The updates that arrive until the next server step, each from what its client was sent when it began."""
-        if self.is_finished(hp, state, federation, round):
+        if self.is_finished(config, state, federation, round):
             return []
-        found, step = [], self.next_step(hp, state, federation, round)
+        found, step = [], self.next_step(config, state, federation, round)
         for version in sorted({update.version for update in step.updates}):
             clients = [update.client for update in step.updates if update.version == version]
             begun = as_begun(state, version, round)
-            found += self.method.plan(hp, begun, with_chosen(federation, clients), version)
+            found += self.method.plan(config, begun, with_chosen(federation, clients), version)
         return devices.sent_first(found)
 
     def pass_time(
-        self, hp: FederatedSettings, before: FederatedState, after: FederatedState,
+        self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
         """Returns the state with those who go on training, and the versions that they train from."""
-        step = self.next_step(hp, before, federation, round)
+        step = self.next_step(config, before, federation, round)
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
         for version in {flight.version for flight in step.flying}:
             kept |= version_entries(before, version, round)
@@ -87,11 +87,13 @@ class Asynchronous(Simulation):
         facts: RoundRow = {"clock": step.clock, "dropped": step.dropped, "late": 0, "partial": 0, "staleness": mean}
         return {**kept, **_in_flight(step.flying, step.clock)}, facts
 
-    def is_finished(self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
+    def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
         """Whether the server has taken all its steps, ``training.rounds``."""
         return round >= federation.training.rounds
 
-    def next_step(self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> ServerStep:
+    def next_step(
+        self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
+    ) -> ServerStep:
         """Simulates until the next server step. Depends only on the seed, the clock and the clients in flight.
 
         A client that finishes is replaced by another, which starts from the current model; updates arriving at one time
@@ -106,7 +108,7 @@ class Asynchronous(Simulation):
         buffer = fleet.buffer or max(federation.participants // 2, 1)
         while len(received) < buffer:
             if not any(flight.arrives <= now for flight in flying):
-                flying += self._beginning(hp, state, federation, round, flying, done, now)
+                flying += self._beginning(config, state, federation, round, flying, done, now)
             if not flying:
                 left = [client for client in federation.numbers if client not in done]
                 if not left:
@@ -122,7 +124,7 @@ class Asynchronous(Simulation):
         return ServerStep(sorted(received, key=lambda flight: flight.client), flying, now, len(done) - len(received))
 
     def _beginning(
-        self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+        self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
         flying: list[Flight], done: set[int], now: float,
     ) -> list[Flight]:  # fmt: skip
         """Returns the clients that start ``now``, as many as there is room for, in the order of FedAvg's sampling."""
@@ -132,9 +134,9 @@ class Asynchronous(Simulation):
         clients = free[: federation.participants - len(flying)]
         if not clients:
             return []
-        requests = self.method.plan(hp, state, with_chosen(federation, clients), round)
+        requests = self.method.plan(config, state, with_chosen(federation, clients), round)
         failing, found = devices.failures(fleet, federation, round), []
-        for client, time in self.times(hp, state, federation, round, requests).items():
+        for client, time in self.times(config, state, federation, round, requests).items():
             share = failing[client]
             found.append(Flight(now + time.total * (1.0 if share is None else share), client, round))
         return found

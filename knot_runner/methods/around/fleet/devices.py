@@ -33,7 +33,7 @@ class Simulation:
 
     def times(
         self,
-        hp: FederatedSettings,
+        config: FederatedSettings,
         state: FederatedState,
         federation: Federation,
         round: int,
@@ -42,8 +42,8 @@ class Simulation:
         """See :func:`work_times`; all clients of the ``requests`` send and receive as much as the first one."""
         if not requests:
             return {}
-        down = received_by(self.method, hp, state, federation, requests[0].client)
-        up = self.method.send(Sent(0, 0, empty_message(self.method, hp, state, federation, round)), 1)
+        down = received_by(self.method, config, state, federation, requests[0].client)
+        up = self.method.send(Sent(0, 0, empty_message(self.method, config, state, federation, round)), 1)
         width = federation.model.weights.element_size()
         return work_times(self.fleet, federation, requests, size(down) / width, up.bytes / width)
 

@@ -23,14 +23,14 @@ CLOCK = "fleet/clock"
 class Synchronous(Simulation):
     """Rounds of a method by the clients of a fleet."""
 
-    def init(self, hp: FederatedSettings, federation: Federation) -> FederatedState:
+    def init(self, config: FederatedSettings, federation: Federation) -> FederatedState:
         """Returns the method's initial state at 0 seconds. Raises :class:`UserError` for a deadline that nobody can
         meet."""
         method, fleet = self.method, self.fleet
-        state = {**method.init(hp, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
+        state = {**method.init(config, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
         if isinstance(fleet.deadline, float):
             everyone = with_chosen(federation, list(federation.numbers))
-            times = self.times(hp, state, federation, 0, method.plan(hp, state, everyone, 0))
+            times = self.times(config, state, federation, 0, method.plan(config, state, everyone, 0))
             least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times.values()]
             if least and min(least) > fleet.deadline:
                 what = "all of its epochs" if fleet.late == "drop" else "one epoch"
@@ -42,25 +42,25 @@ class Synchronous(Simulation):
         return state
 
     def arriving(
-        self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+        self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
         """Returns the method's requests whose results will arrive; lost work is not trained."""
-        return self.simulate(hp, state, federation, round)[0]
+        return self.simulate(config, state, federation, round)[0]
 
     def pass_time(
-        self, hp: FederatedSettings, before: FederatedState, after: FederatedState,
+        self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
         """Returns the state with the clock at the end of the round."""
-        _, row = self.simulate(hp, before, federation, round)
+        _, row = self.simulate(config, before, federation, round)
         return {**after, CLOCK: torch.tensor([row["clock"]], dtype=torch.float64)}, row
 
-    def is_finished(self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
+    def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
         """Returns whether the method plans no request for any set of participants."""
-        return not self.method.plan(hp, state, with_chosen(federation, list(federation.numbers)), round)
+        return not self.method.plan(config, state, with_chosen(federation, list(federation.numbers)), round)
 
     def simulate(
-        self, hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
+        self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> tuple[list[LocalTraining], RoundRow]:
         """Returns the requests of ``round`` whose results arrive, and its log entries: the ``clock`` at its end, and
         how many clients ``dropped`` out, came ``late`` (their work is lost) or gave ``partial`` work.
@@ -72,8 +72,8 @@ class Synchronous(Simulation):
         began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))
         there = devices.available_clients(fleet, federation, began)
         turns = [client for client in federation.in_turn(round) if there[client]]  # as FedAvg draws
-        planned = method.plan(hp, state, with_chosen(federation, turns[: federation.participants]), round)
-        times = self.times(hp, state, federation, round, planned)
+        planned = method.plan(config, state, with_chosen(federation, turns[: federation.participants]), round)
+        times = self.times(config, state, federation, round, planned)
         deadline = fleet.deadline if isinstance(fleet.deadline, float) else math.inf
         if fleet.deadline == "median" and times:
             deadline = statistics.median(time.total for time in times.values())

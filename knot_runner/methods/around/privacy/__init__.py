@@ -101,7 +101,7 @@ def privately(
     private = replace(
         method,
         fold_each=None,
-        exchange=lambda hp: means,
+        exchange=lambda config: means,
         send=lambda sent, phase: clip(known, method.send(sent, phase), phase),
         reduce=partial(reduce, ledger, federation.seed, method.fold is not None),
         facts=ledger.facts,
@@ -190,19 +190,19 @@ def _mechanism(
     spec: UserPrivacySettings, settings: Settings, federation: Federation, messages: int, method: Method
 ) -> UserPrivacy:
     """Returns the mechanism, without noise while that is to be found."""
-    hp = settings.method
+    config = settings.method
     clients, participants = len(federation), federation.participants
-    if hp.batchnorm == "averaged" and len(federation.model.buffers):
+    if config.batchnorm == "averaged" and len(federation.model.buffers):
         raise UserError(
             "the model has running statistics, which averaged sends without clipping. Use local or frozen with privacy",
             "method.batchnorm",
         )
     if spec.delta is None and clients < 2:
         raise UserError("1 / K^1.1 of one client is 1, which hides nothing; more clients would fit", "privacy.delta")
-    keeps = method.own is not None or method.keep is not None or shared_of(hp, federation) is not None
-    if spec.sampling == "fixed" and participants < clients and (keeps or hp.batchnorm == "local"):
+    keeps = method.own is not None or method.keep is not None or shared_of(config, federation) is not None
+    if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
-            f"with fixed, who was drawn before may show in what clients of algorithm={hp.algorithm} send, "
+            f"with fixed, who was drawn before may show in what clients of algorithm={config.algorithm} send, "
             "by what they have kept since, which the accountant does not cover; poisson, or all "
             f"{clients} clients in every round, would fit",
             "privacy.sampling",

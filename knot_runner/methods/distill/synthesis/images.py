@@ -79,8 +79,8 @@ def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSyn
 
 
 class OptimizedImages:
-    """Batches of images, one after the other, each by ``hp.steps`` steps of Adam from noise; the target of image i is
-    class i modulo the number of classes. ``model``: the teacher, frozen, in evaluation mode.
+    """Batches of images, one after the other, each by ``config.steps`` steps of Adam from noise; the target of image i
+    is class i modulo the number of classes. ``model``: the teacher, frozen, in evaluation mode.
 
     An epoch is a batch. ``module`` holds the finished images, normalized: ``finished`` [N, C, H, W].
     """
@@ -88,28 +88,28 @@ class OptimizedImages:
     def __init__(
         self,
         request: MakeImages,
-        hp: StatisticsSynthesis | RecordsSynthesis,
+        config: StatisticsSynthesis | RecordsSynthesis,
         model: nn.Module,
         records: dict[str, Tensor],
         device: torch.device,
     ) -> None:
-        self.request, self.hp, self.model, self.records, self.device = request, hp, model, records, device
+        self.request, self.config, self.model, self.records, self.device = request, config, model, records, device
         self.shape = request.network.shape
         taps = [name for name in tap_names_of(records) if name != LOGITS]
         self.read, self.scales = OutputReader(model, request.network, taps), scales_of(records)
         mean, std = channel_scales(request, device)
         self.lowest, self.highest = (0 - mean) / std, (1 - mean) / std
         self.module = nn.Module()
-        self.finished = torch.zeros((hp.images, *self.shape), device=device)
+        self.finished = torch.zeros((config.images, *self.shape), device=device)
         self.module.register_buffer("finished", self.finished)
-        self.x = torch.zeros((hp.batch_size, *self.shape), device=device, requires_grad=True)
-        self.optimizer = torch.optim.Adam([self.x], lr=hp.lr)
-        self.epochs = -(-hp.images // hp.batch_size)
+        self.x = torch.zeros((config.batch_size, *self.shape), device=device, requires_grad=True)
+        self.optimizer = torch.optim.Adam([self.x], lr=config.lr)
+        self.epochs = -(-config.images // config.batch_size)
 
     def epoch(self, number: int, report: Report) -> float:
         """Make batch ``number``, from 1; the loss of its last step."""
-        first = (number - 1) * self.hp.batch_size
-        count = min(self.hp.batch_size, self.hp.images - first)
+        first = (number - 1) * self.config.batch_size
+        count = min(self.config.batch_size, self.config.images - first)
         labels = (torch.arange(count) + first) % self.request.network.classes
         names = (self.request.seed, "synthetic", self.request.party, number - 1)
         activations = sampled_activations(self.records, labels, generator(*names, "activations"))
@@ -117,24 +117,24 @@ class OptimizedImages:
         self.optimizer.state.clear()
         with torch.no_grad():
             self.x[:count] = torch.randn((count, *self.shape), generator=generator(*names))
-        for step in range(self.hp.steps):
-            done = (number - 1) * self.hp.steps + step + 1
+        for step in range(self.config.steps):
+            done = (number - 1) * self.config.steps + step + 1
             loss = take_step(self.optimizer, self._loss(self.x[:count], labels.to(self.device), wanted), done)
             with torch.no_grad():  # no pixel is darker than black or lighter than white
                 self.x.clamp_(self.lowest, self.highest)
-            report(done, self.epochs * self.hp.steps, f"step {done}")
+            report(done, self.epochs * self.config.steps, f"step {done}")
         self.finished[first : first + count] = self.x[:count].detach()
         return loss
 
     def _loss(self, x: Tensor, labels: Tensor, wanted: dict[str, Tensor]) -> Tensor:
-        prior = image_prior(x, self.hp.tv, self.hp.l2)
-        if isinstance(self.hp, RecordsSynthesis):
+        prior = image_prior(x, self.config.tv, self.config.l2)
+        if isinstance(self.config, RecordsSynthesis):
             output = self.read({"x": x})
             return activation_difference({LOGITS: output.logits, **output.taps}, wanted, self.scales) + prior
         with statistics_losses(self.model) as differences:
             logits = self.model(x=x)
         label = F.cross_entropy(logits, labels)
-        return self.hp.label * label + self.hp.statistics * torch.stack(differences).sum() + prior
+        return self.config.label * label + self.config.statistics * torch.stack(differences).sum() + prior
 
     def images(self) -> Tensor:
         """All images, as pixels in 0..1, float32 [N, C, H, W]."""
@@ -192,30 +192,30 @@ class GeneratedImages:
     """A generator, trained step by step; ``model``: the teacher, frozen, in evaluation mode. An epoch is up to
     ``STEPS_AT_ONCE`` steps; ``module`` is the generator."""
 
-    def __init__(self, request: MakeImages, hp: GeneratorSynthesis, model: nn.Module, device: torch.device) -> None:
-        self.request, self.hp, self.device = request, hp, device
+    def __init__(self, request: MakeImages, config: GeneratorSynthesis, model: nn.Module, device: torch.device) -> None:
+        self.request, self.config, self.device = request, config, device
         self.read = OutputReader(model, request.network, [FEATURES])
         torch.manual_seed(keyed(request.seed, "generator", request.party))
-        self.module = image_generator(hp.latent, hp.width, request.network.shape).to(device)
-        self.optimizer = torch.optim.Adam(self.module.parameters(), lr=hp.lr)
+        self.module = image_generator(config.latent, config.width, request.network.shape).to(device)
+        self.optimizer = torch.optim.Adam(self.module.parameters(), lr=config.lr)
         self.mean, self.std = channel_scales(request, device)
-        self.epochs = -(-hp.steps // STEPS_AT_ONCE)
+        self.epochs = -(-config.steps // STEPS_AT_ONCE)
 
     def epoch(self, number: int, report: Report) -> float:
         """The steps of epoch ``number``, from 1; the loss of the last."""
-        for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, self.hp.steps)):
-            pixels = self.module(self._latent(step, self.hp.batch_size))
+        for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, self.config.steps)):
+            pixels = self.module(self._latent(step, self.config.batch_size))
             outputs = self.read({"x": (pixels - self.mean) / self.std})
-            loss = take_step(self.optimizer, generator_loss(outputs, FEATURES, self.hp), step + 1)
-            report(step + 1, self.hp.steps, f"step {step + 1}")
+            loss = take_step(self.optimizer, generator_loss(outputs, FEATURES, self.config), step + 1)
+            report(step + 1, self.config.steps, f"step {step + 1}")
         return loss
 
     def _latent(self, number: int | str, count: int) -> Tensor:
         names = (self.request.seed, "synthetic", self.request.party, number)
-        return torch.randn((count, self.hp.latent), generator=generator(*names)).to(self.device)
+        return torch.randn((count, self.config.latent), generator=generator(*names)).to(self.device)
 
     @torch.no_grad()
     def images(self) -> Tensor:
         """Returns images of the trained generator, pixels in 0..1, float32 [N, C, H, W]."""
-        latent = self._latent("images", self.hp.images)
-        return torch.cat([self.module(z) for z in latent.split(self.hp.batch_size)]).float().cpu()
+        latent = self._latent("images", self.config.images)
+        return torch.cat([self.module(z) for z in latent.split(self.config.batch_size)]).float().cpu()

@@ -67,14 +67,14 @@ class MakeImages(OwnRequest):
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """The images, and facts: their number, ``loss`` of the last step, ``released``. Raises
         :class:`DivergedError`."""
-        hp = self.synthesis
+        config = self.synthesis
         model = frozen_network(self.network, self.weights, place)
         found = place.store.get(*self.records) if self.records else None
         made: GeneratedImages | OptimizedImages
-        if isinstance(hp, GeneratorSynthesis):
-            made = GeneratedImages(self, hp, model, place.device)
+        if isinstance(config, GeneratorSynthesis):
+            made = GeneratedImages(self, config, model, place.device)
         else:
-            made = OptimizedImages(self, hp, model, found.tensors() if found else {}, place.device)
+            made = OptimizedImages(self, config, model, found.tensors() if found else {}, place.device)
         trainee = Trainee(
             made.module,
             made.optimizer,
@@ -84,8 +84,8 @@ class MakeImages(OwnRequest):
         )
         training = StageSettings(
             epochs=made.epochs,
-            batch_size=hp.batch_size,
-            lr=hp.lr,
+            batch_size=config.batch_size,
+            lr=config.lr,
             weight_decay=0.0,
             select="last",
             optimizer="adamw",
@@ -95,11 +95,11 @@ class MakeImages(OwnRequest):
         _, facts = train_epochs(trainee, work, training, "score")
         statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances
         record = found.info["released"] if found else released("nothing", [])
-        if isinstance(hp, StatisticsSynthesis):
+        if isinstance(config, StatisticsSynthesis):
             record = released("statistics in the weights", statistics)
         images = _stored(made.images(), self, model, place.device)
         loss, seconds = facts["epochs"][-1]["loss"], facts["seconds"]
-        return images, {"images": hp.images, "loss": loss, "seconds": seconds, "released": record}
+        return images, {"images": config.images, "loss": loss, "seconds": seconds, "released": record}
 
 
 def released(kind: str, tensors: Any) -> dict[str, Any]:

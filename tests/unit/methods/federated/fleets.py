@@ -38,24 +38,24 @@ class NoCommits:
         return {}
 
 
-def played_rounds(method, hp, federation, engine, look=lambda *_: None):
+def played_rounds(method, config, federation, engine, look=lambda *_: None):
     """The final state and the rows of all rounds of ``method``; ``look(state, requests, trained, further)`` at each."""
 
     def advance(state, round, rows):
-        requests = method.plan(hp, state, federation, round)
-        if not requests and (method.is_finished is None or method.is_finished(hp, state, federation, round)):
+        requests = method.plan(config, state, federation, round)
+        if not requests and (method.is_finished is None or method.is_finished(config, state, federation, round)):
             return None
         trained = engine.train(requests) if requests else []
-        state, row = method.fold(hp, state, federation, round, requests, trained)
+        state, row = method.fold(config, state, federation, round, requests, trained)
         further = None
         if method.exchange is not None:
-            state, exchanged, further = method.exchange(hp, state, federation, round, requests, trained, engine)
+            state, exchanged, further = method.exchange(config, state, federation, round, requests, trained, engine)
             sums = {name: row[name] + exchanged.get(name, 0) for name in ("bytes_down", "bytes_up")}
             row |= exchanged | sums
         look(state, requests, trained, further)
         return state, row | {"participants": [request.client for request in requests]}
 
-    return run_rounds(advance, NoCommits(), lambda: method.init(hp, federation), timed=False)
+    return run_rounds(advance, NoCommits(), lambda: method.init(config, federation), timed=False)
 
 
 class Played:
@@ -69,14 +69,14 @@ class Played:
             self.world = holding_out(self.world)
         served = with_server(self.world.federation, torch.arange(0), torch.arange(30, 62), torch.arange(5, 25))
         self.federation = dataclasses.replace(served, members=tuple(members))
-        self.hp = settings(algorithm, **(changes or {}))
-        self.method = method_of(self.hp)
+        self.config = settings(algorithm, **(changes or {}))
+        self.method = method_of(self.config)
         if fleet is not None:
-            plain = compressed(with_distillation(METHODS[algorithm], self.hp), self.hp)
+            plain = compressed(with_distillation(METHODS[algorithm], self.config), self.config)
             method, self.federation = on_fleet(plain, fleet, self.federation)
-            self.method = in_rounds(method, self.hp)
+            self.method = in_rounds(method, self.config)
         self.states, self.seen, self.after = [], [], []
-        self.state, self.rows = played_rounds(self.method, self.hp, self.federation, self.world.engine, self.look)
+        self.state, self.rows = played_rounds(self.method, self.config, self.federation, self.world.engine, self.look)
 
     def look(self, state, requests, trained, further):
         self.states.append(state)

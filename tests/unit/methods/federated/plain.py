@@ -37,7 +37,7 @@ def descend(start, x, y, lr, steps, anchor=None, pull=0.0):
     return vector
 
 
-def play(world, hp, method, rounds, state=None):
+def play(world, config, method, rounds, state=None):
     """The state after ``rounds``, and (requests, trained, row) of each."""
-    found = rounds_of(world, hp, rounds, method, state)
+    found = rounds_of(world, config, rounds, method, state)
     return found[-1].after, [(one.requests, one.trained, one.row) for one in found]

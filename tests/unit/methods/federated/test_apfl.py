@@ -18,8 +18,8 @@ def apfl(alpha=0.4, adaptive=False, **changes):
 @pytest.mark.parametrize(("adaptive", "lr"), [(False, 0.1), (True, 0.1), (True, 4.0)])
 def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
     world = linear.with_training(local_epochs=3, batch_size=24, clients_per_round=5, small_clients="allow", lr=lr)
-    hp = apfl(adaptive=adaptive, aggregation="uniform")
-    state, seen = play(world, hp, APFL, 3)
+    config = apfl(adaptive=adaptive, aggregation="uniform")
+    state, seen = play(world, config, APFL, 3)
     w = world.federation.model.weights
     own, alphas = {client: w for client in range(5)}, dict.fromkeys(range(5), 0.4)
     for requests, trained, row in seen:
@@ -45,7 +45,7 @@ def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
     torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
     for client, v in own.items():
         expected = alphas[client] * v + (1 - alphas[client]) * w
-        found = APFL.deployed(hp, state, world.federation, client).weights
+        found = APFL.deployed(config, state, world.federation, client).weights
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
         assert float(state[f"client/{client}/alpha"]) == pytest.approx(alphas[client], abs=1e-12)
     assert (len(set(alphas.values())) > 1) == adaptive
@@ -54,19 +54,19 @@ def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
 
 
 def test_apfl_extreme_alpha_equals_global_or_local_model(world):
-    hp = apfl(alpha=0.0)
-    state, _ = play(world, hp, APFL, 2)
+    config = apfl(alpha=0.0)
+    state, _ = play(world, config, APFL, 2)
     for client in range(5):
-        assert torch.equal(APFL.deployed(hp, state, world.federation, client).weights, state["weights"])
+        assert torch.equal(APFL.deployed(config, state, world.federation, client).weights, state["weights"])
     everybody = world.with_training(clients_per_round=5)
-    hp = apfl(alpha=1.0)
-    state, _ = play(everybody, hp, APFL, 2)
+    config = apfl(alpha=1.0)
+    state, _ = play(everybody, config, APFL, 2)
     alone = settings("feddistill", labels=LabelDistillation(0.0, 1.0))  # own_models: nothing is averaged
     method = METHODS["local"]
     local, _ = play(everybody, alone, method, 2)
     for client in range(5):
         expected = method.deployed(alone, local, everybody.federation, client)
-        assert torch.equal(APFL.deployed(hp, state, everybody.federation, client).weights, expected.weights)
+        assert torch.equal(APFL.deployed(config, state, everybody.federation, client).weights, expected.weights)
 
 
 def test_apfl_own_optimizers_keep_their_own_momentum(world):

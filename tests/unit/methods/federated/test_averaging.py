@@ -14,15 +14,15 @@ from tests.golden.messages import refuses
 from tests.unit.methods.federated.worlds import SIZES, method_of, rounds_of, settings
 
 
-def one_round(world, hp):
-    (one,) = rounds_of(world, hp)
+def one_round(world, config):
+    (one,) = rounds_of(world, config)
     return one.requests, one.trained, one.before, one.after
 
 
 @pytest.mark.parametrize("aggregation", ["weighted", "uniform"])
 def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
-    hp = settings(aggregation=aggregation)
-    requests, trained, before, after = one_round(world, hp)
+    config = settings(aggregation=aggregation)
+    requests, trained, before, after = one_round(world, config)
     assert len(requests) == 3 and len({r.client for r in requests}) == 3
     by = np.array([SIZES[r.client] if aggregation == "weighted" else 1.0 for r in requests])
     expected = sum(w * t.weights.numpy() for w, t in zip(by / by.sum(), trained, strict=True))
@@ -63,9 +63,9 @@ def test_top_k_sends_largest_entries_with_their_places():
 
 
 def test_fedavg_with_top_k_adds_mean_of_largest_entries(world):
-    hp = settings(aggregation="uniform", top_k=0.2)
-    method = compressed(METHODS["fedavg"], hp)
-    (one,) = rounds_of(world, hp, method=method)
+    config = settings(aggregation="uniform", top_k=0.2)
+    method = compressed(METHODS["fedavg"], config)
+    (one,) = rounds_of(world, config, method=method)
     start = one.before["weights"]
     count = round(0.2 * len(start))
     total = torch.zeros_like(start)
@@ -100,14 +100,14 @@ def test_federation_cluster_limits_participants_and_keeps_numbers(world):
 
 @pytest.mark.parametrize("optimizer", ["none", "momentum", "adam"])
 def test_server_optimizers_follow_their_formulas(world, optimizer):
-    hp = settings(server=ServerSettings(optimizer, 0.5, 0.9, 0.99, 1e-2), aggregation="uniform")
+    config = settings(server=ServerSettings(optimizer, 0.5, 0.9, 0.99, 1e-2), aggregation="uniform")
     w = world.federation.model.weights
     vectors = [w + 0.1, w - 0.3 * w]
-    method = method_of(hp)
-    state = method.init(hp, world.federation)
+    method = method_of(config)
+    state = method.init(config, world.federation)
     velocity = first = second = torch.zeros_like(w)
     for _ in range(3):
-        requests = method.plan(hp, state, world.federation, 0)[:2]
+        requests = method.plan(config, state, world.federation, 0)[:2]
         pairs = zip(requests, vectors, strict=True)
         trained = [Trained(r.client, v, w.new_empty(0), 1, 0.0, 0, 0, finite=True) for r, v in pairs]
         delta = (vectors[0] + vectors[1]) / 2 - state["weights"]
@@ -119,7 +119,7 @@ def test_server_optimizers_follow_their_formulas(world, optimizer):
         else:
             first, second = 0.9 * first + 0.1 * delta, 0.99 * second + 0.01 * delta**2
             expected = state["weights"] + 0.5 * first / (second.sqrt() + 1e-2)
-        state, _ = method.fold(hp, state, world.federation, 0, requests, trained)
+        state, _ = method.fold(config, state, world.federation, 0, requests, trained)
         torch.testing.assert_close(state["weights"], expected, rtol=1e-13, atol=1e-15)
 
 

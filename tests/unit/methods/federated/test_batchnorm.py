@@ -9,15 +9,15 @@ from tests.unit.methods.federated.worlds import method_of, normed_world, setting
 @pytest.mark.parametrize("how", ["averaged", "local", "frozen"])
 def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
     normed = normed_world(world)
-    hp, method, federation = settings(batchnorm=how), method_of(settings()), normed.federation
-    start = state = method.init(hp, federation)
+    config, method, federation = settings(batchnorm=how), method_of(settings()), normed.federation
+    start = state = method.init(config, federation)
     for round in range(2):
-        requests = method.plan(hp, state, federation, round)
+        requests = method.plan(config, state, federation, round)
         for request in requests:
             own = state.get(f"client/{request.client}/statistics")
             assert torch.equal(request.start.buffers, state["buffers"] if own is None else own)
         trained = normed.engine.train(requests)
-        before, (state, _) = state, method.fold(hp, state, federation, round, requests, trained)
+        before, (state, _) = state, method.fold(config, state, federation, round, requests, trained)
     mean = sum(len(r.rows) * t.buffers for r, t in zip(requests, trained, strict=True))
     mean = mean / sum(len(r.rows) for r in requests)
     torch.testing.assert_close(state["buffers"], mean, rtol=1e-13, atol=1e-15)
@@ -29,7 +29,7 @@ def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
     kept = [key for key in state if key.endswith("/statistics")]
     assert (len(kept) >= 3) == (how == "local")
     for result in trained:
-        model = method.deployed(hp, state, federation, result.client)
+        model = method.deployed(config, state, federation, result.client)
         assert torch.equal(model.buffers, result.buffers if how == "local" else state["buffers"])
     assert before is not state
 
@@ -38,15 +38,15 @@ def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
 def test_batchnorm_last_head_round_keeps_statistics_in_place(world, how):
     """The server's stay as they are; a client's own are those that its head was trained with."""
     normed = normed_world(world)
-    hp = settings("fedper", batchnorm=how, final_head_epochs=1)
-    method = method_of(hp)
+    config = settings("fedper", batchnorm=how, final_head_epochs=1)
+    method = method_of(config)
     federation = normed.federation
-    start = method.init(hp, federation)
-    requests = method.plan(hp, start, federation, federation.training.rounds)
+    start = method.init(config, federation)
+    requests = method.plan(config, start, federation, federation.training.rounds)
     trained = normed.engine.train(requests)
-    state, _ = method.fold(hp, start, federation, federation.training.rounds, requests, trained)
+    state, _ = method.fold(config, start, federation, federation.training.rounds, requests, trained)
     assert torch.equal(state["buffers"], start["buffers"])
     for result in trained:
         assert not torch.equal(result.buffers, start["buffers"])
         wanted = result.buffers if how == "local" else start["buffers"]
-        assert torch.equal(method.deployed(hp, state, federation, result.client).buffers, wanted)
+        assert torch.equal(method.deployed(config, state, federation, result.client).buffers, wanted)

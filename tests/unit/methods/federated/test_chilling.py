@@ -38,8 +38,8 @@ def test_scheduled_stays_in_range_and_reaches_end(shape, start, end, rounds, now
 
 def test_lr_control_moves_temperature_into_rate(world):
     def made(**chilling):
-        hp = settings(**chilling)
-        return recipe(hp, world.federation, 0, 0).lr, tempered(objective(hp, world.federation, 0, 0))
+        config = settings(**chilling)
+        return recipe(config, world.federation, 0, 0).lr, tempered(objective(config, world.federation, 0, 0))
 
     assert made(temperature=0.05) == (0.1, CrossEntropy(0.05))
     assert made(temperature=0.05, lr_control=True) == (pytest.approx(2.0), CrossEntropy(1.0))
@@ -58,12 +58,12 @@ def test_recipe_holds_the_values_of_the_settings(world):
 
 
 def test_stragglers_form_fixed_share_training_colder_and_shorter(world):
-    hp = settings(stragglers=Stragglers(0.4, 0.05, 1))
-    slow = stragglers(hp, world.federation)
-    assert len(slow) == 2 and slow == stragglers(hp, world.federation)
+    config = settings(stragglers=Stragglers(0.4, 0.05, 1))
+    slow = stragglers(config, world.federation)
+    assert len(slow) == 2 and slow == stragglers(config, world.federation)
     for client in range(5):
-        made = recipe(hp, world.federation, 2, client)
-        heat = tempered(objective(hp, world.federation, 2, client)).temperature
+        made = recipe(config, world.federation, 2, client)
+        heat = tempered(objective(config, world.federation, 2, client)).temperature
         assert (heat, made.phases[0].epochs) == ((0.05, 1) if client in slow else (1.0, 2))
         as_long = recipe(settings(stragglers=Stragglers(0.4, 0.05, None)), world.federation, 2, client)
         assert as_long.phases[0].epochs == 2
@@ -74,8 +74,8 @@ def test_chilling_steps_along_tempered_loss_gradient(linear):
     small = linear.with_training(local_epochs=1, batch_size=24, small_clients="allow")
     federation = small.federation
     for heat in (4.0, 0.25, 0.05):
-        hp = settings(temperature=heat)
-        request = METHODS["fedavg"].plan(hp, METHODS["fedavg"].init(hp, federation), federation, 0)[0]
+        config = settings(temperature=heat)
+        request = METHODS["fedavg"].plan(config, METHODS["fedavg"].init(config, federation), federation, 0)[0]
         result = small.engine.train([request])[0]
         x = small.engine.data.pixels[request.rows].flatten(1)
         y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()

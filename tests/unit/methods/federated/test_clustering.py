@@ -160,34 +160,34 @@ CASES = [
 CLUSTERS = [[0, 3], [1, 2, 4]]
 
 
-def all_rounds(method, hp, federation, engine, name=lambda client: client):
+def all_rounds(method, config, federation, engine, name=lambda client: client):
     """The state after all rounds; the engine knows each client by ``name``."""
-    state, round = method.init(hp, federation), 0
-    while requests := method.plan(hp, state, federation, round):
+    state, round = method.init(config, federation), 0
+    while requests := method.plan(config, state, federation, round):
         trained = engine.train([dataclasses.replace(r, client=name(r.client)) for r in requests])
         came = [dataclasses.replace(t, client=r.client) for t, r in zip(trained, requests, strict=True)]
-        (state, _), round = method.fold(hp, state, federation, round, requests, came), round + 1
+        (state, _), round = method.fold(config, state, federation, round, requests, came), round + 1
     return state
 
 
-@pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
-def test_clusters_learn_as_federations_of_their_own(deep, hp):
+@pytest.mark.parametrize("config", CASES, ids=lambda config: f"{config.algorithm}-{config.temperature}")
+def test_clusters_learn_as_federations_of_their_own(deep, config):
     """Bit for bit in float64: each cluster against a federation that holds its clients alone."""
-    method, everyone = method_of(hp), deep.federation
+    method, everyone = method_of(config), deep.federation
     both = per_cluster(method, [everyone.cluster(members) for members in CLUSTERS])
-    state = all_rounds(both, hp, everyone, deep.engine)
+    state = all_rounds(both, config, everyone, deep.engine)
     for number, members in enumerate(CLUSTERS):
         training = dataclasses.replace(everyone.training, clients_per_round=min(3, len(members)))
         own = {"clients": tuple(everyone.clients[m] for m in members)}
         alone = dataclasses.replace(everyone, training=training, **own)
-        if hp.stragglers is None:  # who is slow is drawn from all clients
-            expected = all_rounds(method, hp, alone, deep.engine, members.__getitem__)
+        if config.stragglers is None:  # who is slow is drawn from all clients
+            expected = all_rounds(method, config, alone, deep.engine, members.__getitem__)
             renamed = {_renamed(key, members): value for key, value in expected.items()}
             assert cluster_state(state, number).keys() == renamed.keys()
             assert all(torch.equal(value, renamed[key]) for key, value in cluster_state(state, number).items())
         for client in members:
-            one = method.deployed(hp, cluster_state(state, number), everyone.cluster(members), client)
-            assert torch.equal(one.weights, both.deployed(hp, state, everyone, client).weights)
+            one = method.deployed(config, cluster_state(state, number), everyone.cluster(members), client)
+            assert torch.equal(one.weights, both.deployed(config, state, everyone, client).weights)
     assert joint_state([cluster_state(state, number) for number in range(2)]).keys() == state.keys()
 
 
@@ -195,10 +195,10 @@ def _renamed(key: str, members: list[int]) -> str:
     return re.sub(r"/(\d+)", lambda client: f"/{members[int(client[1])]}", key)
 
 
-@pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
-def test_per_cluster_of_all_clients_equals_method(deep, hp):
-    method, everyone = method_of(hp), deep.federation
+@pytest.mark.parametrize("config", CASES, ids=lambda config: f"{config.algorithm}-{config.temperature}")
+def test_per_cluster_of_all_clients_equals_method(deep, config):
+    method, everyone = method_of(config), deep.federation
     both = per_cluster(method, [everyone.cluster(range(len(SIZES)))])
-    found = cluster_state(all_rounds(both, hp, everyone, deep.engine), 0)
-    expected = all_rounds(method, hp, everyone, deep.engine)
+    found = cluster_state(all_rounds(both, config, everyone, deep.engine), 0)
+    expected = all_rounds(method, config, everyone, deep.engine)
     assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in found)

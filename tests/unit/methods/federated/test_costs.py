@@ -38,14 +38,14 @@ class Played:
     """Rounds of a method in a world with a server's examples; ``costs``: of each."""
 
     def __init__(
-        self, hp: FederatedSettings, count: int = 1, method: Method | RoundMethod | None = None, members=None,
+        self, config: FederatedSettings, count: int = 1, method: Method | RoundMethod | None = None, members=None,
         world: World | None = None, **training,
     ):  # fmt: skip
         self.world = (world or make_world([5])).with_training(**training)
         self.federation = with_server(self.world.federation, torch.arange(4), TRANSFER, RANDOM)
         if members is not None:
             self.federation = self.federation.cluster(members)
-        self.rounds = rounds_of(World(self.federation, self.world.engine), hp, count, method)
+        self.rounds = rounds_of(World(self.federation, self.world.engine), config, count, method)
         self.costs = [self.of(one) for one in self.rounds]
 
     def of(self, one) -> dict:
@@ -126,8 +126,8 @@ def test_rounds_count_running_statistics_unless_frozen(batchnorm, is_sent):
     body = sum(own.numel() for name, own in model.named_parameters() if not name.startswith(network.head))
     assert 0 < body < every and bool(statistics) == is_sent
     for algorithm, numbers in (("fedavg", every), ("scaffold", 2 * every), ("fedper", body)):
-        hp = settings(algorithm, batchnorm=batchnorm)
-        played = Played(hp, world=world, clients_per_round=2, local_epochs=1, lr=0.01)
+        config = settings(algorithm, batchnorm=batchnorm)
+        played = Played(config, world=world, clients_per_round=2, local_epochs=1, lr=0.01)
         assert played.costs[0]["bytes_up"] == played.costs[0]["bytes_down"] == 2 * (numbers + statistics) * SIZE
         flops = round_flops(None, played.rounds[0].requests, played.rounds[0].asked)
         assert flops == {"client_flops": None, "server_flops": None}
@@ -198,10 +198,10 @@ def test_feddistill_costs_count_means_and_flags():
 def test_clusters_cost_what_each_costs_by_itself(algorithm):
     members = [[0, 3, 4], [1, 2]]
     spec = distill() if algorithm in ("feddf", "fedmd") else None
-    hp = settings("fedavg" if algorithm == "feddf" else algorithm, server_distillation=spec)
-    everyone = Played(hp).federation
-    together = Played(hp, method=per_cluster(method_of(hp), [everyone.cluster(own) for own in members]))
-    alone = [Played(hp, members=own).costs[0] for own in members]
+    config = settings("fedavg" if algorithm == "feddf" else algorithm, server_distillation=spec)
+    everyone = Played(config).federation
+    together = Played(config, method=per_cluster(method_of(config), [everyone.cluster(own) for own in members]))
+    alone = [Played(config, members=own).costs[0] for own in members]
     assert together.costs[0] == {key: sum(costs[key] for costs in alone) for key in alone[0]}
     assert alone[0]["bytes_up"] > 0 and (alone[0]["server_flops"] > 0) == (algorithm == "feddf")
 
@@ -209,10 +209,10 @@ def test_clusters_cost_what_each_costs_by_itself(algorithm):
 def test_rounds_count_what_custom_method_sends():
     """Signs of the update, a byte each, and nothing from the server."""
 
-    def message(hp, state, federation, work):
+    def message(config, state, federation, work):
         return {"signs": (work.trained[0].weights - state["weights"]).sign().to(torch.int8)}
 
-    def fold(hp, state, federation, round, mean, share):
+    def fold(config, state, federation, round, mean, share):
         return {**state, "weights": state["weights"] + 0.01 * mean["signs"]}, {}
 
     own = {"message": message, "fold": fold, "received": lambda *_: {}}

@@ -21,8 +21,8 @@ def whole(linear):
 
 
 def test_ditto_pulls_own_models_towards_sent_model(whole):
-    hp = ditto(lam=0.7, epochs=3, lr=0.2, aggregation="uniform")
-    state, seen = play(whole, hp, DITTO, 3)
+    config = ditto(lam=0.7, epochs=3, lr=0.2, aggregation="uniform")
+    state, seen = play(whole, config, DITTO, 3)
     start = whole.federation.model.weights
     w, own = start, {client: start for client in range(5)}
     for requests, trained, row in seen:
@@ -37,7 +37,7 @@ def test_ditto_pulls_own_models_towards_sent_model(whole):
         w = sum(sent) / 5
     torch.testing.assert_close(state["weights"], w, rtol=1e-11, atol=1e-13)
     for client, vector in own.items():
-        found = DITTO.deployed(hp, state, whole.federation, client).weights
+        found = DITTO.deployed(config, state, whole.federation, client).weights
         torch.testing.assert_close(found, vector, rtol=1e-11, atol=1e-13)
         assert (found - w).norm() > 1e-3
 

@@ -21,24 +21,24 @@ def fedala(layers=1, share=1.0, rate=50.0, threshold=1e-3, window=4, max_epochs=
     return settings("fedala", **own, max_epochs=max_epochs, deployed=deployed, **changes)
 
 
-def learned(mix, v, w, x, y, hp, passes):
+def learned(mix, v, w, x, y, config, passes):
     """W after gradient steps on all examples, and their number; ``passes``: at most."""
     losses = []
     while len(losses) < passes:
-        recent = losses[-hp.window :]
-        if len(losses) > hp.window and np.std(recent) < hp.threshold:
+        recent = losses[-config.window :]
+        if len(losses) > config.window and np.std(recent) < config.threshold:
             break
         at = v + (w - v) * mix
         losses.append(loss(at, x, y))
-        mix = (mix - hp.rate * gradient(at, x, y) * (w - v)).clamp(0, 1)
+        mix = (mix - config.rate * gradient(at, x, y) * (w - v)).clamp(0, 1)
     return mix, len(losses)
 
 
 @pytest.mark.parametrize("max_epochs", [3, 100])
 def test_fedala_clients_train_from_learned_mix(linear, max_epochs):
     world = linear.with_training(local_epochs=3, batch_size=24, clients_per_round=5, small_clients="allow", lr=1.0)
-    hp = fedala(max_epochs=max_epochs, aggregation="uniform")
-    state, seen = play(world, hp, FEDALA, 4)
+    config = fedala(max_epochs=max_epochs, aggregation="uniform")
+    state, seen = play(world, config, FEDALA, 4)
     w, own, mixes, counts = world.federation.model.weights, {}, {}, []
     for requests, _, row in seen:
         sent, passes = [], []
@@ -48,7 +48,7 @@ def test_fedala_clients_train_from_learned_mix(linear, max_epochs):
             if client in own:
                 first = client not in mixes
                 last = torch.ones_like(w) if first else mixes[client]
-                mixes[client], took = learned(last, own[client], w, x, y, hp, max_epochs if first else 1)
+                mixes[client], took = learned(last, own[client], w, x, y, config, max_epochs if first else 1)
                 start = own[client] + (w - own[client]) * mixes[client]
                 passes.append(took)
             own[client] = descend(start, x, y, 1.0, 3)
@@ -63,9 +63,9 @@ def test_fedala_clients_train_from_learned_mix(linear, max_epochs):
     assert counts[1:] == [[1] * 5] * 2
     assert counts[0] == [3] * 5 if max_epochs == 3 else len(set(counts[0])) > 1 and max(counts[0]) < 100
     torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
-    mixed = dataclasses.replace(hp, deployed="mixed")
+    mixed = dataclasses.replace(config, deployed="mixed")
     for client in range(5):
-        found = FEDALA.deployed(hp, state, world.federation, client).weights
+        found = FEDALA.deployed(config, state, world.federation, client).weights
         torch.testing.assert_close(found, own[client], rtol=1e-9, atol=1e-11)
         torch.testing.assert_close(state[f"client/{client}/mix"], mixes[client], rtol=1e-9, atol=1e-11)
         expected = own[client] + (w - own[client]) * mixes[client]
@@ -76,11 +76,11 @@ def test_fedala_clients_train_from_learned_mix(linear, max_epochs):
 
 def test_fedala_takes_first_layers_from_global_model(deep):
     everybody = deep.with_training(clients_per_round=5)
-    layout, hp = everybody.federation.layout, fedala(deployed="mixed")
+    layout, config = everybody.federation.layout, fedala(deployed="mixed")
     assert layer_starts(layout) == [0, 25] and layout.size == 43
-    state, seen = play(everybody, hp, FEDALA, 2)
+    state, seen = play(everybody, config, FEDALA, 2)
     for client in range(5):
-        found = FEDALA.deployed(hp, state, everybody.federation, client).weights
+        found = FEDALA.deployed(config, state, everybody.federation, client).weights
         assert torch.equal(found[:25], state["weights"][:25])
         assert not torch.equal(found[25:], state["weights"][25:])
         assert len(state[f"client/{client}/mix"]) == 18
@@ -104,8 +104,8 @@ def test_fedala_layers_accepts_up_to_all_layers(deep):
 def test_fedala_share_redraws_examples_every_round(linear):
     """One step on all of a share at once: the mix is that of the examples that the draw names."""
     world = linear.with_training(local_epochs=1, batch_size=24, clients_per_round=5, small_clients="allow")
-    hp = fedala(share=0.3, max_epochs=1, rate=5.0)
-    _, seen = play(world, hp, FEDALA, 3)
+    config = fedala(share=0.3, max_epochs=1, rate=5.0)
+    _, seen = play(world, config, FEDALA, 3)
     last = {}
     for round in (1, 2):
         for request, result in zip(seen[round][0], seen[round][1], strict=True):

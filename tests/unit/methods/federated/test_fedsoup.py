@@ -30,8 +30,8 @@ def test_clients_choose_between_two_soups(linear, start):
     world = holding_out(linear).with_training(
         rounds=ROUNDS, local_epochs=1, batch_size=24, clients_per_round=5, small_clients="allow", lr=10.0
     )
-    hp = fedsoup(start, aggregation="uniform")
-    state, seen = play(world, hp, FEDSOUP, ROUNDS)
+    config = fedsoup(start, aggregation="uniform")
+    state, seen = play(world, config, FEDSOUP, ROUNDS)
     w, own, pools = world.federation.model.weights, {}, {}
     grown = kept = 0
     for round, (requests, _, row) in enumerate(seen):
@@ -54,7 +54,7 @@ def test_clients_choose_between_two_soups(linear, start):
     assert grown > 2 and kept > 5 and max(map(len, pools.values())) > (start == 0)
     torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
     for client in range(5):
-        found = FEDSOUP.deployed(hp, state, world.federation, client).weights
+        found = FEDSOUP.deployed(config, state, world.federation, client).weights
         torch.testing.assert_close(found, own[client], rtol=1e-9, atol=1e-11)
         assert int(state[f"client/{client}/pool_size"]) == len(pools[client])
         if pools[client]:

@@ -129,8 +129,8 @@ def test_work_times_omit_sending_where_nothing_is_sent():
 def test_work_times_include_second_model_of_program(paced):
     """APFL's clients train two models of two epochs each."""
     paced(2.0)
-    hp, federation, method = settings("apfl"), make_world([5]).federation, METHODS["apfl"]
-    requests = method.plan(hp, method.init(hp, federation), dataclasses.replace(federation, chosen=(0,)), 0)
+    config, federation, method = settings("apfl"), make_world([5]).federation, METHODS["apfl"]
+    requests = method.plan(config, method.init(config, federation), dataclasses.replace(federation, chosen=(0,)), 0)
     (time,) = devices.work_times(fleet_of(network=None), federation, requests, 0, 0).values()
     assert requests[0].program.further == 2
     assert (time.epochs, time.total) == (2, 2 * 2 * len(requests[0].rows) * 2.0)
@@ -161,7 +161,7 @@ def test_stragglers_by_speed_chills_the_slowest_clients(paced):
     seconds = [s * n * e for s, n, e in zip(speeds, SIZES, (2, 1, 2, 1, 2), strict=True)]
     assert played.rows[0]["clock"] == max(seconds) == 72.0  # of client 4; client 3 has 60 of its 120
     federation = dataclasses.replace(played.federation, seconds_per_example=torch.tensor(speeds))
-    assert stragglers(played.hp, federation) == {1, 3}
+    assert stragglers(played.config, federation) == {1, 3}
     seeded = settings(stragglers=dataclasses.replace(slow, by="seed"))
     order = torch.randperm(5, generator=generator(3, "stragglers"))
     assert stragglers(seeded, federation) == set(order[:2].tolist())
@@ -184,12 +184,12 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
     """Also where all clients of one of them fail, so that it has no requests."""
     paced(1.0, 2.0, 0.5)
     failing({3: 0.5, 4: 0.25})
-    world, fleet, hp = make_world([]), fleet_of(), settings()
+    world, fleet, config = make_world([]), fleet_of(), settings()
     method, _ = on_fleet(METHODS["fedavg"], fleet, world.federation)
     clusters = [world.federation.cluster(members) for members in ([0, 1, 2], [3, 4])]
-    both = per_cluster(in_rounds(method, hp), clusters)
+    both = per_cluster(in_rounds(method, config), clusters)
     everyone = world.federation
-    state, rows = played_rounds(both, hp, everyone, world.engine)
+    state, rows = played_rounds(both, config, everyone, world.engine)
     alone = [Played(fleet), Played(fleet, members=(3, 4), clients_per_round=2)]
     for number, one in enumerate(alone):
         own = cluster_state(state, number)
@@ -199,7 +199,7 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
         assert row["dropped"] == first["dropped"] + second["dropped"]
         assert (row["bytes_down"], second["bytes_down"]) == (first["bytes_down"], 0)
     failing(dict.fromkeys(range(5), 0.5))
-    assert len(played_rounds(both, hp, everyone, world.engine)[1]) == 4  # nobody is ever through
+    assert len(played_rounds(both, config, everyone, world.engine)[1]) == 4  # nobody is ever through
     parts = [
         {"clock": 48.0, "dropped": 0, "late": 0, "partial": 0, "staleness": 0.0},
         {"clock": 50.0, "dropped": 2, "late": 1, "partial": 0, "staleness": 2.0},

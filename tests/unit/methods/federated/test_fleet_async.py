@@ -167,11 +167,11 @@ def test_late_parts_count_less_where_they_are_changes_of_the_model(paced, monkey
     """Of the parts of a message, the update and the statistics; others arrive as they are."""
     arrived = []
 
-    def message(hp, state, federation, work):
+    def message(config, state, federation, work):
         update = work.trained[0].weights - state["weights"]
         return {"update": update, "statistics": 2 * update, "own": 3 * update}
 
-    def fold(hp, state, federation, round, mean, share):
+    def fold(config, state, federation, round, mean, share):
         arrived.append(mean)
         return {**state, "weights": state["weights"] + mean["update"]}, {}
 

@@ -143,7 +143,7 @@ def test_async_feddistill_uses_means_sent_before_start(spread):
 def test_async_fedgen_trains_clients_on_sent_generator(spread):
     """It learns from the heads as they are averaged, moved to the server's model, with the counts of their clients."""
     played = stepwise("fedgen", hidden=(5,))
-    labels, start = played.federation.train_labels, played.method.init(played.hp, played.federation)
+    labels, start = played.federation.train_labels, played.method.init(played.config, played.federation)
     versions = [start, *played.states]
     counts = [torch.bincount(labels[one.train], minlength=CLASSES) for one in played.federation.clients]
     for place, (client, version) in enumerate(BEGUN):
@@ -162,9 +162,9 @@ def test_async_fedgen_trains_clients_on_sent_generator(spread):
         moved = before["weights"] + (1 + place - version) ** -0.5 * (result.weights - then["weights"])
         torch.testing.assert_close(played.states[place]["weights"], moved, rtol=0, atol=1e-13)
         head = Head(moved[25:40].view(CLASSES, 5), moved[40:], counts[client])
-        model = fedgen.new_generator(played.hp.generator, CLASSES, 5, 3, torch.float64)
+        model = fedgen.new_generator(played.config.generator, CLASSES, 5, 3, torch.float64)
         fedgen.load_generator(model, before)
-        made, _ = fedgen.train_generator(played.hp.generator, model, before, [head], 3, place)
+        made, _ = fedgen.train_generator(played.config.generator, model, before, [head], 3, place)
         for name, tensor in (made | {"generator/labels": counts[client]}).items():
             torch.testing.assert_close(played.states[place][name], tensor, rtol=0, atol=1e-9)
 

@@ -18,15 +18,15 @@ CASES = [
 
 @pytest.mark.parametrize(("algorithm", "changes", "rounds"), CASES)
 def test_global_model_equals_fedavg_and_serves_untrained_clients(world, algorithm, changes, rounds):
-    world, method, hp = holding_out(world), METHODS[algorithm], settings(algorithm, **changes)
-    state, _ = play(world, hp, method, rounds)
+    world, method, config = holding_out(world), METHODS[algorithm], settings(algorithm, **changes)
+    state, _ = play(world, config, method, rounds)
     plain, _ = play(world, settings(), METHODS["fedavg"], rounds)
     assert torch.equal(state["weights"], plain["weights"])
-    assert method.plan(hp, state, world.federation, 4) == []
-    state, ((requests, _, _),) = play(world, hp, method, 1)
+    assert method.plan(config, state, world.federation, 4) == []
+    state, ((requests, _, _),) = play(world, config, method, 1)
     absent = set(range(5)) - {request.client for request in requests}
     assert absent
     for client in range(5):
-        own = method.deployed(hp, state, world.federation, client).weights
+        own = method.deployed(config, state, world.federation, client).weights
         assert torch.equal(own, state["weights"]) is (client in absent)
         assert algorithm not in ("fedala", "fedsoup") or all(request.program is None for request in requests)

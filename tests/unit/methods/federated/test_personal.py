@@ -14,17 +14,17 @@ from tests.golden.messages import refuses
 from tests.unit.methods.federated.worlds import World, method_of, normed_world, rounds_of, settings
 
 
-def play(world, hp, rounds):
+def play(world, config, rounds):
     """The state after ``rounds``, and (state before, requests, trained) of each."""
-    found = rounds_of(world, hp, rounds)
+    found = rounds_of(world, config, rounds)
     return found[-1].after, [(one.before, one.requests, one.trained) for one in found]
 
 
 @pytest.mark.parametrize("first_head", ["own", "averaged"])
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_personal_clients_keep_heads_and_share_body(deep, algorithm, first_head):
-    hp, federation = settings(algorithm, aggregation="uniform", first_head=first_head), deep.federation
-    state, seen = play(deep, hp, 3)
+    config, federation = settings(algorithm, aggregation="uniform", first_head=first_head), deep.federation
+    state, seen = play(deep, config, 3)
     head = federation.layout.mask("head")
     first = {"own": federation.model.weights[head], "averaged": state["weights"][head]}
     newest = {}
@@ -32,7 +32,7 @@ def test_personal_clients_keep_heads_and_share_body(deep, algorithm, first_head)
         newest |= {result.client: result.weights[head] for result in trained}
     assert set(newest) == {int(key.split("/")[1]) for key in state if key.endswith("/unshared")}
     for client in range(len(federation)):
-        model = METHODS[algorithm].deployed(hp, state, federation, client).weights
+        model = METHODS[algorithm].deployed(config, state, federation, client).weights
         assert torch.equal(model[~head], state["weights"][~head])
         assert torch.equal(model[head], newest.get(client, first[first_head]))
     mean = sum(result.weights for result in seen[-1][2]) / 3
@@ -43,9 +43,9 @@ def test_personal_clients_keep_heads_and_share_body(deep, algorithm, first_head)
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_personal_plan_combines_own_head_with_shared_body(deep, algorithm):
-    hp, federation = settings(algorithm), deep.federation
+    config, federation = settings(algorithm), deep.federation
     head = federation.layout.mask("head")
-    _, seen = play(deep, hp, 4)
+    _, seen = play(deep, config, 4)
     newest, own = {}, 0
     for state, requests, trained in seen:
         for request in requests:
@@ -69,8 +69,8 @@ def test_personal_heads_refuse_model_without_body(linear, algorithm):
 
 
 def test_fedper_last_round_trains_all_heads_alone(deep):
-    hp, federation = settings("fedper", final_head_epochs=2), deep.federation
-    state, seen = play(deep, hp, 5)
+    config, federation = settings("fedper", final_head_epochs=2), deep.federation
+    state, seen = play(deep, config, 5)
     before, requests, trained = seen[4]
     head = federation.layout.mask("head")
     assert [r.client for r in requests] == [0, 1, 2, 3, 4]
@@ -79,15 +79,15 @@ def test_fedper_last_round_trains_all_heads_alone(deep):
         assert torch.equal(result.weights[~head], request.start.weights[~head])
         assert not torch.equal(result.weights[head], request.start.weights[head])
         assert torch.equal(state[f"client/{result.client}/unshared"], result.weights[head])
-    assert METHODS["fedper"].plan(hp, state, federation, 5) == []
+    assert METHODS["fedper"].plan(config, state, federation, 5) == []
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
     """The averaged model learns the mean of what they say; the next round begins with its body, and heads stay."""
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
-    hp, head = settings(algorithm, server_distillation=distill(ensemble="logits")), federation.layout.mask("head")
-    for one in rounds_of(World(federation, deep.engine), hp, 2):
+    config, head = settings(algorithm, server_distillation=distill(ensemble="logits")), federation.layout.mask("head")
+    for one in rounds_of(World(federation, deep.engine), config, 2):
         (request,) = one.asked.distillation
         asked = [federation.inference(result.client, result.model, TRANSFER, "train") for result in one.trained]
         told = torch.stack(deep.engine.logits(asked)).mean(0)
@@ -95,15 +95,15 @@ def test_personal_heads_teach_and_survive_server_distillation(deep, algorithm):
         assert torch.equal(request.start.weights, one.folded["weights"]) and one.said["distill_steps"] > 0
         assert not torch.equal(one.after["weights"][~head], one.folded["weights"][~head])
         for result in one.trained:
-            model = METHODS[algorithm].deployed(hp, one.after, federation, result.client).weights
+            model = METHODS[algorithm].deployed(config, one.after, federation, result.client).weights
             assert torch.equal(model[head], result.weights[head])
             assert torch.equal(model[~head], one.after["weights"][~head])
 
 
 def test_fedper_last_head_round_skips_distillation(deep):
     federation = with_server(deep.federation, torch.arange(4), TRANSFER, TRANSFER[:0])
-    hp = settings("fedper", server_distillation=distill(ensemble="logits"), final_head_epochs=1)
-    (one,) = rounds_of(World(federation, deep.engine), hp, first=4)
+    config = settings("fedper", server_distillation=distill(ensemble="logits"), final_head_epochs=1)
+    (one,) = rounds_of(World(federation, deep.engine), config, first=4)
     assert one.said == {} and torch.equal(one.after["weights"], one.folded["weights"])
 
 
@@ -113,8 +113,8 @@ def test_personal_heads_match_loop_exchanging_bodies(deep, algorithm):
     Batches are whole, so that their order does not matter."""
     world = deep.with_training(batch_size=24, drop_last=False, local_epochs=3)
     epochs = {"head_epochs": 2} if algorithm == "fedrep" else {}
-    hp, federation = settings(algorithm, aggregation="uniform", **epochs), world.federation
-    state, _ = play(world, hp, 3)
+    config, federation = settings(algorithm, aggregation="uniform", **epochs), world.federation
+    state, _ = play(world, config, 3)
     pixels, labels = world.engine.data.pixels, world.engine.data.labels
     models = [copy.deepcopy(world.engine.model) for _ in federation.clients]
     for model in models:
@@ -136,28 +136,28 @@ def test_personal_heads_match_loop_exchanging_bodies(deep, algorithm):
             for name, mean in bodies.items():
                 model.get_parameter(name).data = mean.clone()
     for client, model in enumerate(models):
-        found = METHODS[algorithm].deployed(hp, state, federation, client).weights
+        found = METHODS[algorithm].deployed(config, state, federation, client).weights
         torch.testing.assert_close(found, flat.flat_vectors(model)[0], rtol=1e-12, atol=1e-13)
 
 
 def test_fedbn_keeps_normalization_with_clients(linear):
     """FedBN (Li et al. 2021): all but the normalization layers is averaged; clients keep these and their statistics."""
     world = normed_world(linear)
-    hp = settings(shared=["!*norm*"], batchnorm="local", aggregation="uniform")
+    config = settings(shared=["!*norm*"], batchnorm="local", aggregation="uniform")
     layout, federation = world.federation.layout, world.federation
     normed = torch.zeros(layout.size, dtype=torch.bool)
     for field in layout.parameters:
         normed[field.start : field.stop] = "norm" in field.name
     assert 0 < int(normed.sum()) < layout.size
     newest = {}
-    for one in rounds_of(world, hp, 2):
+    for one in rounds_of(world, config, 2):
         mean = sum(result.weights for result in one.trained) / len(one.trained)
         torch.testing.assert_close(one.after["weights"][~normed], mean[~normed], rtol=1e-12, atol=1e-14)
         assert torch.equal(one.after["weights"][normed], federation.model.weights[normed])
         assert one.row["bytes_up"] == 8 * len(one.trained) * (int((~normed).sum()) + layout.buffer_size)
         newest |= {result.client: result for result in one.trained}
     for client, result in newest.items():
-        model = method_of(hp).deployed(hp, one.after, federation, client)
+        model = method_of(config).deployed(config, one.after, federation, client)
         assert torch.equal(model.weights[normed], result.weights[normed]) and torch.equal(model.buffers, result.buffers)
         assert torch.equal(model.weights[~normed], one.after["weights"][~normed])
 

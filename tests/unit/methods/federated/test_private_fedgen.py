@@ -18,13 +18,13 @@ HP = settings("fedgen", aggregation="uniform", server=dataclasses.replace(SERVER
 PLAIN = dataclasses.replace(HP, server=SERVER)
 
 
-def private(deep, chosen=(0, 1, 2, 3, 4), hp=HP, rounds=4, **changes):
+def private(deep, chosen=(0, 1, 2, 3, 4), config=HP, rounds=4, **changes):
     """(A world of ``chosen``, four of whom were expected, private FedGen)."""
     spec = UserPrivacy(**{"clip_norm": BOUND, "noise_multiplier": 0.0, "sampling": "poisson", "participants": EXPECTED,
                           "clients": 5, "scales": (("labels", SCALE),), **changes})  # fmt: skip
     federation = dataclasses.replace(deep.federation, sampling="poisson", chosen=chosen)
     whole = dataclasses.replace(deep, federation=federation).with_training(clients_per_round=EXPECTED, rounds=rounds)
-    return whole, in_rounds(worlds.private(hp, whole.federation, spec), hp)
+    return whole, in_rounds(worlds.private(config, whole.federation, spec), config)
 
 
 def untrained(monkeypatch):
@@ -90,7 +90,7 @@ def test_private_fedgen_generator_gets_head_after_server_step(deep, monkeypatch)
 
 
 def test_private_fedgen_bounds_one_client(deep, monkeypatch):
-    whole, fedgen = private(deep, hp=PLAIN, clip_norm=0.15)
+    whole, fedgen = private(deep, config=PLAIN, clip_norm=0.15)
     untrained(monkeypatch)
     state = fedgen.init(PLAIN, whole.federation)
     requests = fedgen.plan(PLAIN, state, whole.federation, 0)
@@ -110,7 +110,7 @@ def test_private_fedgen_bounds_one_client(deep, monkeypatch):
 
 def test_private_fedgen_round_without_participants_gives_noise(deep, monkeypatch):
     """Over 100 rounds: the model's standard deviation z C / (qK); labels where noise is above zero, at least one."""
-    whole, fedgen = private(deep, chosen=(), hp=PLAIN, rounds=100, noise_multiplier=2.0)
+    whole, fedgen = private(deep, chosen=(), config=PLAIN, rounds=100, noise_multiplier=2.0)
     state, federation = fedgen.init(PLAIN, whole.federation), whole.federation
     drawn, row = fedgen.fold(PLAIN, state, federation, 0, [], [])
     assert "generator/labels" in drawn and row["generator_loss"] > 0
@@ -138,7 +138,7 @@ def test_private_fedgen_noise_of_label_shares_is_relative_to_their_scale(deep):
     spec = UserPrivacy(BOUND, 2.0, "poisson", EXPECTED, 5, (("labels", SCALE),))
     read = []
 
-    def fold(hp, state, federation, round, mean, share):
+    def fold(config, state, federation, round, mean, share):
         read.append(mean["labels"])
         return state, {}
 

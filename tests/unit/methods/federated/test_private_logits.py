@@ -28,10 +28,10 @@ def mechanism(**changes):
 
 
 def test_empty_answer_has_the_shapes_of_features():
-    def ask(hp, federation, round, client, model):
+    def ask(config, federation, round, client, model):
         return [Inference(model, federation.clients[client].train, "train", output="features")]
 
-    def answer(hp, federation, client, outputs):
+    def answer(config, federation, client, outputs):
         return {"mean": outputs[0].mean(0)}
 
     world, exchange = make_world([5]), Exchange(ask, answer, plan=None, fold=None)
@@ -50,9 +50,9 @@ def federated(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER):
 def one_round(algorithm, federation, engine, spec=None, **changes):
     """(State after the fold, after the exchange, its row, what was trained, requests seen in the exchange); ``spec``:
     not private, if None."""
-    hp = settings(algorithm, aggregation="uniform", **changes)
-    method = None if spec is None else worlds.private(hp, federation, spec)
-    (one,) = rounds_of(World(federation, engine), hp, method=method)
+    config = settings(algorithm, aggregation="uniform", **changes)
+    method = None if spec is None else worlds.private(config, federation, spec)
+    (one,) = rounds_of(World(federation, engine), config, method=method)
     return one.folded, one.after, one.said, one.trained, one.asked.distillation
 
 

@@ -8,10 +8,10 @@ from tests.unit.methods.federated.worlds import rounds_of, settings
 
 
 def test_three_rounds_follow_algorithm_1_option_2(world):
-    hp, federation = settings("scaffold", aggregation="uniform"), world.federation
+    config, federation = settings("scaffold", aggregation="uniform"), world.federation
     control = torch.zeros_like(federation.model.weights)
     own = {k: torch.zeros_like(control) for k in range(len(federation))}
-    for one in rounds_of(world, hp, 3):
+    for one in rounds_of(world, config, 3):
         changes = []
         for request, result in zip(one.requests, one.trained, strict=True):
             torch.testing.assert_close(request.control, control - own[request.client], rtol=1e-13, atol=1e-15)

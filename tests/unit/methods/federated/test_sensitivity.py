@@ -31,13 +31,13 @@ def sending(world: World, algorithm: str, z: float):
     that grows)."""
     changes = {"server_distillation": distill(ensemble="logits")} if algorithm in DISTILLING else {}
     changes |= {"top_k": 0.1} if algorithm == "compressed fedavg" else {}
-    hp = settings(algorithm.split()[-1], aggregation="uniform", **changes)
+    config = settings(algorithm.split()[-1], aggregation="uniform", **changes)
     spec = UserPrivacy(clip_norm=C, noise_multiplier=z, sampling="poisson", participants=EXPECTED, clients=5,
                    clip_logits=B, scales=(("control", FIRST["control"]), ("labels", FIRST["labels"])))  # fmt: skip
     whole = sampled(holding_out(world), spec).with_training(small_clients="allow")
     federation = with_server(whole.federation, torch.arange(0, 40), TRANSFER, TRANSFER[:0])
     federation = dataclasses.replace(federation, chosen=(0, 1, 2, 3, 4))
-    method, read = compressed(worlds.private(hp, federation, spec), hp), []
+    method, read = compressed(worlds.private(config, federation, spec), config), []
 
     def reading(gathering):
         mean, row = method.reduce(gathering)
@@ -45,7 +45,7 @@ def sending(world: World, algorithm: str, z: float):
             read.append((gathering.phase, mean))
         return mean, row
 
-    return hp, World(federation, whole.engine), in_rounds(dataclasses.replace(method, reduce=reading), hp), read
+    return config, World(federation, whole.engine), in_rounds(dataclasses.replace(method, reduce=reading), config), read
 
 
 def scaled(phase, mean):
@@ -79,17 +79,17 @@ def test_reduce_bounds_change_by_one_client(deep, algorithm, factor, tables_rest
     """In a second round, with the same noise: replaced by 2 C over the expected number, left out by C at most. A
     plug-in of which nothing here knows is FedNova."""
     runpy.run_path(str(EXAMPLES / "fednova.py"))
-    hp, world, method, read = sending(deep, algorithm, Z)
+    config, world, method, read = sending(deep, algorithm, Z)
     federation, client = world.federation, 2
-    state = rounds_of(world, hp, 1, method)[-1].after
-    requests = method.plan(hp, state, federation, 1)
+    state = rounds_of(world, config, 1, method)[-1].after
+    requests = method.plan(config, state, federation, 1)
     trained = world.engine.train(requests)
 
     def served(federation, requests, trained):
         read.clear()
-        after, _ = method.fold(hp, state, federation, 1, requests, trained)
+        after, _ = method.fold(config, state, federation, 1, requests, trained)
         if method.exchange is not None:
-            method.exchange(hp, after, federation, 1, requests, trained, world.engine)
+            method.exchange(config, after, federation, 1, requests, trained, world.engine)
         return list(read)
 
     whole = served(federation, requests, trained)
@@ -107,15 +107,15 @@ def test_reduce_bounds_change_by_one_client(deep, algorithm, factor, tables_rest
 
 def test_clipped_fedavg_moves_by_the_clients_bounds_at_most(deep):
     """Five of four that were expected: C m / (qK), however far they have trained."""
-    hp, world, method, _ = sending(deep, "fedavg", 0.0)
-    state = method.init(hp, world.federation)
-    requests = method.plan(hp, state, world.federation, 0)
+    config, world, method, _ = sending(deep, "fedavg", 0.0)
+    state = method.init(config, world.federation)
+    requests = method.plan(config, state, world.federation, 0)
     trained = world.engine.train(requests)
     moved = state["weights"] - trained[0].weights
     for factor in (1.0, 1e3):
         far = [dataclasses.replace(one, weights=one.weights - factor * moved) for one in trained]
-        after, _ = method.fold(hp, state, world.federation, 0, requests, far)
+        after, _ = method.fold(config, state, world.federation, 0, requests, far)
         assert 0 < float((after["weights"] - state["weights"]).norm()) <= C * 5 / EXPECTED * (1 + 1e-9)
     same = [dataclasses.replace(trained[0], client=one.client, weights=state["weights"] + 1.0) for one in trained]
-    after, _ = method.fold(hp, state, world.federation, 0, requests, same)
+    after, _ = method.fold(config, state, world.federation, 0, requests, same)
     assert float((after["weights"] - state["weights"]).norm()) == pytest.approx(C * 5 / EXPECTED, rel=1e-9)

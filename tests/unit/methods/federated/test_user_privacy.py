@@ -38,16 +38,16 @@ def mean_update(spec, seed, round, updates, like=None):
     return mean["update"], row
 
 
-def private_rounds(world: World, spec: UserPrivacy, hp, rounds=2):
+def private_rounds(world: World, spec: UserPrivacy, config, rounds=2):
     """``rounds`` private rounds."""
     world = sampled(world, spec)
-    return rounds_of(world, hp, rounds, worlds.private(hp, world.federation, spec))
+    return rounds_of(world, config, rounds, worlds.private(config, world.federation, spec))
 
 
-def folding(world: World, spec: UserPrivacy, hp):
-    """(The federation as it is sampled, the private method of ``hp`` in rounds)."""
+def folding(world: World, spec: UserPrivacy, config):
+    """(The federation as it is sampled, the private method of ``config`` in rounds)."""
     federation = sampled(world, spec).federation
-    return federation, in_rounds(worlds.private(hp, federation, spec), hp)
+    return federation, in_rounds(worlds.private(config, federation, spec), config)
 
 
 def head_of(weights):
@@ -133,9 +133,9 @@ def test_fixed_sampling_draws_as_without_privacy(linear):
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedper", "fedrep", "scaffold"])
 @pytest.mark.parametrize("server", ["none", "momentum", "adam"])
 def test_unclipped_noiseless_private_round_equals_uniform_mean(deep, algorithm, server):
-    hp = settings(algorithm, aggregation="uniform", server=dataclasses.replace(SERVER, optimizer=server, lr=0.5))
-    plain = rounds_of(deep.with_training(clients_per_round=5), hp, 2)[-1].after
-    rounds = private_rounds(deep, privacy(), hp)
+    config = settings(algorithm, aggregation="uniform", server=dataclasses.replace(SERVER, optimizer=server, lr=0.5))
+    plain = rounds_of(deep.with_training(clients_per_round=5), config, 2)[-1].after
+    rounds = private_rounds(deep, privacy(), config)
     state = rounds[-1].after
     assert plain.keys() == state.keys()
     for name, tensor in plain.items():
@@ -157,18 +157,18 @@ OWN_MODELS = {
 def test_private_round_moves_global_model_by_clipped_updates(deep, changes):
     """By what each client shares of one model, also where clients keep heads or models of their own, and says so."""
     world = holding_out(deep).with_training(small_clients="allow")
-    hp = settings(**{"aggregation": "uniform", **changes})
-    for round, one in enumerate(private_rounds(world, privacy(clip_norm=0.02), hp)):
+    config = settings(**{"aggregation": "uniform", **changes})
+    for round, one in enumerate(private_rounds(world, privacy(clip_norm=0.02), config)):
         before = one.before["weights"]
         total = torch.zeros_like(before)
         for result in one.trained[:5]:
             move = result.weights - before
-            if hp.algorithm == "fedper":
+            if config.algorithm == "fedper":
                 move[head_of(before)] = 0.0
             total += move * min(1, 0.02 / math.sqrt(float((move * move).sum())))
         assert torch.allclose(one.after["weights"], before + total / 5, rtol=0, atol=1e-13)
         assert one.row["clipped"] == 1.0 and len(one.row["update_norms"]) == 5
-        own = OWN_MODELS.get(hp.algorithm, set()) if round or hp.algorithm != "fedala" else set()
+        own = OWN_MODELS.get(config.algorithm, set()) if round or config.algorithm != "fedala" else set()
         assert one.row.keys() - {"clipped", "update_norms"} == own | COSTS
 
 
@@ -176,10 +176,10 @@ def test_private_round_moves_global_model_by_clipped_updates(deep, changes):
 def test_private_empty_round_noises_global_model_alone(deep, algorithm):
     """Where there is no message its shape is that of the clients' messages: of FedPer without a head."""
     spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
-    hp = settings(algorithm, aggregation="uniform")
-    federation, method = folding(holding_out(deep), spec, hp)
-    state = method.init(hp, federation)
-    after, row = method.fold(hp, state, federation, 1, [], [])
+    config = settings(algorithm, aggregation="uniform")
+    federation, method = folding(holding_out(deep), spec, config)
+    state = method.init(config, federation)
+    after, row = method.fold(config, state, federation, 1, [], [])
     shared = (
         ~head_of(state["weights"]) if algorithm == "fedper" else torch.ones_like(state["weights"], dtype=torch.bool)
     )
@@ -192,8 +192,8 @@ def test_private_empty_round_noises_global_model_alone(deep, algorithm):
 def test_noise_goes_through_the_server_optimizer(linear):
     """One round of FedAdam by hand, from the noisy mean."""
     spec = privacy(clip_norm=0.1, noise_multiplier=0.5)
-    hp = settings(aggregation="uniform", server=dataclasses.replace(SERVER, optimizer="adam", lr=0.1))
-    (one,) = private_rounds(linear, spec, hp, 1)
+    config = settings(aggregation="uniform", server=dataclasses.replace(SERVER, optimizer="adam", lr=0.1))
+    (one,) = private_rounds(linear, spec, config, 1)
     start = one.before["weights"]
     delta, _ = mean_update(spec, 3, 0, [result.weights - start for result in one.trained])
     step = 0.1 * (1 - 0.9) * delta / ((1 - 0.99) * delta**2 + 0).sqrt().add(1e-3)
@@ -201,11 +201,11 @@ def test_noise_goes_through_the_server_optimizer(linear):
 
 
 def test_private_fedper_last_head_round_sends_nothing(deep):
-    hp = settings("fedper", aggregation="uniform", final_head_epochs=1)
-    federation, method = folding(deep, privacy(clip_norm=1.0, noise_multiplier=1.0), hp)
-    state, rounds = method.init(hp, federation), federation.training.rounds
-    requests = method.plan(hp, state, federation, rounds)
-    after, row = method.fold(hp, state, federation, rounds, requests, deep.engine.train(requests))
+    config = settings("fedper", aggregation="uniform", final_head_epochs=1)
+    federation, method = folding(deep, privacy(clip_norm=1.0, noise_multiplier=1.0), config)
+    state, rounds = method.init(config, federation), federation.training.rounds
+    requests = method.plan(config, state, federation, rounds)
+    after, row = method.fold(config, state, federation, rounds, requests, deep.engine.train(requests))
     assert torch.equal(after["weights"], state["weights"]) and row.keys() == COSTS and row["bytes_up"] == 0
 
 
@@ -213,13 +213,13 @@ def test_private_fedper_last_head_round_sends_nothing(deep):
 @pytest.mark.parametrize("batchnorm", ["local", "averaged"])
 def test_running_statistics_stay_where_they_are(deep, algorithm, batchnorm):
     """Each client keeps its own with batchnorm=local; nobody is sent another's, even if asked."""
-    hp = settings(algorithm, batchnorm=batchnorm, aggregation="uniform")
-    federation, method = folding(deep, privacy(), hp)
+    config = settings(algorithm, batchnorm=batchnorm, aggregation="uniform")
+    federation, method = folding(deep, privacy(), config)
     buffers = torch.tensor([0.0, 1.0])
-    state = {**method.init(hp, federation), "buffers": buffers}
-    requests = method.plan(hp, {**state, "buffers": buffers[:0]}, federation, 0)
+    state = {**method.init(config, federation), "buffers": buffers}
+    requests = method.plan(config, {**state, "buffers": buffers[:0]}, federation, 0)
     trained = [dataclasses.replace(one, buffers=buffers + one.client) for one in deep.engine.train(requests)]
-    after, _ = method.fold(hp, state, federation, 0, requests, trained)
+    after, _ = method.fold(config, state, federation, 0, requests, trained)
     assert torch.equal(after["buffers"], buffers)
     kept = {name: tensor for name, tensor in after.items() if name.endswith("/statistics")}
     if batchnorm == "averaged":
@@ -229,9 +229,9 @@ def test_running_statistics_stay_where_they_are(deep, algorithm, batchnorm):
 
 
 def test_empty_round_adds_no_noise_to_running_statistics(deep):
-    hp = settings(batchnorm="local", aggregation="uniform")
+    config = settings(batchnorm="local", aggregation="uniform")
     spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
-    federation, method = folding(deep, spec, hp)
-    state = {**method.init(hp, federation), "buffers": torch.tensor([0.0, 1.0])}
-    after, _ = method.fold(hp, state, federation, 1, [], [])
+    federation, method = folding(deep, spec, config)
+    state = {**method.init(config, federation), "buffers": torch.tensor([0.0, 1.0])}
+    after, _ = method.fold(config, state, federation, 1, [], [])
     assert torch.equal(after["buffers"], state["buffers"]) and not torch.equal(after["weights"], state["weights"])

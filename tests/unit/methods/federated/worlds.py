@@ -179,10 +179,10 @@ class Round:
     asked: FurtherWork
 
 
-def method_of(hp: FederatedSettings, method: Method | RoundMethod | None = None) -> RoundMethod:
-    """The method of ``hp``, or ``method``, as the loop of rounds carries it out."""
-    method = METHODS[hp.algorithm] if method is None else method
-    return method if isinstance(method, RoundMethod) else in_rounds(with_distillation(method, hp), hp)
+def method_of(config: FederatedSettings, method: Method | RoundMethod | None = None) -> RoundMethod:
+    """The method of ``config``, or ``method``, as the loop of rounds carries it out."""
+    method = METHODS[config.algorithm] if method is None else method
+    return method if isinstance(method, RoundMethod) else in_rounds(with_distillation(method, config), config)
 
 
 def sampled(world: World, spec: UserPrivacy) -> World:
@@ -198,32 +198,32 @@ class Unaccounted(Ledger):
         """Unknown."""
 
 
-def private(hp: FederatedSettings, federation: Federation, privacy: UserPrivacy) -> Method:
-    """The method of ``hp``, whose messages ``privacy`` clips and covers by noise as in a private run."""
-    method = with_distillation(METHODS[hp.algorithm], hp)
-    exchange = method.exchange and method.exchange(hp)
+def private(config: FederatedSettings, federation: Federation, privacy: UserPrivacy) -> Method:
+    """The method of ``config``, whose messages ``privacy`` clips and covers by noise as in a private run."""
+    method = with_distillation(METHODS[config.algorithm], config)
+    exchange = method.exchange and method.exchange(config)
     ledger = Unaccounted(privacy, 0.01, federation.training.rounds, exchange is not None)
     return dataclasses.replace(
         method,
         fold_each=None,
-        exchange=exchange and (lambda hp: dataclasses.replace(exchange, reads="mean")),
+        exchange=exchange and (lambda config: dataclasses.replace(exchange, reads="mean")),
         send=lambda sent, phase: clip(privacy, method.send(sent, phase), phase),
         reduce=functools.partial(reduce, ledger, federation.seed, method.fold is not None),
         facts=ledger.facts,
     )
 
 
-def rounds_of(world: World, hp: FederatedSettings, count=1, method=None, state=None, first=0) -> list[Round]:
-    """``count`` rounds from round ``first`` on, without commits; ``method``: that of ``hp``, if None."""
-    method, federation, engine = method_of(hp, method), world.federation, world.engine
-    state, found = method.init(hp, federation) if state is None else state, []
+def rounds_of(world: World, config: FederatedSettings, count=1, method=None, state=None, first=0) -> list[Round]:
+    """``count`` rounds from round ``first`` on, without commits; ``method``: that of ``config``, if None."""
+    method, federation, engine = method_of(config, method), world.federation, world.engine
+    state, found = method.init(config, federation) if state is None else state, []
     for round in range(first, first + count):
-        requests = method.plan(hp, state, federation, round)
+        requests = method.plan(config, state, federation, round)
         trained = engine.train(requests) if requests else []
-        folded, row = method.fold(hp, state, federation, round, requests, trained)
+        folded, row = method.fold(config, state, federation, round, requests, trained)
         after, said, asked = folded, {}, FurtherWork()
         if method.exchange is not None:
-            after, said, asked = method.exchange(hp, folded, federation, round, requests, trained, engine)
+            after, said, asked = method.exchange(config, folded, federation, round, requests, trained, engine)
         found.append(Round(state, requests, trained, folded, after, row, said, asked))
         state = after
     return found

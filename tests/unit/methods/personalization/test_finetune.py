@@ -29,31 +29,31 @@ def federation_of(world, **changes) -> PersonalFederation:
     return PersonalFederation.after(world.federation, settings(**changes), lambda client: own if client == 2 else start)
 
 
-def run(world, hp, federation):
+def run(world, config, federation):
     """All rounds; the models that are measured, by (point, client)."""
-    state, round, found = finetune.init(hp, federation), 0, {}
-    kind = soup.soup_models if isinstance(hp, SoupSettings) else finetune.finetune_models
-    while requests := finetune.plan(hp, state, federation, round):
-        state, _ = finetune.fold(hp, state, federation, round, requests, world.engine.train(requests))
-        shown = finetune.under_way(hp, federation, round)
+    state, round, found = finetune.init(config, federation), 0, {}
+    kind = soup.soup_models if isinstance(config, SoupSettings) else finetune.finetune_models
+    while requests := finetune.plan(config, state, federation, round):
+        state, _ = finetune.fold(config, state, federation, round, requests, world.engine.train(requests))
+        shown = finetune.under_way(config, federation, round)
         assert {name for name in state if name.endswith("/weights")} == {f"theta/{client}/weights" for client in shown}
-        for point, models in kind(hp, federation, state, round):
+        for point, models in kind(config, federation, state, round):
             assert not {(point, client) for client in models} & found.keys()
             found |= {(point, client): model.weights.clone() for client, model in models.items()}
         round += 1
-    assert round == finetune.finetune_rounds(hp, federation)
+    assert round == finetune.finetune_rounds(config, federation)
     return found
 
 
-def plain(world, federation, hp, client, temperature):
+def plain(world, federation, config, client, temperature):
     """Weights after every save: softmax regression by hand, the pull towards theta_0 added to the gradient."""
     weight, bias = federation.layout.parameters
     origin = federation.start(client).weights.double()
     theta, rows, saved = origin.clone(), federation.clients[client].train, []
     x, y = world.engine.data.pixels[rows].flatten(1).double(), world.engine.data.labels[rows]
-    for step in range(hp.checkpoints):
+    for step in range(config.checkpoints):
         request = finetune.finetune_request(
-            hp, federation, {f"theta/{client}/weights": theta, f"theta/{client}/buffers": theta[:0]}, client, step
+            config, federation, {f"theta/{client}/weights": theta, f"theta/{client}/buffers": theta[:0]}, client, step
         )
         for epoch in local.epochs(request, "none"):
             for batch in epoch.order.split(request.recipe.batch_size):
@@ -62,7 +62,7 @@ def plain(world, federation, hp, client, temperature):
                 q = torch.softmax((x[batch] @ w.T + b) / temperature, 1) - F.one_hot(y[batch], 3)
                 q = q / len(batch) / temperature
                 gradient = torch.cat([(q.T @ x[batch]).flatten(), q.sum(0)])
-                theta = theta - hp.lr * (gradient + 2 * hp.prox * (theta - origin))
+                theta = theta - config.lr * (gradient + 2 * config.prox * (theta - origin))
         saved.append(theta)
     return saved
 
@@ -77,20 +77,20 @@ def tuned_by(**changes):
 @pytest.mark.parametrize(("wd", "temperature", "batch"), [(0.0, 1.0, 0), (0.7, 1.0, 0), (0.0, 0.5, 5)])
 def test_finetune_saves_match_plain_loop(world, wd, temperature, batch):
     federation = federation_of(world, temperature=temperature)
-    hp = tuned_by(lr=0.2, epochs=6, checkpoints=3, prox=wd, batch_size=batch)
-    found = run(world, hp, federation)
-    assert finetune.finetune_request(hp, federation, {}, 1, 0).recipe.batch_size == (batch or 4)
+    config = tuned_by(lr=0.2, epochs=6, checkpoints=3, prox=wd, batch_size=batch)
+    found = run(world, config, federation)
+    assert finetune.finetune_request(config, federation, {}, 1, 0).recipe.batch_size == (batch or 4)
     assert len(found) == 4 * 5
     for client in range(5):
         torch.testing.assert_close(found[0, client], federation.start(client).weights, rtol=0, atol=0)
-        for step, theta in enumerate(plain(world, federation, hp, client, temperature)):
+        for step, theta in enumerate(plain(world, federation, config, client, temperature)):
             torch.testing.assert_close(found[step + 1, client], theta, rtol=0, atol=1e-12)
 
 
 def test_finetune_request_scales_rate_for_lr_control(world):
     federation = federation_of(world, temperature=0.5, lr_control=True)
-    hp = tuned_by(lr=0.1, epochs=1, checkpoints=1)
-    request = finetune.finetune_request(hp, federation, {}, 1, 0)
+    config = tuned_by(lr=0.1, epochs=1, checkpoints=1)
+    request = finetune.finetune_request(config, federation, {}, 1, 0)
     assert request.recipe.lr == pytest.approx(0.2) and request.objective.settings["temperature"] == 1.0
 
 
@@ -130,13 +130,13 @@ def test_finetune_slower_divides_rate_and_multiplies_epochs(world):
 
 
 def test_finetune_in_parts_gives_same_models(world, monkeypatch):
-    hp = tuned_by(lr=0.2, epochs=2, checkpoints=2)
-    whole = run(world, hp, federation_of(world))
+    config = tuned_by(lr=0.2, epochs=2, checkpoints=2)
+    whole = run(world, config, federation_of(world))
     monkeypatch.setattr(finetune, "FEWEST", 2)
     monkeypatch.setattr(finetune, "PARAMETERS_AT_ONCE", 0)
     federation = federation_of(world)
-    assert finetune.finetune_rounds(hp, federation) == 6
-    parts = run(world, hp, federation)
+    assert finetune.finetune_rounds(config, federation) == 6
+    parts = run(world, config, federation)
     assert parts.keys() == whole.keys() and all(torch.equal(parts[key], whole[key]) for key in whole)
 
 
@@ -144,9 +144,9 @@ def test_finetune_in_parts_gives_same_models(world, monkeypatch):
 def test_soup_lies_between_and_has_both_ends(world, at):
     federation = federation_of(world)
     soup_of = {"alphas": [0.0, 0.3, 1.0], "at": at, "extrapolate": False, "lr": 0.2, "epochs": 4, "checkpoints": 2}
-    hp = built(SoupSettings, FINETUNE, kind="soup", **soup_of)
+    config = built(SoupSettings, FINETUNE, kind="soup", **soup_of)
     tuned = run(world, tuned_by(lr=0.2, epochs=4, checkpoints=2), federation)
-    found, points = run(world, hp, federation), soup.soup_points(hp)
+    found, points = run(world, config, federation), soup.soup_points(config)
     steps = [1, 2] if at == "all" else [2]
     assert points == [Point(step, 2 * step, alpha) for step in steps for alpha in (0.0, 0.3, 1.0)]
     assert len(found) == len(points) * 5

@@ -38,7 +38,7 @@ def test_landscape_finish_matches_losses_of_plane_models(monkeypatch):
     begun = world.federation
     federation = PersonalFederation.after(begun, settings(), begun.start_of)
     plane = {"kind": "landscape", "between": [2, 1], "grid": 5, "margin": 0.0}
-    hp = built(LandscapeSettings, "base/personalization/finetune.yaml", lr=0.3, epochs=4, checkpoints=4, **plane)
+    config = built(LandscapeSettings, "base/personalization/finetune.yaml", lr=0.3, epochs=4, checkpoints=4, **plane)
     asked = []
 
     def losses(client, models):
@@ -47,12 +47,12 @@ def test_landscape_finish_matches_losses_of_plane_models(monkeypatch):
             torch.stack([_loss(world, model.weights, rows) for rows in federation.rows("test")]) for model in models
         ])  # fmt: skip
 
-    state, round = finetune.init(hp, federation), 0
-    while requests := landscape.plan(hp, state, federation, round):
-        state, _ = landscape.fold(hp, state, federation, round, requests, world.engine.train(requests))
+    state, round = finetune.init(config, federation), 0
+    while requests := landscape.plan(config, state, federation, round):
+        state, _ = landscape.fold(config, state, federation, round, requests, world.engine.train(requests))
         round += 1
-    assert round == landscape.landscape_rounds(hp, federation) == 8
-    arrays, facts = landscape.finish(hp, federation, state, losses)
+    assert round == landscape.landscape_rounds(config, federation) == 8
+    arrays, facts = landscape.finish(config, federation, state, losses)
     assert [one["client"] for one in facts["landscape"]] == [3, 1] and set(asked) == {1, 3}
     assert facts["barrier"] == max(one["barrier"] for one in facts["landscape"])
     for client, between in ((3, 2), (1, 1)):
