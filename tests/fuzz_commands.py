@@ -24,7 +24,7 @@ from unittest import mock
 from knot_runner import compose
 from knot_runner.cli import launch
 from knot_runner.cli import main as cli
-from knot_runner.composing.override_errors import GROUPS
+from knot_runner.composing.overrides import GROUPS
 from knot_runner.util.config_yaml import choices
 
 #: What Hydra's parser and Python would say.

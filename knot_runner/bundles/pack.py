@@ -12,7 +12,7 @@ from knot_runner.bundles.manifest import MANIFEST, MAX_FILE, Manifest, PackedFil
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, WRITTEN_BY, read_record, require_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
-from knot_runner.util.memory import size_text
+from knot_runner.util.shared_memory import size_text
 
 #: Files that a comparison reads, packed whatever their size.
 NEEDED = (CONFIG_FILE, RESULT_FILE, ROUNDS_FILE)

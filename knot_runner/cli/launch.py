@@ -18,8 +18,8 @@ from knot_runner import provenance
 from knot_runner.cli.progress import Live
 from knot_runner.composing.commands import Command, compose_all
 from knot_runner.composing.hydra_compose import plain_content
-from knot_runner.composing.hydra_keys import SWEEPER
 from knot_runner.composing.job import ComposedJob, plain_yaml
+from knot_runner.composing.overrides import SWEEPER
 from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import no_exit
 from knot_runner.config.settings.families import family_of
@@ -32,9 +32,8 @@ from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR, Board, sweep_
 from knot_runner.sweeps.plan import Plan, new_plan, write_plan
 from knot_runner.sweeps.state import clear_failure, status
 from knot_runner.sweeps.task import Outcome
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import LOGGER, UserError, counted, messages_to
 from knot_runner.util.files import locked, require_writable, writable
-from knot_runner.util.messages import LOGGER, counted, messages_to
 from knot_runner.util.processes import begin_server, cores
 
 #: Exit codes of several presets, the worst last: a failed run is worse than a user's mistake.

@@ -7,8 +7,7 @@ import os
 import sys
 
 from knot_runner import __version__
-from knot_runner.util.errors import UserError, nearest
-from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
+from knot_runner.util.errors import LOGGER, UserError, messages_to, nearest, print_on_stderr
 from knot_runner.util.processes import ended_by_signals, main_left_alone, on_signal
 from knot_runner.util.streams import lasting, print_safely
 

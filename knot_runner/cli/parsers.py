@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Sequence
 
-from knot_runner.composing.flags import Parser
+from knot_runner.composing.hydra_compose import Parser
 from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError, nearest
 

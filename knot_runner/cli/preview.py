@@ -22,8 +22,7 @@ from knot_runner.config.strict import by_key, digest, without
 from knot_runner.records import RESULT_FILE, read_result
 from knot_runner.report.render.text import duration
 from knot_runner.util.config_yaml import Config, read_config
-from knot_runner.util.errors import UserError
-from knot_runner.util.messages import counted
+from knot_runner.util.errors import UserError, counted
 from knot_runner.util.processes import begin_child, ended_along, redirect_output, start_process, temporary_folder
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import LOGGER, UserError, messages_to, print_on_stderr
 from knot_runner.util.files import LogRow
-from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
 from knot_runner.util.processes import main_left_alone
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from knot_runner import provenance
 from knot_runner.cli.verbs.preset import Preset
-from knot_runner.composing.arms import without_arm
 from knot_runner.composing.job import ComposedJob
+from knot_runner.composing.named_values import without_arm
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.run import ARM
 from knot_runner.report.check import check_report
@@ -22,9 +22,8 @@ from knot_runner.report.render.markup import write_table
 from knot_runner.report.render.terminal import TerminalTable, output
 from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import preset_table
-from knot_runner.util.errors import ReadOnlyError, UserError
+from knot_runner.util.errors import LOGGER, ReadOnlyError, UserError
 from knot_runner.util.files import require_writable
-from knot_runner.util.messages import LOGGER
 
 
 def show_table(preset: Preset, keep: bool = False) -> None:

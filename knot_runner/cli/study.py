@@ -22,20 +22,27 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
 from knot_runner.composing.commands import Command, compose_all, expand_preset
-from knot_runner.composing.flags import read_flags
-from knot_runner.composing.hydra_keys import LAUNCHER, LAUNCHER_GROUP, SWEEPER
+from knot_runner.composing.hydra_compose import read_flags
 from knot_runner.composing.job import ComposedJob
-from knot_runner.composing.override_errors import message_text
-from knot_runner.composing.overrides import MAX_JOBS, last_counts, parse_overrides, typed_line, values_of
+from knot_runner.composing.overrides import (
+    LAUNCHER,
+    LAUNCHER_GROUP,
+    MAX_JOBS,
+    SWEEPER,
+    last_counts,
+    message_text,
+    parse_overrides,
+    typed_line,
+    values_of,
+)
 from knot_runner.config.settings import DistillSettings, FederatedSettings, KnotSettings, MutualSettings
 from knot_runner.metrics import ACCURACY, METRICS, SCORE
 from knot_runner.records import ROUNDS_FILE, read_record, read_result, require_result
 from knot_runner.results.federated import FederatedResult
 from knot_runner.sweeps.board import EXIT_FAILED, EXIT_USER_ERROR
 from knot_runner.util.config_yaml import Config
-from knot_runner.util.errors import UserError, require_extra, unknown
+from knot_runner.util.errors import LOGGER, UserError, messages_to, require_extra, unknown
 from knot_runner.util.files import LogRow
-from knot_runner.util.messages import LOGGER, messages_to
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

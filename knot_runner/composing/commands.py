@@ -11,16 +11,17 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
 
 from knot_runner.composing import hydra_compose
-from knot_runner.composing.arms import Arms, arm_overrides, read_arms, without_arm
-from knot_runner.composing.fitting import node_of
-from knot_runner.composing.flags import read_flags
-from knot_runner.composing.hydra_keys import CONFIG_NAME, LAUNCHER_GROUP, is_hydras
-from knot_runner.composing.job import ComposedJob
-from knot_runner.composing.job_grid import JobGrid
-from knot_runner.composing.override_errors import GROUPS, message_text
+from knot_runner.composing.hydra_compose import read_flags
+from knot_runner.composing.job import ComposedJob, JobGrid
+from knot_runner.composing.named_values import Arms, arm_overrides, node_of, read_arms, without_arm
 from knot_runner.composing.overrides import (
+    CONFIG_NAME,
+    GROUPS,
+    LAUNCHER_GROUP,
     check_count,
+    is_hydras,
     last_counts,
+    message_text,
     parse_overrides,
     preset_in,
     typed_line,

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
+from knot_runner.composing import hydra_compose
+from knot_runner.composing.hydra_compose import plain_config
+from knot_runner.composing.named_values import chosen_hardware, composed_family, with_named_values, without_arm
+from knot_runner.composing.overrides import one_line, parse_overrides, preset_in
 from knot_runner.config.settings import Settings, build_run, run_id
+from knot_runner.config.settings.run import ARM
 from knot_runner.config.settings.run_id import settings_record
 from knot_runner.config.strict import without
-from knot_runner.util.config_yaml import Config
+from knot_runner.util.config_yaml import Config, choices
+from knot_runner.util.errors import LOGGER, UserError, unknown
 
 #: Settings that :func:`job_variant` describes in a job's title.
 TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "method.fedwad.support")
@@ -108,3 +120,107 @@ def job_variant(method: Config) -> str:
         is_exact = method["fedwad"]["mode"] == "exact"
         text += " exact" if is_exact else f" S={method['fedwad']['support']}"
     return text
+
+
+# ---------------------------------------------------------------------------------------------------------- job grid
+
+
+class JobGrid:
+    """Composes the jobs of one grid, within :func:`~knot_runner.composing.hydra_compose.composing`.
+
+    ``late``: keys that choose no group, set after Hydra has composed; ``label_keys``: keys shown in a job's label;
+    ``words``: all overrides as typed. ``size``: number of its jobs. ``hydra``: the ``hydra`` part of the last job.
+    """
+
+    def __init__(
+        self, config_dir: str | None, late: set[str], label_keys: set[str], words: list[str], size: int
+    ) -> None:
+        self.config_dir, self.late, self.label_keys, self.words, self.size = config_dir, late, label_keys, words, size
+        self.hydra = DictConfig({})
+        self._bases: dict[tuple[str, ...], tuple[DictConfig, DictConfig]] = {}
+        self._noted = {""}
+        self._choices: dict[str, Config] = {}
+
+    def job(self, picked: list[str]) -> ComposedJob:
+        """Compose the job of the overrides ``picked``. Raises :class:`UserError`."""
+        groups = tuple(o for o in picked if _key(o) not in self.late)
+        if groups not in self._bases:
+            self._bases[groups] = self._compose(without_arm(groups))
+        base, self.hydra = self._bases[groups]
+        late = parse_overrides([o for o in picked if _key(o) in self.late])
+        try:
+            config = plain_config(with_values(base, late))  # all jobs set the same keys of it
+        except OmegaConfBaseException as problem:
+            raise UserError(one_line(str(problem))) from None
+        config = with_named_values(config, self._values, self._base_values)
+        job = job_of(_under_preset(config, self.words))
+        for note in job.settings.notes:
+            self._note(note)
+        label = ", ".join(o for o in picked if _key(o) in self.label_keys)
+        arm = next((o.partition("=")[2] for o in picked if _key(o) == ARM), "")
+        return dataclasses.replace(job, overrides=picked, label=label, arm=arm)
+
+    def _note(self, note: str) -> None:
+        """Log ``note`` once."""
+        if note not in self._noted:
+            self._noted.add(note)
+            LOGGER.info("%s", note)
+
+    def _values(self, group: str, name: str) -> Config:
+        """The settings in ``conf/GROUP/NAME.yaml``."""
+        choice = f"{group}/{name}"
+        if choice not in self._choices:
+            names = choices(group, self.config_dir)
+            if name not in names:
+                raise unknown(group, name, names, f"knot-runner ls {group}")
+            composed = hydra_compose.choice_config(choice, self.config_dir)
+            self._choices[choice] = plain_config(OmegaConf.select(composed, group.replace("/", ".")))
+        return self._choices[choice]
+
+    def _base_values(self, group: str, name: str) -> Config:
+        """The settings in ``conf/base/GROUP/NAME.yaml``; {} where there is no such file."""
+        group = f"base/{group}"
+        return self._values(group, name) if name in choices(group, self.config_dir) else {}
+
+    def _compose(self, groups: list[str]) -> tuple[DictConfig, DictConfig]:
+        """What Hydra composes for a choice of groups: the config, and its ``hydra`` part."""
+        config = hydra_compose.hydra_config(groups, self.config_dir)
+        chosen, note = chosen_hardware(config, self.words)
+        if chosen:  # in place of hardware=auto
+            others = [override for override in groups if _key(override) != "hardware"]
+            config = hydra_compose.hydra_config([chosen, *others], self.config_dir)
+        self._note(note)
+        typed = {_key(override).lstrip("+~").partition(".")[0] for override in (*groups, *self.late)}
+        with open_dict(config):
+            hydra = config.pop("hydra")
+            if not composed_family(config).clients and "partition" not in typed:
+                config.pop("partition", None)  # the task's default, for methods that have clients
+        return config, hydra
+
+
+def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig:
+    """``config`` with the values of ``overrides``, changed in place unless mappings are merged into it.
+
+    A key need not be there, as if Hydra were given ``++KEY=VALUE``: building the settings refuses an unknown one.
+    Raises OmegaConf's own error for a key below a value.
+    """
+    if any(isinstance(override.value(), dict) for override in overrides):
+        config = copy.deepcopy(config)
+    for override in overrides:
+        OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
+    return config
+
+
+def _under_preset(config: Config, words: Sequence[str]) -> Config:
+    """A composed, plain ``config`` whose tracker, if any, has the preset in the overrides ``words`` as its group. Run
+    ids do not depend on the tracker, so a run made without one stays the same."""
+    tracker: Config = config.get("tracker") or {}
+    preset = preset_in(words)
+    mirrored = tracker.get("name", "none") != "none"
+    if preset is None or not mirrored or tracker.get("group") is not None:
+        return config
+    return {**config, "tracker": {**tracker, "group": preset}}
+
+
+def _key(override: str) -> str:
+    return override.split("=", 1)[0]

@@ -5,20 +5,26 @@ schedule, and a personalization."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+
+from knot_runner.composing.overrides import message_text, parse_overrides, typed_line
+from knot_runner.config.devices import first_device, is_host
 from knot_runner.config.settings.checks.fit import TEACHERS
-from knot_runner.config.settings.families import FAMILIES, family_of_algorithm
+from knot_runner.config.settings.families import FAMILIES, Family, family_of_algorithm
 from knot_runner.config.settings.methods.distill import SCHEDULE_SETTINGS, SYNTHESIS_SETTINGS
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
 from knot_runner.config.settings.methods.personalization import PERSONALIZATION_SETTINGS
 from knot_runner.config.settings.methods.terms import TERM_SETTINGS
+from knot_runner.config.settings.run import ARM
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, read_record, recorded_config, require_result
 from knot_runner.util.config_yaml import Config
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, unknown
 
 #: Keys of a method that list models.
 MODEL_LISTS = ("teachers", "models")
@@ -145,3 +151,106 @@ def teacher_run(word: str, config: Config) -> Config:
         "folder": str(folder.absolute()),
         "model": recorded_config(folder)["model"],
     }
+
+
+# ----------------------------------------------------------------------------------------------------------- fitting
+
+
+def composed_family(config: DictConfig) -> Family:
+    """Return the family of the method of a composed ``config``."""
+    method = node_of(config, "method")
+    algorithm = node_of(method, "algorithm") if OmegaConf.is_dict(method) else None
+    return family_of_algorithm(str(algorithm))
+
+
+def node_of(config: DictConfig, key: str) -> Any:
+    """The value of ``config`` at ``key``; None if missing or an interpolation, which is resolved later."""
+    if key not in list(config) or OmegaConf.is_interpolation(config, key):
+        return None
+    return config.get(key)
+
+
+#: Overrides that select the CPU without naming a file of ``hardware``.
+CPU_VALUES = ("hardware.device=cpu", "hardware.engine=lean")
+
+
+def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]:
+    """Return (the override that replaces ``auto`` in ``config``, a line for the log); "" for no override or line.
+
+    ``config``: composed, with the ``hydra`` part; ``typed``: the overrides of the command line.
+    """
+    if config.hydra.runtime.choices.get("hardware") != "auto":
+        return "", ""
+    device = first_device()
+    if is_host(device):
+        return "", "hardware: CPU (no GPU found)"
+    family = composed_family(config)
+    if not family.on_gpu:
+        return "", f"hardware: CPU ({family.name} computes nothing on {device.upper()})"
+    for value in CPU_VALUES:
+        if value in typed:
+            return "", f"hardware: CPU ({value})"
+    return f"hardware={device}", f"hardware: {device.upper()}"
+
+
+# -------------------------------------------------------------------------------------------------------------- arms
+
+
+#: Name -> its overrides.
+Arms = dict[str, list[Override]]
+
+
+def read_arms(found: Any) -> Arms:
+    """The arms of a preset's ``sweep.arms``. Raises :class:`UserError`, also for an override with several values."""
+    if not isinstance(found, dict) or not all(isinstance(own, dict) for own in found.values()):
+        raise UserError("is not a mapping of names to overrides, as in near: {method: finetune}", "sweep.arms")
+    arms = {}
+    for name, own in found.items():
+        words = [key if key.startswith("~") else f"{key}={_text(value)}" for key, value in own.items()]
+        arms[str(name)] = overrides = parse_overrides(words)
+        for override in overrides:
+            if override.is_sweep_override():
+                line = message_text(typed_line(override))
+                raise UserError(f"{line} has several values. Use one value, or several arms", f"sweep.arms.{name}")
+    return arms
+
+
+def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) -> list[list[str]]:
+    """For each arm of ``names``: ``arm=NAME`` and its overrides.
+
+    Raises :class:`UserError` for an unknown arm, and for a key that is set by one of ``others``, too.
+    """
+    keys = {_key(typed_line(override)) for override in others}
+    found = []
+    for name in names:
+        if not arms:
+            raise UserError("there are no arms. Choose a preset with sweep.arms", f"{ARM}={message_text(name)}")
+        if name not in arms:
+            raise unknown(ARM, message_text(name), arms)
+        lines = [typed_line(override) for override in arms[name]]
+        for line in lines:
+            if _key(line) in keys:
+                problem = f"{ARM}={name} has {message_text(line)}. Remove it, or choose other arms"
+                raise UserError(problem, _key(line))
+        found.append([f"{ARM}={name}", *lines])
+    return found
+
+
+def without_arm(overrides: Iterable[str]) -> list[str]:
+    """The ``overrides`` that Hydra composes: all but ``arm=NAME``."""
+    return [override for override in overrides if not override.startswith(f"{ARM}=")]
+
+
+def _key(line: str) -> str:
+    return line.partition("=")[0].lstrip("+~")
+
+
+def _text(value: Any) -> str:
+    """``value`` in the grammar of overrides; text as it stands."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_text(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_text, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value)

@@ -6,9 +6,14 @@ import contextlib
 import copy
 import functools
 import math
+import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
+import yaml
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
     ChoiceSweep,
@@ -19,14 +24,15 @@ from hydra.core.override_parser.types import (
     QuotedString,
     RangeSweep,
 )
-from hydra.errors import HydraException
-from omegaconf import grammar_parser
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException, MissingConfigException
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from omegaconf import DictConfig, ListConfig, OmegaConf, grammar_parser
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 
-from knot_runner.composing.hydra_keys import check_key, is_hydras
-from knot_runner.composing.override_errors import GROUPS, message_text
+from knot_runner.config.plugins import found_from
 from knot_runner.util.config_yaml import choices
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, not_installed, require_extra, unknown
 
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
@@ -136,3 +142,153 @@ def check_count(line: str, jobs: int) -> None:
     """Raises :class:`UserError` naming ``line`` if there are more than :data:`MAX_JOBS` ``jobs``."""
     if jobs > MAX_JOBS:
         raise UserError(f"{jobs:,} jobs; one command has at most {MAX_JOBS:,}", line)
+
+
+# --------------------------------------------------------------------------------------------------- override errors
+
+
+#: Groups of the config, each with a folder of choices in ``conf/``.
+GROUPS = (
+    "task", "partition", "transfer", "model", "encoder", "method", "training", "fleet", "privacy", "hardware",
+    "tracker", "experiment",
+)  # fmt: skip
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ud800-\udfff]")
+#: Types that Hydra's errors name -> what is expected.
+_TYPES = {"Integer": "an integer", "Float": "a number", "Boolean": "true or false"}
+
+
+def message_text(text: str, most: int = 60) -> str:
+    """``text`` for a message: one line without invisible characters, at most ``most`` characters."""
+    text = _CONTROL.sub("?", text)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def one_line(text: str) -> str:
+    """``text`` without line breaks."""
+    return message_text(" ".join(text.split()), 200)
+
+
+def missing_config(problem: MissingConfigException, config_dir: str | None) -> UserError:
+    """The error of an unknown choice such as ``method=sinkhron_e``."""
+    text, wanted = str(problem), problem.missing_cfg_file or ""
+    own = re.match(r"In '([^']*)': Could not (?:find|load)", text)
+    if own and config_dir and (path := Path(config_dir) / f"{own.group(1)}.yaml").is_file():
+        return UserError(f"its defaults name {message_text(wanted)!r}, which does not exist", path)
+    launcher = wanted.removeprefix("hydra/launcher/")
+    if launcher != wanted:
+        if LAUNCHERS.get(launcher):
+            return not_installed(f"hydra/launcher={launcher}", LAUNCHERS[launcher])
+        return unknown("hydra/launcher", message_text(launcher), LAUNCHERS)
+    group, _, name = wanted.partition("/")
+    if group not in GROUPS:
+        return UserError(one_line(text))
+    return unknown(group, message_text(name), choices(group, config_dir), f"knot-runner ls {group}")
+
+
+def bad_override(text: str, overrides: list[str]) -> str:
+    """The message for an override that Hydra refuses; ``text``: Hydra's error."""
+    if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
+        return f"+{appended.group(1)}: exists already. Use {appended.group(1)}=VALUE, without +"
+    if merging := re.search(r"Error merging override (.*)", text):
+        expected = re.search(r"could not be converted to (\w+)", text)
+        kind = _TYPES.get(expected[1]) if expected else None
+        why = f"expected {kind}" if kind else "this key cannot take that value"
+        return f"{message_text(merging.group(1))}: {why}"
+    if key := re.search(r"Could not (override|delete from config)[^']*'([^']*)'", text):
+        name = message_text(key.group(2).split("=", 1)[0])
+        hint = f". Use +{name}@KEY=NAME" if name in GROUPS else ""
+        return f"{name}: there is nothing to {'replace' if key.group(1) == 'override' else 'delete'}{hint}"
+    return one_line(text) or f"{message_text(' '.join(overrides))}: cannot be composed"
+
+
+# ---------------------------------------------------------------------------------------------------------- own yaml
+
+
+def search_path(config_dir: str | None) -> list[str]:
+    """The override that adds ``config_dir`` to Hydra's search path, through :class:`OwnYaml`; [] without a folder."""
+    if not config_dir:
+        return []
+    Plugins.instance().register(OwnYaml)
+    return [f"hydra.searchpath=['{OwnYaml.scheme()}://{quote(str(Path(config_dir).resolve()))}']"]
+
+
+class OwnYaml(ConfigSource):
+    """A Hydra config source for a folder of YAML files; plug-ins named in a file are found beside it."""
+
+    @staticmethod
+    def scheme() -> str:
+        """The URL scheme, as in ``own://FOLDER``."""
+        return "own"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """Load one file. Raises :class:`UserError` naming file and line."""
+        path = self._file(config_path)
+        try:
+            header = self._get_header_dict(path.read_text(encoding="utf-8"))
+            config = OmegaConf.load(path)
+        except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as problem:
+            mark = getattr(problem, "problem_mark", None)
+            line = f":{mark.line + 1}" if mark else ""
+            text = getattr(problem, "problem", None) or str(problem)
+            raise UserError(message_text(" ".join(text.split()), 160), f"{path}{line}") from None
+        plugins = config.get("plugins") if isinstance(config, DictConfig) else None
+        if isinstance(plugins, ListConfig):
+            config.plugins = [found_from(path.parent, one) if isinstance(one, str) else one for one in plugins]
+        return ConfigResult(self.provider, self.full_path(), config, header)
+
+    def available(self) -> bool:
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        return Path(unquote(self.path), config_path).is_dir()
+
+    def is_config(self, config_path: str) -> bool:
+        return self._file(config_path).is_file()
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        return []  # for messages of Hydra's own, which ours replace
+
+    def _file(self, config_path: str) -> Path:
+        return Path(unquote(self.path), f"{config_path}.yaml")
+
+
+# -------------------------------------------------------------------------------------------------------- hydra keys
+
+
+#: Launchers of a sweep -> the extra that installs them.
+LAUNCHERS = {"basic": "", "joblib": "joblib", "ray": "ray", "submitit_local": "submitit", "submitit_slurm": "submitit"}
+#: Our launcher, which ``sweeps/launchers.py`` instantiates itself: Hydra looks for plug-ins in installed packages only.
+RAY = "knot_runner.sweeps.launchers.RayLauncher"
+#: Override that asks for a study.
+SWEEPER = "hydra/sweeper=optuna"
+LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"
+#: The primary config; ``--config-name=NAME`` sets it.
+CONFIG_NAME = "hydra.job.config_name"
+SUPPORTED = (LAUNCHER_GROUP, BATCH, CONFIG_NAME)
+
+
+def is_hydras(key: str) -> bool:
+    """Whether ``key`` (dotted, or a group with slashes) is one of Hydra's own."""
+    return key.replace("/", ".").split(".")[0] == "hydra"
+
+
+def check_key(key: str) -> None:
+    """Raises :class:`UserError` for an unsupported key of Hydra's (dotted, or a group)."""
+    if key not in SUPPORTED and not key.startswith(f"{LAUNCHER}."):
+        hint = f"Of Hydra's keys, use {LAUNCHER_GROUP}, {LAUNCHER}.* or {BATCH}"
+        raise UserError("not supported", key, hint=hint)
+
+
+def is_ray(hydra: DictConfig) -> bool:
+    """Return whether the ``hydra`` part of a composed config chooses our launcher."""
+    return bool(hydra.launcher.get("_target_") == RAY)
+
+
+def check_hydra(hydra: DictConfig) -> None:
+    """Check the ``hydra`` part of a composed config. Raises :class:`UserError`, also if Ray is not installed."""
+    size = hydra.sweeper.get("max_batch_size")
+    if size is not None and (not isinstance(size, int) or size < 1):
+        hint = "Use null to start all jobs at once"
+        raise UserError(f"{size!r} is not a positive integer", BATCH, hint=hint)
+    if is_ray(hydra):
+        require_extra(f"{LAUNCHER_GROUP}=ray", "ray")

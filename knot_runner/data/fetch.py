@@ -16,7 +16,7 @@ from typing import Literal
 from knot_runner.data.sources import DataFile
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked, refused, sha256, sync_folder
-from knot_runner.util.memory import size_text
+from knot_runner.util.shared_memory import size_text
 
 #: seconds without a byte after which a server is given up
 TIMEOUT = 30.0

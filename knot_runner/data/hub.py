@@ -79,7 +79,7 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
 def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any, numbers: dict[str, int]) -> Images:
     """The ``rows`` of one split; ``numbers`` (writer -> number) grows by the writers that are new."""
     from knot_runner.data.images.checks import check_image_labels
-    from knot_runner.data.images.decoding import decode  # with Pillow, which texts need not
+    from knot_runner.data.images.folders import decode  # with Pillow, which texts need not
 
     columns = [column for column in (source.image, source.label, source.user) if column is not None]
     for column in columns:

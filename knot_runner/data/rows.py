@@ -16,8 +16,7 @@ from knot_runner.config.settings import DatasetSettings, Labels, TextColumns
 from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.data.readers import FileRecord
 from knot_runner.data.tasks import Examples
-from knot_runner.util.errors import UserError, nearest
-from knot_runner.util.messages import counted
+from knot_runner.util.errors import UserError, counted, nearest
 
 #: between the current utterance and the earlier ones (knot.md 1.6)
 CONTEXT_MARK = " [SEP] "

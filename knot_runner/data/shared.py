@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from knot_runner.config.settings import ImageTaskSettings, TaskSettings
 from knot_runner.config.strict import digest
+from knot_runner.data.images.held_out import UnlabeledImages, load_unlabeled
 from knot_runner.data.images.load import load_images
-from knot_runner.data.images.unlabeled import UnlabeledImages, load_unlabeled
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import ImageTask, PartyTask
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from knot_runner.config.devices import DEVICES, first_device
 from knot_runner.config.settings import HardwareSettings
-from knot_runner.util.errors import UserError
-from knot_runner.util.messages import counted
+from knot_runner.util.errors import UserError, counted
 from knot_runner.util.processes import cores
 
 #: Name of the device that this process computes on; "" for the CPU.

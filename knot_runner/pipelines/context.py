@@ -30,7 +30,7 @@ from knot_runner.records import CONFIG_FILE
 from knot_runner.util.files import Facts, LogRow, write_atomic
 
 if TYPE_CHECKING:
-    from knot_runner.data.images.unlabeled import UnlabeledImages
+    from knot_runner.data.images.held_out import UnlabeledImages
 
 GroupT = TypeVar("GroupT")
 #: (title, finished steps, all steps, short text) -> None; called often
@@ -70,7 +70,7 @@ class Services:
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
     texts: Callable[..., PartyTask] = partial(call, "knot_runner.data.load:load_task")
-    unlabeled: Callable[..., UnlabeledImages] = partial(call, "knot_runner.data.images.unlabeled:load_unlabeled")
+    unlabeled: Callable[..., UnlabeledImages] = partial(call, "knot_runner.data.images.held_out:load_unlabeled")
     parties: Callable[..., PartyTask] = partial(call, "knot_runner.pipelines.parties.setup:read_parties")
 
 

@@ -20,11 +20,9 @@ from knot_runner.pipelines.bound.measure import measure_bound
 from knot_runner.pipelines.commits import join_machines
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.kept_models import KeptModels, write_models
-from knot_runner.pipelines.parties.evaluation import evaluate
-from knot_runner.pipelines.parties.finished_teachers import FINISHED_STAGE
-from knot_runner.pipelines.parties.setup import make_federation, model_sources
+from knot_runner.pipelines.parties.evaluation import evaluate, parties_after, trained_models
+from knot_runner.pipelines.parties.setup import FINISHED_STAGE, make_federation, model_sources
 from knot_runner.pipelines.parties.stage_costs import distillation_costs
-from knot_runner.pipelines.parties.trained_model import parties_after, trained_models
 from knot_runner.pipelines.rounds.loop import State, by_requests, run_rounds
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.results.base import SelectedOn

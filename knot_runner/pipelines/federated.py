@@ -20,7 +20,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, as_k
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import ClientRounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds, scalars
-from knot_runner.pipelines.rounds.summary import summarize
+from knot_runner.pipelines.rounds.scores import summarize
 from knot_runner.results.base import Evaluated, total_costs
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, write_json

@@ -18,9 +18,8 @@ from knot_runner.config.strict import dotted_leaves
 from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, changed_files, recorded_config
 from knot_runner.results.base import RunResult
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, counted
 from knot_runner.util.files import Facts
-from knot_runner.util.messages import counted
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 #: Parts of the package that cannot change a number: those that compose, start and report runs. Settings are in the run

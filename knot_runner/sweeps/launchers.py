@@ -26,12 +26,11 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
-from knot_runner.composing.hydra_keys import is_ray
 from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.composing.overrides import is_ray
 from knot_runner.sweeps.plan import PATIENT, STOP, Plan, read_plan
 from knot_runner.sweeps.task import Outcome, lost, outcome, run_in_process, run_task
-from knot_runner.util.errors import UserError, first_line
-from knot_runner.util.messages import LOGGER
+from knot_runner.util.errors import LOGGER, UserError, first_line
 from knot_runner.util.processes import begin_child, cores
 from knot_runner.util.ray_cluster import connected
 

@@ -3,8 +3,11 @@ of training that diverges."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from collections.abc import Iterable
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +165,43 @@ def require_extra(key: str, package: str) -> None:
 def not_installed(key: str, extra: str) -> UserError:
     """The error of the setting ``key``, which needs the extra."""
     return UserError("its package is not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
+
+
+# ---------------------------------------------------------------------------------------------------------- messages
+
+
+#: The program's one logger.
+LOGGER = logging.getLogger("knot_runner")
+
+
+class _Lines(logging.Handler):
+    def __init__(self, write: Callable[[str], object]) -> None:
+        super().__init__(logging.INFO)
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._write(("knot-runner: " if record.levelno >= logging.WARNING else "") + record.getMessage())
+
+
+def print_on_stderr(text: str) -> None:
+    """Prints one line on the current standard error."""
+    print(text, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def messages_to(write: Callable[[str], object]) -> Iterator[None]:
+    """Inside the block, ``write`` receives each message instead of the logger's handlers; a warning begins with our
+    name."""
+    before = LOGGER.handlers, LOGGER.level, LOGGER.propagate
+    LOGGER.handlers, LOGGER.propagate = [_Lines(write)], False
+    LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.handlers, LOGGER.propagate = before[0], before[2]
+        LOGGER.setLevel(before[1])
+
+
+def counted(count: int, name: str) -> str:
+    """``1 run``, ``3 runs``: ``count`` and the ``name`` of what is counted."""
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"

@@ -15,9 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from knot_runner.util.errors import DiskError, ReadOnlyError, UserError
-from knot_runner.util.memory import size_text
-from knot_runner.util.messages import LOGGER
+from knot_runner.util.errors import LOGGER, DiskError, ReadOnlyError, UserError
+from knot_runner.util.shared_memory import size_text
 
 #: A row of ``rounds.jsonl``.
 LogRow = dict[str, Any]

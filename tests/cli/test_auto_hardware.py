@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from knot_runner import compose
-from knot_runner.composing import fitting
+from knot_runner.composing import named_values as fitting
 from knot_runner.config.devices import DEVICES, first_device
 
 pytestmark = pytest.mark.machine

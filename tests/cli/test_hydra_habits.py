@@ -8,7 +8,7 @@ import yaml
 from knot_runner.cli import main as cli
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.composing.flags import Parser
+from knot_runner.composing.hydra_compose import Parser
 from knot_runner.sweeps import task
 from tests.cli.test_command_line import refusal
 from tests.tiny import TINY_IMAGES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from knot_runner.composing.flags import UNSUPPORTED
+from knot_runner.composing.hydra_compose import UNSUPPORTED
 from tests.golden.messages import refused
 from tests.tiny import TINY, replaced
 

@@ -10,7 +10,7 @@ from safetensors.torch import save
 from knot_runner import compose
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.distillation import inspect_distillation
-from knot_runner.pipelines.parties import finished_teachers
+from knot_runner.pipelines.parties import setup as finished_teachers
 from knot_runner.pipelines.parties.setup import make_federation
 from tests.contents import write_content
 from tests.distill_runs import SMALL_TEXTS

@@ -6,8 +6,8 @@ import torch
 
 from knot_runner import compose
 from knot_runner.cli.main import main
+from knot_runner.data.images.held_out import load_unlabeled, with_transfer
 from knot_runner.data.images.load import load_images
-from knot_runner.data.images.unlabeled import load_unlabeled, with_transfer
 from knot_runner.data.parties import image_parties
 from knot_runner.models.network import Network
 from knot_runner.pipelines.federations.images import random_images

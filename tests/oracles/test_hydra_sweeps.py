@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from knot_runner.composing.hydra_compose import plain_config
-from knot_runner.composing.job_grid import with_values
+from knot_runner.composing.job import with_values
 from knot_runner.composing.overrides import parse_overrides
 from tests.golden.messages import refuses
 

@@ -12,18 +12,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 383_340,
-    "statement lines": 27_960,
-    "conditional expressions per 1,000 statement lines": 40,
-    "comprehensions per 1,000 statement lines": 76.5,
-    "comprehensions that hold another per 1,000 statement lines": 2.95,
-    "string subscripts": 875,
-    '.get("...")': 168,
-    "Any": 550,
+    "nodes": 368_000,
+    "statement lines": 27_290,
+    "conditional expressions per 1,000 statement lines": 37.2,
+    "comprehensions per 1,000 statement lines": 70.2,
+    "comprehensions that hold another per 1,000 statement lines": 2.65,
+    "string subscripts": 868,
+    '.get("...")': 158,
+    "Any": 445,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 31_150}, "tests": {"lines": 39_800}}
+OTHERS = {"scripts": {"nodes": 30_850}, "tests": {"lines": 39_800}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 93

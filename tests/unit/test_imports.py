@@ -95,7 +95,7 @@ def test_package_executes_nothing_from_files():
 
 
 #: Files that name ``_target_`` in order to refuse it.
-REFUSES_TARGETS = ("hydra_keys.py",)
+REFUSES_TARGETS = ("overrides.py",)
 
 
 def test_calls_finds_planted_code_execution(tmp_path):

@@ -16,7 +16,7 @@ from knot_runner.config.strict import by_key
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.sweeps.state import JobState, state_of
-from knot_runner.util.messages import counted
+from knot_runner.util.errors import counted
 
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob

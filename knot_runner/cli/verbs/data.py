@@ -14,10 +14,9 @@ from knot_runner.cli.parsers import names_and_keys
 from knot_runner.data.fetch import PART, THERE, FetchError, fetch_file, file_state, place_of
 from knot_runner.data.sources import DataFile, DataSet, chosen_data_sets, data_sets
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import LOGGER, UserError
 from knot_runner.util.files import require_writable
-from knot_runner.util.memory import size_text
-from knot_runner.util.messages import LOGGER
+from knot_runner.util.shared_memory import size_text
 
 _KEY = "paths.data_dir"
 #: state of a file -> its text

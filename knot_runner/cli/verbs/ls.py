@@ -13,14 +13,13 @@ from typing import Any
 
 import yaml
 
-from knot_runner.composing.flags import read_flags
-from knot_runner.composing.override_errors import GROUPS, message_text
+from knot_runner.composing.hydra_compose import read_flags
+from knot_runner.composing.overrides import GROUPS, message_text
 from knot_runner.config.settings.checks.fit import FITTING_METHODS
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, family_of_algorithm
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, text_line
 from knot_runner.util.config_yaml import config_folder, headline, yaml_files
-from knot_runner.util.errors import unknown
-from knot_runner.util.messages import counted
+from knot_runner.util.errors import counted, unknown
 
 
 def ls_command(options: argparse.Namespace) -> int:

@@ -54,7 +54,7 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
     """The preset ``name``, with flags and overrides. Raises :class:`UserError`."""
     from knot_runner.cli.show import check_shown
     from knot_runner.composing.commands import compose_all
-    from knot_runner.composing.flags import read_flags
+    from knot_runner.composing.hydra_compose import read_flags
 
     known = choices("experiment", read_flags(arguments).config_dir)
     if name not in known:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from knot_runner.cli.verbs.preset import typed_preset
 from knot_runner.util.config_yaml import headline, yaml_files
-from knot_runner.util.messages import counted
+from knot_runner.util.errors import counted
 
 if TYPE_CHECKING:
     from knot_runner.report.page.build import Standing

@@ -18,9 +18,8 @@ from knot_runner.config.settings.sizes import Steps
 from knot_runner.config.strict import AtMost, build
 from knot_runner.records import read_result
 from knot_runner.util.config_yaml import config_folder, read_config
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import LOGGER, UserError, counted, messages_to
 from knot_runner.util.files import require_writable, write_atomic
-from knot_runner.util.messages import LOGGER, counted, messages_to
 from knot_runner.util.processes import on_signal
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from knot_runner.cli.parsers import names_and_keys
 from knot_runner.config.strict import digest
 from knot_runner.records import BOUND_FILE, find_run, read_record, recorded_config, require_result, write_sealed
 from knot_runner.results.base import RunResult
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import LOGGER, UserError
 from knot_runner.util.files import Facts
-from knot_runner.util.messages import LOGGER
 
 ENDINGS = (".tar.gz", ".tgz")
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knot_runner.cli.parsers import names_and_keys
-from knot_runner.util.errors import UserError
-from knot_runner.util.messages import LOGGER, counted
+from knot_runner.util.errors import LOGGER, UserError, counted
 from knot_runner.util.processes import temporary_folder
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[s
     from knot_runner.bundles.rerun import job_here, made_again, settings_problem, whole_because
     from knot_runner.bundles.unpack import quoted
     from knot_runner.cli.progress import Live
-    from knot_runner.util.messages import messages_to
+    from knot_runner.util.errors import messages_to
 
     rows = run.rows()
     job, cut = job_here(run.config, place), None

@@ -137,7 +137,7 @@ for _family in (
         summary="knot_runner.report.records.run_summary:distill_summary",
         result="knot_runner.results.training:DistillResult",
         methods={"distill": "knot_runner.methods.distill.distill:DISTILL"},
-        check="knot_runner.config.settings.checks.distill:check_distill_method",
+        check="knot_runner.config.settings.checks.methods:check_distill_method",
         training="central",
         clients=False,
         ends_with_model=True,

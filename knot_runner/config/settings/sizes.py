@@ -1,7 +1,7 @@
 """Types of numeric settings, each with its range of sensible values.
 
-Memory is checked separately, where sizes are known (:mod:`knot_runner.util.memory`); a setting of none of these types
-is bounded by ``strict.MAX_COUNT`` and ``MAX_NUMBER``.
+Memory is checked separately, where sizes are known (:mod:`knot_runner.util.shared_memory`). A setting of none of these
+types is bounded by ``strict.MAX_COUNT`` and ``MAX_NUMBER``.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.images.decoding import decode
-from knot_runner.data.images.folders import check_image_file
+from knot_runner.data.images.folders import check_image_file, decode
 from knot_runner.data.readers import read_csv
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError

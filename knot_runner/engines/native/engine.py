@@ -18,8 +18,7 @@ from knot_runner.engine.federated.lean.stems import Stem
 from knot_runner.engine.objectives import tempered
 from knot_runner.engines.native.library import native_library
 from knot_runner.engines.native.perceptron import Perceptron
-from knot_runner.engines.native.stem import PooledConvs
-from knot_runner.engines.native.winograd import use_winograd
+from knot_runner.engines.native.stem import PooledConvs, use_winograd
 from knot_runner.models.network import Network
 
 

@@ -1,8 +1,7 @@
 """Compiles this folder's C++ once for the machine, keeps it, and calls it.
 
 What is compiled depends on the CPU (``-march=native``), so it lies in the user's cache folder under a name that holds
-the sources, the compiler and the CPU: a home that several kinds of machines share has one of each.
-"""
+the sources, the compiler and the CPU: a home that several kinds of machines share has one of each."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ from knot_runner.methods.losses import distillation, solver_of
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.parties.evaluation import TrainedModel, finished_rounds, trained_models
 from knot_runner.pipelines.parties.setup import make_federation
-from knot_runner.pipelines.parties.trained_model import TrainedModel, finished_rounds, trained_models
 from knot_runner.pipelines.rounds.loop import State
 from knot_runner.results.base import RunResult
 from knot_runner.transport import transport_loss

@@ -34,9 +34,8 @@ from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.first_model import first_model
 from knot_runner.pipelines.kept_images import read_images
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, counted
 from knot_runner.util.files import Facts
-from knot_runner.util.messages import counted
 
 if TYPE_CHECKING:
     from knot_runner.data.pools import TextPool

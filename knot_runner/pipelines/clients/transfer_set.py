@@ -12,7 +12,7 @@ from torch import Tensor
 from knot_runner.config.settings import FederatedSettings, Labels, ModelSettings, TaskSettings, server_distillation
 from knot_runner.config.settings.tasks.images import UNLABELED, ImageTaskSettings
 from knot_runner.data.images import Images, ImageTask
-from knot_runner.data.images.unlabeled import with_transfer
+from knot_runner.data.images.held_out import with_transfer
 from knot_runner.data.pools import TextPool, pool_texts
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.examples import ClientData, ImageData, TextData

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
-from knot_runner.config.settings import BiasSettings, DistillSettings, ModelSettings
+from safetensors import SafetensorError
+from torch import nn
+
+from knot_runner.config.settings import BiasSettings, DistillSettings, ModelSettings, build_run
 from knot_runner.config.settings.families import family_of
 from knot_runner.config.settings.methods.distill import RunTeacher
+from knot_runner.config.strict import digest, without
 from knot_runner.data.parties import image_parties, teaching_parties
 from knot_runner.data.tasks import PartyTask
+from knot_runner.engine.commit import load_bytes
+from knot_runner.engine.requests import Ref
 from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation
+from knot_runner.models.network import Network, build_network
 from knot_runner.pipelines.clients.transfer_set import with_other_set
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.images import image_federation
-from knot_runner.pipelines.federations.texts import model_files, text_federation
+from knot_runner.pipelines.federations.texts import load_tokenizer, model_files, text_federation
 from knot_runner.pipelines.first_model import check_network
 from knot_runner.pipelines.kept_images import read_images
-from knot_runner.pipelines.parties.finished_teachers import check_finished_teachers, put_weights
-from knot_runner.provenance import Opened
+from knot_runner.provenance import DATA_CHANGE, Opened, data_changes
+from knot_runner.records import MODEL_FILE, read_record, read_result, recorded_config, require_result
 from knot_runner.util.errors import UserError
 
 
@@ -79,3 +87,83 @@ def model_sources(context: RunContext) -> list[Opened]:
     if not isinstance(context.settings.model, ModelSettings):
         return []
     return model_files(context.settings.model, context.data_root)
+
+
+# ------------------------------------------------------------------------------------------------- finished teachers
+
+
+#: Where the store keeps the weights of finished runs.
+FINISHED_STAGE = "finished"
+
+
+#: Settings of a task that decide neither which examples are trained and tested on nor how a model reads them.
+FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length", "probe", "score")
+
+
+def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
+    """Raises :class:`UserError` naming a teacher that does not fit the student of ``task``, or that may have learned
+    from the student's test examples, since it is of another task or of other data."""
+    for number, teacher in enumerate(context.method.teachers):
+        if not isinstance(teacher, RunTeacher):
+            continue
+        key, folder = f"method.teachers[{number}]", Path(teacher.folder)
+        result = read_result(folder)
+        if result is None or result.digest[MODEL_FILE] != teacher.weights:
+            raise UserError(f"{folder}: is no more the finished run that was asked for", key)
+        settings = build_run({**recorded_config(folder), "plugins": context.settings.plugins})
+        _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
+        if changes := data_changes(result, context.settings.paths.data_dir):
+            change = changes[0].removeprefix(DATA_CHANGE)
+            raise UserError(f"run {teacher.run} was made from other data than those in paths.data_dir: {change}", key)
+        if context.settings.on_images:
+            continue
+        paths = dataclasses.replace(settings.paths, data_dir=context.settings.paths.data_dir)
+        own = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), method=settings.method)
+        theirs = load_tokenizer(settings.model, own.services.parties(own), own.data_root)
+        if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():
+            raise UserError(
+                f"run {teacher.run} has another vocabulary than the student; model.vocab=FILE, or the same "
+                "texts and model.vocab_size, make it one",
+                key,
+            )
+
+
+def _check_task(run: str, theirs: object, ours: object) -> None:
+    """Raises :class:`UserError` naming the first setting in which the tasks of teacher and student differ."""
+    own = without(dataclasses.asdict(theirs), *FREE_KEYS)
+    wanted = without(dataclasses.asdict(ours), *FREE_KEYS)
+    for name in wanted:
+        if own.get(name) != wanted[name]:
+            raise UserError(
+                f"{run} has task.{name}={own.get(name)!s:.80}, but the student has {wanted[name]!s:.80}. Choose a run "
+                "of the same task: it has not learned from the student's test examples"
+            )
+
+
+def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -> Ref:
+    """Puts the run's weights into ``store``, checked against the network that its settings describe."""
+    ref = (FINISHED_STAGE, digest({"run": teacher.run, "weights": teacher.weights}))
+    with store.lock(*ref):
+        if store.find(*ref) is None:
+            tensors = _model_of(key, teacher, network).state_dict()
+            store.put(*ref, tensors, {"title": f"{FINISHED_STAGE} {teacher.run}", "seconds": 0.0})
+    return ref
+
+
+def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
+    """``network`` with the run's weights. Raises :class:`UserError` where they do not fit."""
+    folder, model = Path(teacher.folder), build_network(network)
+    try:
+        found = load_bytes(read_record(folder, require_result(folder), MODEL_FILE))
+    except SafetensorError:
+        raise UserError(f"{folder / MODEL_FILE}: holds no tensors in safetensors form", key) from None
+    wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    needed = {name for name in wanted if not name.endswith("num_batches_tracked")}  # no engine reads these
+    if not needed <= set(found) <= set(wanted) or any(found[name].shape != wanted[name] for name in found):
+        raise UserError(
+            f"{folder / MODEL_FILE}: is not the weights of one {network.spec.kind} with {network.classes} "
+            "classes, as of methods with one global model or one student",
+            key,
+        )
+    model.load_state_dict(found, strict=False)
+    return model

@@ -24,7 +24,7 @@ from knot_runner.methods.distill.synthesis.requests import ReleaseRecords
 from knot_runner.methods.party import PartyFederation
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.parties.trained_model import finished_rounds
+from knot_runner.pipelines.parties.evaluation import finished_rounds
 from knot_runner.results.base import summed_costs, total_costs
 from knot_runner.util.files import Facts
 

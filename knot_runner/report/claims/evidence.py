@@ -18,8 +18,7 @@ from knot_runner.report.claims.pairs import Effect, Want, units, unlike_line
 from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds, unlike_reason
 from knot_runner.report.run_folders import Run, finished
 from knot_runner.report.run_rows import variants
-from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect
-from knot_runner.report.statistics.error_control import Look, last_look, looks
+from knot_runner.report.statistics.effects import EffectEstimate, Look, estimate_effect, last_look, looks
 from knot_runner.util.config_yaml import Config
 
 Basis = Literal["seeds and test items", "seeds", "seeds, not the test items that they share", "test items"]

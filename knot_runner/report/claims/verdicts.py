@@ -19,8 +19,7 @@ from knot_runner.report.claims.evidence import Basis, Evidence, gather
 from knot_runner.report.claims.measures import measure_of
 from knot_runner.report.claims.spec import Claim, check_settings, planned_seeds, read_claims
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.report.statistics.effects import interval, p_value
-from knot_runner.report.statistics.error_control import ALPHA, holm, seeds_suggested
+from knot_runner.report.statistics.effects import ALPHA, holm, interval, p_value, seeds_suggested
 from knot_runner.report.statistics.intervals import clipped_interval
 from knot_runner.util.config_yaml import Config
 

@@ -14,7 +14,7 @@ from knot_runner.report.claims.verdicts import Verdict
 from knot_runner.report.render.markup import TextGrid, csv_text, markdown_document, write_forms
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import plain, signed
-from knot_runner.report.statistics.error_control import ALPHA, MAX_SEEDS, POWER
+from knot_runner.report.statistics.effects import ALPHA, MAX_SEEDS, POWER
 from knot_runner.report.statistics.intervals import RESAMPLES
 from knot_runner.util.files import json_text
 

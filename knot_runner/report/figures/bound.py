@@ -23,8 +23,7 @@ from knot_runner.report.render.bound_view import FORM_NAMES
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run, kept_file, lookup
 from knot_runner.report.series import band, band_numbers
-from knot_runner.report.statistics.association import log_log_slopes
-from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
+from knot_runner.report.statistics.intervals import MeanEstimate, log_log_slopes, mean_estimate
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 

@@ -31,7 +31,7 @@ from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import DoneRun
 from knot_runner.report.run_rows import others
 from knot_runner.report.series import Band, band, band_numbers
-from knot_runner.report.statistics.association import agreement_of
+from knot_runner.report.statistics.intervals import agreement_of
 from knot_runner.results.training import MatrixResult
 from knot_runner.util.errors import UserError
 

@@ -16,7 +16,7 @@ from knot_runner.report.run_rows import MODELS
 from knot_runner.results.base import EVALUATED, RunResult
 from knot_runner.results.federated import FederatedResult
 from knot_runner.results.training import DistillResult, ProbeResult, StagesResult
-from knot_runner.util.messages import counted
+from knot_runner.util.errors import counted
 
 #: A row of a summary: its name and values; None: a line between rows.
 SummaryRow = tuple[str, Sequence[Text | str]] | None

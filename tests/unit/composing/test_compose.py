@@ -14,7 +14,7 @@ from knot_runner.cli.verbs.ls import describe_yaml
 from knot_runner.composing.commands import compose_all
 from knot_runner.composing.hydra_compose import composing
 from knot_runner.composing.job import job_of
-from knot_runner.composing.override_errors import GROUPS
+from knot_runner.composing.overrides import GROUPS
 from knot_runner.util.config_yaml import config_folder
 from tests.golden.messages import refuses
 

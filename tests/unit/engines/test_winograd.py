@@ -12,7 +12,7 @@ from torch import nn
 
 from knot_runner.engines.native.engine import WinogradClient, make_native_client
 from knot_runner.engines.native.library import native_library
-from knot_runner.engines.native.winograd import WinogradConv2d, use_winograd
+from knot_runner.engines.native.stem import WinogradConv2d, use_winograd
 from tests.unit.engine.federated.cases import FAMILIES, MODELS, images
 from tests.unit.engines.native_cases import needs_compiler
 

@@ -14,8 +14,7 @@ from knot_runner.engine.examples import ClientData, ImageData, normalized
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean.dense import Dense, Foreground, LayerPairs, WeightBias, affine, pairs
-from knot_runner.engine.federated.lean.loss import AutogradLoss, BatchLoss, TemperedLoss
-from knot_runner.engine.federated.lean.network import LeanNetwork, Sgd
+from knot_runner.engine.federated.lean.network import AutogradLoss, BatchLoss, LeanNetwork, Sgd, TemperedLoss
 from knot_runner.engine.federated.lean.stems import Convs, Gram, Pixels, Stem
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Recipe

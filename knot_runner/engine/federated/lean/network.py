@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.lean.dense import Dense, pairs
-from knot_runner.engine.federated.lean.loss import BatchLoss
 from knot_runner.engine.federated.lean.stems import Stem
 from knot_runner.engine.federated.recipe import Recipe
+from knot_runner.engine.objectives import CrossEntropy, LossRows, SampleLoss, sample_temperatures
 
 
 class LeanNetwork:
@@ -106,3 +107,122 @@ def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | 
     if not recipe.decay_biases:
         rate[layout.biases()] = 0
     return rate.add_(recipe.proximal)
+
+
+# -------------------------------------------------------------------------------------------------------------- loss
+
+
+class BatchLoss(Protocol):
+    """The mean loss of each batch of a client's examples. ``scale``: the factor on the head's output that
+    :meth:`gradient` expects. ``by_features`` [B, H]: beside what :meth:`gradient` returned, the gradient by what the
+    head reads; None: there is none."""
+
+    scale: float
+    by_features: Tensor | None
+
+    def start(self, part: Tensor) -> None:
+        """Begin a block: the examples at positions ``part`` [n'], in batches."""
+        ...
+
+    def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
+        """(G [B, C], f) such that f G is the gradient of the loss of batch number ``batch`` of the block with respect
+        to the head's output, which ``logits`` is ``scale`` times; ``features`` [B, H] are its input."""
+        ...
+
+    def total(self) -> float:
+        """Sum over the block's steps of the loss of each."""
+        ...
+
+
+class TemperedLoss:
+    """Cross-entropy (:class:`CrossEntropy`) with a gradient in closed form.
+
+    ``labels`` [n]; ``start_logits`` [n, C]: for temperatures per sample; ``softmax``: z is the softmax of the head's
+    output.
+    """
+
+    by_features = None
+
+    def __init__(
+        self, options: CrossEntropy, size: int, labels: Tensor, classes: int, dtype: torch.dtype,
+        start_logits: Tensor | None, softmax: bool,
+    ) -> None:  # fmt: skip
+        self._labels, self._onehot, self._softmax = labels, F.one_hot(labels, classes).to(dtype), softmax
+        self._truth = self._log = self._onehot[:0]
+        self._temperatures = None
+        if start_logits is not None:
+            self._temperatures = sample_temperatures(options, start_logits, labels)
+        elif softmax:
+            full = torch.full((len(labels),), options.temperature, dtype=dtype)
+            self._temperatures = (full, torch.ones_like(full))
+        self._batch, self._inverse = size, 1 / options.temperature if self._temperatures is None else 1.0
+        self.scale = self._inverse
+
+    def start(self, part: Tensor) -> None:
+        """See :class:`BatchLoss`."""
+        self._part, size = part, self._batch
+        if len(self._truth) != len(part):  # memory and its views last from block to block
+            self._truth = self._onehot.new_empty(len(part), self._onehot.shape[1])
+            self._log = torch.empty_like(self._truth)
+            self._truths, self._logs = self._truth.split(size), self._log.split(size)
+            self._shares = torch.cat([self._log.new_full((len(log),), -1 / len(log)) for log in self._logs]).double()
+        torch.index_select(self._onehot, 0, part, out=self._truth)
+        if self._temperatures is not None:
+            values, scales = (tensor[part, None] for tensor in self._temperatures)
+            self._values, self._factors = values.split(size), (scales / values).split(size)
+
+    def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
+        """See :class:`BatchLoss`."""
+        log, outputs = self._logs[batch], logits
+        if self._softmax:
+            outputs = torch.softmax(logits, 1)
+        if self._temperatures is not None:
+            logits = outputs / self._values[batch]
+        torch.log_softmax(logits, 1, out=log)
+        gradient = log.exp().sub_(self._truths[batch])
+        if self._temperatures is not None:
+            gradient.mul_(self._factors[batch])
+        if self._softmax:
+            gradient = outputs * (gradient - (gradient * outputs).sum(1, keepdim=True))
+        return gradient, self._inverse / len(log)
+
+    def total(self) -> float:
+        """See :class:`BatchLoss`."""
+        logs = self._log.gather(1, self._labels[self._part, None])[:, 0]
+        if self._temperatures is not None:
+            logs = logs * self._temperatures[1][self._part]
+        return float(torch.dot(logs.double(), self._shares))  # of each row: -1 / the size of its batch
+
+
+class AutogradLoss:
+    """Any objective: autograd on the logits [B, C], and on the features [B, H] if it ``reads`` them; the layers below
+    keep their manual backward passes."""
+
+    scale = 1.0
+
+    def __init__(self, loss: SampleLoss, rows: LossRows, size: int, softmax: bool, reads: bool) -> None:
+        self._loss, self._rows, self._batch, self._softmax, self._reads = loss, rows, size, softmax, reads
+        self.by_features: Tensor | None = None
+        self._parts: tuple[Tensor, ...] = ()
+        self._total = 0.0
+
+    def start(self, part: Tensor) -> None:
+        """See :class:`BatchLoss`."""
+        self._parts, self._total = part.split(self._batch), 0.0
+
+    def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
+        """See :class:`BatchLoss`."""
+        with torch.inference_mode(False), torch.enable_grad():
+            output = logits.clone().requires_grad_()  # autograd takes no tensor made in inference mode, but a copy
+            read = [features.clone().requires_grad_()] if self._reads else []
+            rows = {name: tensor[self._parts[batch].clone()] for name, tensor in self._rows.items()}
+            value = self._loss(torch.softmax(output, 1) if self._softmax else output, rows, *read).mean()
+            gradient, *below = torch.autograd.grad(value, [output, *read], materialize_grads=True)
+        if below:
+            self.by_features = below[0]
+        self._total += float(value.detach())
+        return gradient, 1.0
+
+    def total(self) -> float:
+        """See :class:`BatchLoss`."""
+        return self._total

@@ -31,8 +31,7 @@ from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import ClientMessage, Exchange, Gathering, Method, Sent, State
 from knot_runner.methods.federation import Federation, RoundRow
 from knot_runner.methods.messages import shared_of
-from knot_runner.util.errors import Misfit, UserError
-from knot_runner.util.messages import counted
+from knot_runner.util.errors import Misfit, UserError, counted
 
 #: Logits, whose rows are centered: adding a number to all logits of an example changes no probability.
 CENTERED = ("logits", "labels")

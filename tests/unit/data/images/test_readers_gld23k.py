@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from knot_runner.data.images import load_images
-from knot_runner.data.images.decoding import decode
+from knot_runner.data.images.folders import decode
 from knot_runner.data.tasks import ImageTask
 from knot_runner.util.errors import UserError
 from tests.gld23k import HEADER, PHOTOGRAPHS, TEST, TRAIN, write_gld23k

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.data.images.literals import Refused, read_literals
+from knot_runner.data.images.cifar import Refused, read_literals
 
 PIXELS = np.arange(4 * 3072, dtype=np.uint32).astype(np.uint8).reshape(4, 3072)
 
@@ -148,7 +148,7 @@ def test_read_literals_encodes_no_text_without_end() -> None:
 
 
 def test_read_literals_refuses_too_many_opcodes(monkeypatch) -> None:
-    monkeypatch.setattr("knot_runner.data.images.literals.MAX_OPCODES", 100)
+    monkeypatch.setattr("knot_runner.data.images.cifar.MAX_OPCODES", 100)
     assert read_literals(b"\x80\x02](" + b"K\x01" * 50 + b"e.") == [1] * 50
     with pytest.raises(Refused, match="more than 100 opcodes"):
         read_literals(b"\x80\x02](" + b"K\x01" * 200 + b"e.")

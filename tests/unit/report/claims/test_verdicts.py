@@ -10,8 +10,7 @@ from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.claims.spec import Claim, planned_seeds
 from knot_runner.report.claims.verdicts import threshold
 from knot_runner.report.run_folders import load_runs
-from knot_runner.report.statistics.effects import EffectEstimate
-from knot_runner.report.statistics.error_control import seeds_suggested
+from knot_runner.report.statistics.effects import EffectEstimate, seeds_suggested
 from tests.golden.messages import refuses
 from tests.unit.report.claimed import claim, courses, grid, judged, knot, rewrite, rounds_claim
 

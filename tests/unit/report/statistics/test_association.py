@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from knot_runner.report.statistics.association import agreement_of
+from knot_runner.report.statistics.intervals import agreement_of
 
 
 def test_agreement_by_hand():

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from knot_runner.report.statistics.effects import EffectEstimate, power
-from knot_runner.report.statistics.error_control import MAX_SEEDS, last_look, looks, seeds_suggested
+from knot_runner.report.statistics.effects import MAX_SEEDS, EffectEstimate, last_look, looks, power, seeds_suggested
 
 ALPHA = 0.05
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from knot_runner.report.statistics import intervals as resampling
-from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect, interval, p_value
-from knot_runner.report.statistics.error_control import holm
+from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect, holm, interval, p_value
 from knot_runner.report.statistics.intervals import clipped_interval, mean_interval, resampled_sums
 
 
