@@ -85,14 +85,8 @@ def results(out):
 
 
 def test_study_runs_trials_once_and_selects_by_validation(tmp_path, fake, capsys):
-    words = [
-        *RUN,
-        *SPACE,
-        OPTUNA,
-        "hydra.sweeper.n_trials=2",
-        "hydra.sweeper.sampler.seed=5",
-        f"paths.output_dir={tmp_path}",
-    ]
+    words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=5"]
+    words += [f"paths.output_dir={tmp_path}"]
     assert main(words) == 0
     said = capsys.readouterr()
     found = results(tmp_path)

@@ -7,8 +7,8 @@ from safetensors.torch import load_file
 
 from knot_runner.cli.main import main
 
-FEW = ["partition.num_clients=6", "training.clients_per_round=3", "model.hidden=[16]", "training.rounds=2"]
-FEW += ["hardware.num_workers=1"]
+FEW = ["partition.num_clients=6", "training.clients_per_round=3", "model.hidden=[16]", "training.rounds=2",
+       "hardware.num_workers=1"]  # fmt: skip
 
 
 @pytest.mark.thorough

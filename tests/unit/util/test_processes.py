@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.util.processes import memory_limit
+from knot_runner.util.processes import is_running, memory_limit
 
 #: A process that another program has begun, as launchers do.
 GRANDCHILD = """
@@ -51,3 +51,24 @@ def test_processes_end_with_a_killed_one_and_leave_nothing(code, tmp_path, tmp_p
             os.killpg(process.pid, 0)
             time.sleep(0.02)
     assert not list(own.iterdir())
+
+
+WATCHED = """
+import os, subprocess, sys, time
+watch = f"from knot_runner.util.ray_cluster import kill_after; kill_after({os.getpid()})"
+subprocess.Popen([sys.executable, "-c", watch], start_new_session=True)
+left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+time.sleep(2)  # until it is watched
+print(left.pid, flush=True)
+input()
+"""
+
+
+def test_kill_after_ends_what_a_killed_process_has_left():
+    process = subprocess.Popen([sys.executable, "-c", WATCHED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    left = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    for _ in range(200):
+        time.sleep(0.05 * is_running(left))
+    assert not is_running(left)
