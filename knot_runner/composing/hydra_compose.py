@@ -84,7 +84,9 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
         return compose(file, overrides=[*search, *overrides], return_hydra_config=hydra)
     except MissingConfigException as problem:
         raise missing_config(problem, config_dir) from None
-    except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as problem:
+    except RecursionError:
+        raise UserError("a defaults list leads back to its own file, or a value is nested too deeply") from None
+    except (HydraException, OmegaConfBaseException, YAMLError) as problem:
         cause = f"\n{problem.__cause__}" if str(problem).startswith("Error merging override") else ""
         raise UserError(bad_override(f"{problem}{cause}", overrides)) from None
 
@@ -99,7 +101,9 @@ def plain_config(config: DictConfig) -> Config:
     """Resolve an OmegaConf config to plain values. Raises :class:`UserError` if an interpolation fails."""
     try:
         return plain_content(config, resolve=True)
-    except (OmegaConfBaseException, RecursionError) as problem:
+    except RecursionError:
+        raise UserError("an interpolation ${...} leads back to itself") from None
+    except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", "")
         if not key:
             raise UserError(one_line(str(problem))) from None

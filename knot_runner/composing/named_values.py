@@ -143,13 +143,16 @@ def teacher_run(word: str, config: Config) -> Config:
         raise UserError("diverged, so it has no model", folder)
     for name in (MODEL_FILE, CONFIG_FILE):
         read_record(folder, result, name)
+    model = recorded_config(folder).get("model")
+    if not isinstance(model, dict):
+        raise UserError("names no model", folder / CONFIG_FILE)
     return {
         "kind": "run",
         "name": f"run {result.run_id}",
         "run": result.run_id,
         "weights": result.digest[MODEL_FILE],
         "folder": str(folder.absolute()),
-        "model": recorded_config(folder)["model"],
+        "model": model,
     }
 
 

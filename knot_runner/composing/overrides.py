@@ -36,6 +36,8 @@ from knot_runner.util.errors import UserError, not_installed, require_extra, unk
 
 #: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
+#: Brackets of one kind in an override: OmegaConf cannot build more levels.
+MAX_BRACKETS = 60
 #: Characters that mean something in Hydra's grammar.
 RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
@@ -58,6 +60,8 @@ def parse_overrides(arguments: Sequence[str]) -> list[Override]:
 @functools.lru_cache(maxsize=1000)  # a command parses each of its overrides several times, which is slow
 def _parsed(argument: str) -> Override:
     key, _, value = argument.partition("=")
+    if max(map(argument.count, "([{")) > MAX_BRACKETS:
+        raise UserError("the value is too long for Hydra's parser. Write it into a YAML file", message_text(key))
     readable, override = argument, None
     if not value.isascii() and RESERVED.isdisjoint(value):
         readable = f"{key}='{value}'"  # Hydra's grammar has letters of ASCII alone

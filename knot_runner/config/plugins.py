@@ -56,6 +56,8 @@ class Table(UserDict[str, Entry]):
 
     def __setitem__(self, key: str, entry: Entry) -> None:
         where = f"{self.name}[{key!r}]"
+        if not isinstance(key, str):
+            raise UserError(f"{where}: register an entry under a name")
         if key in self.data and self._owners.get(key, "") != _loading:
             raise UserError(f"{where} already exists. Register the new entry under another name")
         self.data[key] = self._accept(where, entry)

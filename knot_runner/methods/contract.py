@@ -30,11 +30,10 @@ ClientMessage = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class FurtherWork:
-    """Work after the fold of a round: inferences, trainings on what they answer, and the results of these."""
+    """Work after the fold of a round: inferences, and trainings on what they answer."""
 
     inferences: list[Inference] = field(default_factory=list)
     distillation: list[LocalTraining] = field(default_factory=list)
-    distilled: list[Trained] = field(default_factory=list)
 
 
 def scored(row: dict[str, object]) -> dict[str, object]:

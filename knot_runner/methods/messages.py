@@ -231,7 +231,7 @@ def run_exchange(
     distilled = engine.train(distillation) if distillation else []
     state, entries = exchange.fold(config, state, federation, round, told, distilled)
     costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(one) for one in distillation if told.students)}
-    return state, {**entries, **row, **costs}, FurtherWork(inferences, distillation, distilled)
+    return state, {**entries, **row, **costs}, FurtherWork(inferences, distillation)
 
 
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:

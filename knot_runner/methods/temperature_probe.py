@@ -222,7 +222,7 @@ DOUBLINGS = 12
 @torch.no_grad()
 def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
     """``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1], for the
-    M of ``rows`` that the model has wrong; see :func:`probe_arrays`. On the CPU."""
+    M of ``rows`` that the model has wrong; see :func:`probe_part`. On the CPU."""
     wrong = torch.cat([(probed.model(images).argmax(1) != labels).cpu() for images, labels in probed.batches(rows)])
     chosen, done = rows[wrong], 0
     before, after = torch.empty(len(chosen)), torch.empty(len(config.temperatures), len(chosen))

@@ -240,7 +240,9 @@ class _InvertedResidual(nn.Module):
 
 
 class Mobilenet(nn.Module):
-    """``width: 1``, ``last: 1280`` has 3,504,872 parameters with 1,000 classes, with either normalization. The paper's
+    """MobileNetV2 (Sandler et al. 2018), as torchvision builds and initializes it; with GroupNorm for federated rounds.
+
+    ``width: 1``, ``last: 1280`` has 3,504,872 parameters with 1,000 classes, with either normalization. The paper's
     strides at every image size; without torchvision's dropout before the head."""
 
     def __init__(self, spec: MobilenetSettings, shape: tuple[int, int, int], classes: int) -> None:

@@ -170,7 +170,7 @@ def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more
 def describe_coresets(
     context: RunContext, inputs: RunInputs, space: Space | TextSpace, rows: list[LogRow], record: RunRecord
 ) -> None:
-    """RunRecord the facts common to both kinds of coreset, learned in the log ``rows``. ``shape``: of an image, or the
+    """Record the facts common to both kinds of coreset, learned in the log ``rows``. ``shape``: of an image, or the
     number of a text's features."""
     task, partition = inputs.task, inputs.partition
     record.add(

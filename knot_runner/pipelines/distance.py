@@ -39,6 +39,7 @@ def inspect_distance(context: RunContext) -> RunInputs:
 def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Compute the distance of the samples by FedWaD and exactly, and save the interpolating measures."""
     task, spec, fedwad = inputs.task, as_kind(context.settings.task, GaussiansSettings), context.method.fedwad
+    context.begin()
     with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:
         bare, traced, exact, record.seconds = _measured(context, task)
     for text in dict.fromkeys(str(warning.message) for warning in raised):

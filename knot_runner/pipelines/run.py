@@ -18,7 +18,7 @@ from knot_runner.config.strict import build
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, elapsed
-from knot_runner.records import CONFIG_FILE, clear_states, lock_of, read_result, result_problem, write_result
+from knot_runner.records import clear_states, lock_of, read_result, result_problem, write_result
 from knot_runner.results.base import SEVERAL_MACHINES, RunResult, diverged_result
 from knot_runner.util.errors import DivergedError, UserError
 from knot_runner.util.files import disk_errors, locked, removal, remove_temporaries
@@ -113,8 +113,7 @@ def _computed(context: RunContext) -> RunResult:
     except DivergedError as problem:
         divergence = problem
         record.note(str(problem))
-    if not (context.folder / CONFIG_FILE).exists():
-        context.begin()
+    context.begin()  # of a family that has not begun, or whose folder has another run's config
     seconds = {"total": elapsed(began), **record.seconds}
     content = {**record.facts, "notes": record.notes, "seconds": seconds}
     if divergence is not None:

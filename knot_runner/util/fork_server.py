@@ -24,7 +24,9 @@ def _end_without_parent(*_: object) -> None:
 def _listening() -> Path:
     """Return the path of the socket on which this process listens."""
     for path in sorted(Path("/proc/self/fd").iterdir()):
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as own:
+        if not path.is_socket():
+            continue
+        with socket.socket(fileno=os.dup(int(path.name))) as own:
             if own.family == socket.AF_UNIX and own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 return Path(own.getsockname())
     raise RuntimeError("no socket to listen on: this module is for fork servers alone")

@@ -237,11 +237,13 @@ def begin_server(preloaded: list[str]) -> None:
 
 #: What this process had imported when it was forked.
 _born_with: frozenset[str] = frozenset()
+#: Whether this process has chosen a fork server: that of its parent, or one of its own.
+_has_server = False
 
 
 def _note_imports() -> None:
-    global _born_with
-    _born_with = frozenset(sys.modules)
+    global _born_with, _has_server
+    _born_with, _has_server = frozenset(sys.modules), False
 
 
 os.register_at_fork(after_in_child=_note_imports)
@@ -253,10 +255,12 @@ def _go_on_with_server(preloaded: list[str]) -> None:
     multiprocessing intends this, but a forked process does not know of its running server and starts another, which
     imports torch again: seconds for each job of a sweep with workers.
     """
+    global _has_server
     asks_with_key = sys.version_info >= (3, 14)  # which a forked process does not have
     forked = forkserver.get_inherited_fds() is not None
-    if forked and not asks_with_key and _born_with.issuperset(preloaded):
+    if forked and not asks_with_key and not _has_server and _born_with.issuperset(preloaded):
         _server().ensure_running = lambda: None
+    _has_server = True
 
 
 def _server() -> Any:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -48,13 +49,22 @@ def connected(key: str, address: str | None = None) -> ModuleType:
 
 
 def kill_after(parent: int) -> None:
-    """Wait for the end of process ``parent``, and kill what it has started and left behind: after ``kill -9`` Ray's
-    agents would look for their cluster for a minute."""
+    """Wait for the end of process ``parent``, and kill the processes of Ray that it has left behind: after ``kill -9``
+    the agents would look for their cluster for a minute."""
     started: set[int] = set()
     while is_running(parent):
-        started |= descendants(parent) - {os.getpid()}
+        started = {process for process in started | descendants(parent) if _is_rays(process)}
         time.sleep(POLL_SECONDS)
     send_signal(started, signal.SIGKILL)
+
+
+def _is_rays(process: int) -> bool:
+    """Return whether ``process`` is one of Ray: an agent or a worker (``ray::NAME``), or a program of its package."""
+    try:
+        line = Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return line.startswith(b"ray::") or b"/ray/" in line
 
 
 def _keep_handler(number: int, handler: object, set_handler: Callable[..., object] = signal.signal) -> object:

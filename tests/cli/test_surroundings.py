@@ -77,6 +77,9 @@ def test_paths_out_refuses_what_is_no_folder(tmp_path, capsys):
         assert complaints(capsys) == [
             f"knot-runner: paths.output_dir: {out}: is not a folder, nor can one be made there"
         ]
+    for verb in ([], ["check"], ["-m"]):
+        assert main([*verb, *RUN, f"paths.output_dir={tmp_path}/{'a' * 300}"]) == 2
+        assert complaints(capsys) == ["knot-runner: paths.output_dir: has a name of 300 bytes; file systems take 255"]
 
 
 class Broken(io.StringIO):

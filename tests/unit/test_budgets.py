@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 368_000,
-    "statement lines": 27_290,
+    "nodes": 368_350,
+    "statement lines": 27_330,
     "conditional expressions per 1,000 statement lines": 37.2,
     "comprehensions per 1,000 statement lines": 70.2,
     "comprehensions that hold another per 1,000 statement lines": 2.65,
     "string subscripts": 868,
-    '.get("...")': 158,
+    '.get("...")': 159,
     "Any": 445,
     "type: ignore": 2,
 }

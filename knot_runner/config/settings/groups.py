@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,6 +25,9 @@ from knot_runner.config.settings.sizes import (
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import nearest
+
+#: Bytes of one name in a path, on all file systems in use.
+LONGEST_NAME = 255
 
 
 @dataclass
@@ -179,8 +183,11 @@ class PathSettings:
     def __post_init__(self) -> None:
         require(self.output_dir != "", "output_dir", "is empty; a folder is right, or . for the current one")
         for key in ("data_dir", "output_dir"):
-            if path := getattr(self, key):
-                setattr(self, key, str(Path(path).expanduser()))
+            path = Path(getattr(self, key) or "").expanduser()
+            longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
+            require(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")
+            if getattr(self, key):
+                setattr(self, key, str(path))
 
 
 #: ``tracker.name`` -> the extra of its package, "" where it needs none; plug-ins add others.

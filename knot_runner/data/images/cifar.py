@@ -1,7 +1,9 @@
 """CIFAR-10 and CIFAR-100 as published: binary or python batches, in a folder or a tar archive.
 
 Binary: a label byte (CIFAR-100: coarse, then fine) and 3,072 bytes of 32x32 red, green, blue planes per image.
-Python: a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``, read by :mod:`.literals`, not unpickled.
+Python: a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``. It is read by :func:`read_literals`, not
+unpickled: a pickle's stack machine that knows only what plain data needs. Opcodes and names are compared with those
+known here; any other is refused, so that nothing in the file is ever called or imported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Examples that clients do not train on, clients that never take part, and clients at odds with the others."""
+"""Examples that clients do not train on, clients that never take part, and clients at odds with the others; unlabeled
+images of another data set, on which a server distills."""
 
 from __future__ import annotations
 

@@ -97,7 +97,6 @@ class _Clusters:
                 rows.append(row)
                 joint.inferences.extend(further.inferences)
                 joint.distillation.extend(further.distillation)
-                joint.distilled.extend(further.distilled)
             states.append(own)
         return joint_state(states), _bytes(rows) | _distilled([row for row in rows if "distill_steps" in row]), joint
 

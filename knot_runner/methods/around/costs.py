@@ -33,7 +33,7 @@ def round_flops(
             client += training_flops(request, flops)
         else:
             server += training_flops(request, flops)
-    if server:
+    if any(request.client == SERVER for request in further.distillation):
         server += answers
     else:
         client += answers

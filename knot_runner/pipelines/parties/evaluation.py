@@ -1,5 +1,6 @@
 """Evaluation after a method has finished: predictions on every test set, metrics, features, and probes of models of
-texts (sentences that differ in one word, KNOT App. D.2)."""
+texts (sentences that differ in one word, KNOT App. D.2); what a finished distillation has left in the store: its rounds
+and its models."""
 
 from __future__ import annotations
 

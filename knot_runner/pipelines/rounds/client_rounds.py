@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from knot_runner.config.settings import Centralized, FederatedTraining
-from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.around.costs import round_flops
 from knot_runner.methods.around.server_distillation import SERVER
 from knot_runner.methods.contract import FurtherWork, RoundMethod
@@ -20,6 +22,25 @@ from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
     from knot_runner.pipelines.clients.setup import Setup
+
+
+@dataclass(frozen=True)
+class CheckedEngine:
+    """An ``engine`` for one ``round`` of ``federation``, whose results are checked."""
+
+    engine: Engine
+    federation: Federation
+    round: int
+
+    def train(self, requests: list[LocalTraining]) -> list[Trained]:
+        """Train every request. Raises :class:`DivergedError`."""
+        trained = self.engine.train(requests)
+        check_outcomes(self.round, trained, self.federation)
+        return trained
+
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """Logits of every request."""
+        return self.engine.logits(requests)
 
 
 @dataclass(frozen=True)
@@ -46,15 +67,12 @@ class ClientRounds:
         if not requests and self._is_over(state, round):
             return None
         _check_requests(requests)
-        trained = self.engine.train(requests) if requests else []
-        check_outcomes(round, trained, federation)
+        engine = CheckedEngine(self.engine, federation, round)
+        trained = engine.train(requests) if requests else []
         state, row = method.fold(config, state, federation, round, requests, trained)
         further = FurtherWork()
         if method.exchange is not None:
-            state, exchanged, further = method.exchange(
-                config, state, federation, round, requests, trained, self.engine
-            )
-            check_outcomes(round, further.distilled, federation)
+            state, exchanged, further = method.exchange(config, state, federation, round, requests, trained, engine)
             sums = {name: row[name] + exchanged.get(name, 0) for name in ("bytes_down", "bytes_up")}
             row |= exchanged | sums
         row |= scores.local_facts(requests, trained) | round_flops(self.setup.example_flops, requests, further)

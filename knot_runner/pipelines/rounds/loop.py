@@ -74,7 +74,7 @@ def run_rounds(
 def by_requests(
     method: RoundMethod, config: Any, federation: Any, execute: Callable[[list[Any]], list[Any]]
 ) -> Advance:
-    """Return a round of ``method``: its requests, executed and folded; there is none without requests."""
+    """Return a round of a ``method`` that ends when it plans no request: its requests, executed and folded."""
 
     def _advance(state: State, round: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
         requests = method.plan(config, state, federation, round)

@@ -72,20 +72,23 @@ def matrix_figure(runs: list[MatrixRun], command: str) -> Drawing:
     """
     only_matrices(runs)
     found = by_setting(runs)
-    # data sets are the same for every seed, clients are not
-    fixed = runs[0].setting("task.kind") != "images" and runs[0].setting("partition") is None
     made, grid = panels(len(found), 3.9, 3.7)
     lines = []
     rows = []
     for axes, (title, members) in zip(grid, found.items(), strict=True):
-        _draw_map(axes, members if fixed else members[:1])
+        _draw_map(axes, members if _is_fixed(members[0]) else members[:1])
         axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize="small")
         lines += _lines(title, members, runs)
         for run in members:
             rows += [(title, run.seed, *pair) for pair in pairs_of(run)]
-    which = f"means over seeds {seed_list(runs)}" if fixed else f"of seed {min(run.seed for run in runs)}"
+    which = f"means over seeds {seed_list(runs)}" if _is_fixed(runs[0]) else f"of seed {min(run.seed for run in runs)}"
     numbers = csv_text(("setting", "seed", "first", "second", "distance"), rows, digits=8)
     return Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
+
+
+def _is_fixed(run: MatrixRun) -> bool:
+    """Return whether the data sets are the same for every seed, unlike clients."""
+    return run.setting("task.kind") != "images" and run.setting("partition") is None
 
 
 def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list[str]:

@@ -112,7 +112,8 @@ def accuracy_by_round(runs: list[Run], command: str) -> Drawing:
     side_legend(made, {plain(name): look for name, look in looks.items()})
     lines = []
     for (task, name), one in found.items():
-        lines.append(f"{task}, {name}: accuracy {one.mean[-1]:.2f}% after {one.places[-1]} rounds")
+        if len(one.places):
+            lines.append(f"{task}, {name}: accuracy {one.mean[-1]:.2f}% after {one.places[-1]} rounds")
     notes = [seeds_note(runs), *measured_line(runs)]
     numbers = band_numbers(("task", "method", "round"), found, digits=10, decimals=6)
     return Drawing(made, "Accuracy after each round, by method", notes, lines, numbers)

@@ -58,7 +58,7 @@ SOFTMAX_NOTE = (
 
 @dataclass(frozen=True, eq=False)
 class ProbeRecord:
-    """Arrays as :func:`knot_runner.methods.temperature_probe.probe_arrays` names them, the images of all seeds pooled:
+    """Arrays as :func:`knot_runner.methods.temperature_probe.probe_part` names them, the images of all seeds pooled:
     K temperatures, N images of Fig. 1, M of Fig. 2.
 
     ``norm`` [K, N], ``right`` [N]; ``before`` [M], ``after`` [K, M], ``put_right`` [K, M], ``tried`` images were looked

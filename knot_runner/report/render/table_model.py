@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from knot_runner.metrics import METRICS
+from knot_runner.report.statistics.intervals import clipped_interval
 
 #: The methods of the paper, in its order.
 METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue")
@@ -29,7 +30,13 @@ class TableCell:
     std: float | None = None
     paper_std: float | None = None
     top: float | None = None
-    band: tuple[float | None, float | None] = (None, None)
+
+    @property
+    def band(self) -> tuple[float | None, float | None]:
+        """The 95% interval; (None, None) for fewer than two seeds."""
+        if self.mean is None or self.half is None:
+            return None, None
+        return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def aggregate(
         return TableCell(planned=planned, diverged=diverged, paper=paper)
     found = mean_estimate(measured, top)
     gap = found.mean - paper if paper is not None and comparable else None
-    return TableCell(found.mean, found.half, found.n, planned, diverged, paper, gap, top=top, band=found.band)
+    return TableCell(found.mean, found.half, found.n, planned, diverged, paper, gap, top=top)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ WATCHED = """
 import os, subprocess, sys, time
 watch = f"from knot_runner.util.ray_cluster import kill_after; kill_after({os.getpid()})"
 subprocess.Popen([sys.executable, "-c", watch], start_new_session=True)
-left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+left = subprocess.Popen(["ray::Agent", "1000"], executable="/bin/sleep", start_new_session=True)
 time.sleep(2)  # until it is watched
 print(left.pid, flush=True)
 input()

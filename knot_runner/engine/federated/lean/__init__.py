@@ -1,5 +1,5 @@
 """The CPU engine: worker processes train one client at a time and share memory; the steps are by hand.
 
-Open ``engine.py`` first, then ``client.py``. ``network.py``: one training step and its SGD; ``stems.py``, ``dense.py``:
-the layers' forward and backward passes; ``loss.py``: the loss and its gradient.
+Open ``engine.py`` first, then ``client.py``. ``network.py``: one training step, its SGD, the loss and its gradient;
+``stems.py``, ``dense.py``: the layers' forward and backward passes.
 """

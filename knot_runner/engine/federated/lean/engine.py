@@ -42,9 +42,6 @@ class Lean:
         if workers == 1:
             self._clients = [make_client(one, data, test, dtype) for one in networks]
         else:
-            from knot_runner.engine.federated.lean.engine import LeanPool
-            from knot_runner.engine.federated.lean.worker import SharedData
-
             self._data = SharedData(data, test)
             self._pool = LeanPool(networks, self._data, dtype, workers, threads, plugins, make_client)
 
