@@ -11,6 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,6 +53,27 @@ def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
         method.is_finished,
         method.facts,
     )
+
+
+def is_over(method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int) -> bool:
+    """Return whether training ends before ``round``, which has no requests: Poisson sampling may draw nobody."""
+    if federation.sampling == "poisson" and round < federation.training.rounds:
+        return False
+    return method.is_finished is None or method.is_finished(config, state, federation, round)
+
+
+def fold_and_exchange(
+    method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int,
+    requests: list[LocalTraining], trained: list[Trained], engine: Engine,
+) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
+    """Return the state after the fold of ``round`` and what follows it, the log entries of both, with all bytes, and
+    the work that followed."""
+    state, row = method.fold(config, state, federation, round, requests, trained)
+    if method.exchange is None:
+        return state, row, FurtherWork()
+    state, exchanged, further = method.exchange(config, state, federation, round, requests, trained, engine)
+    sums = {name: row[name] + exchanged.get(name, 0) for name in ("bytes_down", "bytes_up")}
+    return state, {**row, **exchanged, **sums}, further
 
 
 def client_works(round: int, requests: list[LocalTraining], trained: list[Trained]) -> list[ClientWork]:

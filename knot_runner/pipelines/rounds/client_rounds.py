@@ -12,8 +12,9 @@ from knot_runner.config.settings import Centralized, FederatedTraining
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.around.costs import round_flops
 from knot_runner.methods.around.server_distillation import SERVER
-from knot_runner.methods.contract import FurtherWork, RoundMethod
+from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.messages import fold_and_exchange, is_over
 from knot_runner.metrics import ACCURACY
 from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.rounds import scores
@@ -64,17 +65,13 @@ class ClientRounds:
         if reached_target(training, rows):
             return None
         requests = method.plan(config, state, federation, round)
-        if not requests and self._is_over(state, round):
+        if not requests and is_over(method, config, state, federation, round):
             return None
         _check_requests(requests)
         engine = CheckedEngine(self.engine, federation, round)
         trained = engine.train(requests) if requests else []
-        state, row = method.fold(config, state, federation, round, requests, trained)
-        further = FurtherWork()
-        if method.exchange is not None:
-            state, exchanged, further = method.exchange(config, state, federation, round, requests, trained, engine)
-            sums = {name: row[name] + exchanged.get(name, 0) for name in ("bytes_down", "bytes_up")}
-            row |= exchanged | sums
+        work = requests, trained, engine
+        state, row, further = fold_and_exchange(method, config, state, federation, round, *work)
         row |= scores.local_facts(requests, trained) | round_flops(self.setup.example_flops, requests, further)
         if isinstance(self.context.settings.partition, Centralized):
             row |= {"bytes_down": 0, "bytes_up": 0}  # all examples are in one place
@@ -84,13 +81,6 @@ class ClientRounds:
         shown = f"accuracy {accuracies[-1]:.3f}" if accuracies else ""
         self.context.progress("rounds", round + 1, training.rounds, shown)
         return state, row
-
-    def _is_over(self, state: FederatedState, round: int) -> bool:
-        """Return whether a round without requests does not take place; Poisson sampling may draw nobody."""
-        federation, is_finished = self.setup.federation, self.method.is_finished
-        if federation.sampling == "poisson" and round < federation.training.rounds:
-            return False
-        return is_finished is None or is_finished(self.context.method, state, federation, round)
 
     def _measured(self, state: FederatedState, round: int) -> LogRow:
         """Return every metric of the deployed models on test examples."""

@@ -10,7 +10,7 @@ from knot_runner.methods.around.fleet import on_fleet
 from knot_runner.methods.around.server_distillation import with_distillation
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import with_server
-from knot_runner.methods.messages import in_rounds
+from knot_runner.methods.messages import fold_and_exchange, in_rounds, is_over
 from knot_runner.pipelines.rounds.loop import run_rounds
 from tests.changed_settings import built
 from tests.unit.methods.federated.worlds import holding_out, make_world, method_of, settings
@@ -43,15 +43,11 @@ def played_rounds(method, config, federation, engine, look=lambda *_: None):
 
     def advance(state, round, rows):
         requests = method.plan(config, state, federation, round)
-        if not requests and (method.is_finished is None or method.is_finished(config, state, federation, round)):
+        if not requests and is_over(method, config, state, federation, round):
             return None
         trained = engine.train(requests) if requests else []
-        state, row = method.fold(config, state, federation, round, requests, trained)
-        further = None
-        if method.exchange is not None:
-            state, exchanged, further = method.exchange(config, state, federation, round, requests, trained, engine)
-            sums = {name: row[name] + exchanged.get(name, 0) for name in ("bytes_down", "bytes_up")}
-            row |= exchanged | sums
+        work = requests, trained, engine
+        state, row, further = fold_and_exchange(method, config, state, federation, round, *work)
         look(state, requests, trained, further)
         return state, row | {"participants": [request.client for request in requests]}
 
