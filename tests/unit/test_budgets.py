@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 368_350,
-    "statement lines": 27_330,
+    "nodes": 368_440,
+    "statement lines": 27_340,
     "conditional expressions per 1,000 statement lines": 37.2,
     "comprehensions per 1,000 statement lines": 70.2,
     "comprehensions that hold another per 1,000 statement lines": 2.65,
