@@ -144,7 +144,7 @@ def test_random_rows_equal_scikit_learn(count: int, share: float, seed: int) -> 
 
 @settings(max_examples=150)
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=6), SHARES, SEEDS, st.data())
-def test_stratified_rows_equal_scikit_learn(counts: list[int], share: float, seed: int, data: st.DataObject) -> None:
+def test_stratified_rows_match_scikit_learn(counts: list[int], share: float, seed: int, data: st.DataObject) -> None:
     """Equal counts among ``counts`` make remainders that tie, whose places are drawn."""
     total = sum(counts)
     taken = int(np.ceil(share * total))

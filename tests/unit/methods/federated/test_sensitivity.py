@@ -75,7 +75,7 @@ def with_other(federation, requests, trained, client: int, factor: float):
 
 @pytest.mark.parametrize("algorithm", [*SENDING, "distilled fedavg", "compressed fedavg", "fednova"])
 @pytest.mark.parametrize("factor", [1e-2, 1e4])
-def test_reduce_bounds_change_by_one_client(deep, algorithm, factor, tables_restored):  # noqa: F811
+def test_reduce_bounds_sensitivity_to_one_client(deep, algorithm, factor, tables_restored):  # noqa: F811
     """In a second round, with the same noise: replaced by 2 C over the expected number, left out by C at most. A
     plug-in of which nothing here knows is FedNova."""
     runpy.run_path(str(EXAMPLES / "fednova.py"))
