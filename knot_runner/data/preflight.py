@@ -10,7 +10,6 @@ from pathlib import Path
 from knot_runner.config.settings import ImageSetsSettings, ImageTaskSettings, Settings, TaskSettings
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, transfer_keys
 from knot_runner.data.checksums import open_folder
-from knot_runner.data.images.sets import check_set_files, missing_entries
 from knot_runner.data.sources import data_sets
 from knot_runner.util.errors import UserError
 
@@ -42,6 +41,8 @@ def _check(task: object, root: Path | None) -> None:
     elif isinstance(task, ImageTaskSettings) and task.source != "embedded":
         _check_images(task, root)
     elif isinstance(task, ImageSetsSettings) and task.source == "local":
+        from knot_runner.data.images.sets import check_set_files
+
         open_folder(root)
         check_set_files(task, root)
 
@@ -54,6 +55,8 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
     open_folder(root)
     if task.local is None or task.local.format not in (*IMAGE_FORMATS, UNLABELED_FORMAT):
         return  # loading reports the error, or a plug-in reads
+    from knot_runner.data.images.sets import missing_entries
+
     if gone := missing_entries(task.local, root):
         raise UserError(f"is not there (for {task.name})", root / gone[0])
 

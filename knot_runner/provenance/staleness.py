@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import importlib.util
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -58,7 +57,9 @@ def _digest(folder: Path, files: Iterable[Path]) -> str:
 @functools.cache
 def torch_version() -> str:
     """Version of the installed torch without its build (``+cpu``); read from metadata, without importing torch."""
-    return _public(importlib.metadata.version("torch"))
+    from importlib import metadata  # only runs that exist need it
+
+    return _public(metadata.version("torch"))
 
 
 def _public(version: str) -> str:

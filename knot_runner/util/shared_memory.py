@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable
 from multiprocessing import reduction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 #: Arrays in shared memory begin at multiples of so many bytes, as torch's and numpy's own do.
 ALIGNED = 64
@@ -45,6 +46,8 @@ _FILES: dict[int, Memory] = {}
 def map_file(path: Path) -> Memory:
     """The bytes of the file ``path`` as it is now, mapped: pages are read on use and take no process memory. Raises
     OSError."""
+    import numpy as np
+
     with path.open("rb") as file:
         memory = Memory(os.fstat(file.fileno()).st_size, os.dup(file.fileno()), private=True)
     _FILES[np.frombuffer(memory.map, np.uint8).ctypes.data] = memory

@@ -60,10 +60,11 @@ def check_command(options: argparse.Namespace) -> int:
 
 def _unlike(jobs: list[ComposedJob]) -> list[str]:
     """A line for every task whose jobs hold out different shares that nobody typed; [] if the preset says why."""
-    from knot_runner.report.claims.spec import unlike_reason
+    if report := jobs[0].settings.report:
+        from knot_runner.report.claims.spec import unlike_reason
 
-    if unlike_reason(jobs[0].settings.report or {}):
-        return []
+        if unlike_reason(report):
+            return []
     groups = defaultdict(list)
     for job in jobs:
         typed = [word for word in job.overrides if word.lstrip("+").startswith(TRAINING_SHARES)]
