@@ -128,12 +128,12 @@ def build_run(config: Config) -> Settings:
         values = None if task_kind in UNTRAINED_TASKS else training_values(config, family.training)
         config = {**config, "training": values}
     _check_names(config)
-    parts = _parts(config, task_kind, family)
     own_keys = {own.name for own in dataclasses.fields(kind)}
     for key in config["method"]:
         if key not in own_keys and (problem := other_owners(key, config["method"]["algorithm"])):
             raise UserError(problem, f"method.{key}")
     method: Any = build(kind, config["method"], "method")
+    parts = _parts(config, task_kind, family)
     groups = {**config, "fleet": config.get("fleet") or None, "transfer": None, "method": method}
     settings = build(Settings, groups | parts, "")
     for task in (settings.task, settings.transfer):
@@ -236,9 +236,8 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
         _check_formats(config, config["transfer"], (*IMAGE_FORMATS, UNLABELED_FORMAT), "transfer")
         parts["transfer"] = build(ImageTaskSettings, config["transfer"], "transfer")
         check_not_own(parts["transfer"], parts["task"])
-    if config.get("partition") is not None:
-        if isinstance(config["partition"], dict):
-            parts["partition"] = without(config["partition"], *SHARE_KEYS)
+    if isinstance(config.get("partition"), dict):
+        parts["partition"] = without(config["partition"], *SHARE_KEYS)
         if family.training == "rounds" and (shares := held_out_shares(config)):
             parts["held_out"] = build(HeldOut, shares, "partition")
         if family.training == "stages" and family.clients:

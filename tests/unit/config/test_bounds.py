@@ -1,6 +1,7 @@
 """Every number of every setting has an upper bound."""
 
 import copy
+import itertools
 
 import pytest
 
@@ -27,6 +28,8 @@ BASES = {
     "coreset": ["task=mnist", "method=coreset", "partition=iid"],
     "gaussians": ["task=gaussians"],
     "probe": ["task=cifar10", "method=temperature_probe"],
+    "models": ["task=femnist", "method=fedmd"],
+    "teachers": ["task=femnist", "method=kd"],
 }  # fmt: skip
 #: What is no number of a run: plug-ins' own, what is shown, the words of a probe; ``where`` has a file's values.
 FREE = ("sweep", "report", "plugins", "task.probe", "method.options")
@@ -55,19 +58,20 @@ def with_value(config, path, value):
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_build_run_refuses_numbers_above_their_bounds(base):
+def test_build_run_refuses_values_beyond_bounds_or_of_another_kind(base):
     config = compose_all(BASES[base])[0][0].config
     paths = list(numbers(config))
     assert len(paths) > 5
-    for path in paths:
-        for value in (10**31, 1e300):
-            with pytest.raises(UserError) as refused:
-                build_run(with_value(config, path, value))
-                pytest.fail(f"{path} takes {value:.0e}")
-            text = str(refused.value)
-            words = [str(key) for key in path if isinstance(key, str)]
-            named = text.startswith(words[0]) and words[-1] in text
-            assert named and "\n" not in text and len(text) < 300, (path, text)
+    kinds = [(("partition",), True), (("method", "models"), [None]), (("method", "teachers"), [None])]
+    present = [case for case in kinds if config.get(case[0][0]) and case[0][-1] in {**config, **config["method"]}]
+    for path, value in [*itertools.product(paths, (10**31, 1e300)), *present]:
+        with pytest.raises(UserError) as refused:
+            build_run(with_value(config, path, value))
+            pytest.fail(f"{path} takes {value}")
+        text = str(refused.value)
+        words = [str(key) for key in path if isinstance(key, str)]
+        named = text.startswith(words[0]) and words[-1] in text
+        assert named and "\n" not in text and len(text) < 300, (path, text)
 
 
 def test_bounds_are_of_magnitudes_and_inclusive():

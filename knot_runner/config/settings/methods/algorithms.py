@@ -9,7 +9,7 @@ class attributes state what bundles and partitions must know. A plug-in's class 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
 from knot_runner.config.settings.methods.server_distillation import (
@@ -28,6 +28,7 @@ from knot_runner.config.settings.sizes import (
     Steps,
     StepsOrNone,
 )
+from knot_runner.util.config_yaml import Config
 
 
 @dataclass(kw_only=True)
@@ -152,7 +153,7 @@ class LocalAlgorithmSettings(FederatedSettings):
     functions = "knot_runner.methods.federated.own_models:LOCAL"
 
     #: client models, by file name and assigned in turn; empty uses ``model``
-    models: list[Any] = field(default_factory=list)
+    models: list[Config] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -164,7 +165,7 @@ class FedDistillSettings(FederatedSettings):
     #: regularization by the mean logits
     labels: LabelDistillation
     #: client models, as for ``algorithm=local``
-    models: list[Any] = field(default_factory=list)
+    models: list[Config] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -176,7 +177,7 @@ class FedMdSettings(FederatedSettings):
     #: distillation of the clients
     server_distillation: ServerDistillation
     #: client models, as for ``algorithm=local``
-    models: list[Any] = field(default_factory=list)
+    models: list[Config] = field(default_factory=list)
 
 
 #: ``method.algorithm`` -> its settings. Plug-ins add to the table of all methods (``families.METHOD_SETTINGS``).
