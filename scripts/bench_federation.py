@@ -134,7 +134,8 @@ def _child(pipe: Connection, engine: str, workload: str, rounds: int, cores: int
     torch.manual_seed(0)
     play, end = ENGINES[engine](WORKLOADS[workload], cores)
     weights = play(0).numpy().copy()
-    seconds, cpu = [], []
+    seconds = []
+    cpu = []
     for number in range(1, rounds + 1):
         began, busy = time.perf_counter(), process_tree.cpu_seconds(os.getpid())
         play(number)
@@ -156,7 +157,8 @@ def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     flat.load_flat(model, flat.layout_of(network), *flat.initial(network, 0))
 
     def play(number: int) -> Tensor:
-        states, weights = [], []
+        states = []
+        weights = []
         for client in workload.cohort(number):
             copied = copy.deepcopy(model)
             optimizer = _optimizer(workload, copied)

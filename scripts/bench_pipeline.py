@@ -82,7 +82,8 @@ class _Published(TextClassifier):
 
 
 def _plain(request: Train, place: loop.Place, sorted_batches: bool) -> float:
-    network, size = request.network, request.training.batch_size
+    network = request.network
+    size = request.training.batch_size
     spec = dataclasses.replace(network.spec)
     model: nn.Module = _Published(spec, network.inputs, network.classes)
     optimizer = torch.optim.AdamW(model.parameters(), lr=request.training.lr)

@@ -185,7 +185,9 @@ def judged(found: dict[str, Any], right: dict[str, Any]) -> str:
 
 def unfinished(overrides: list[str], out: Path, seeds: list[int]) -> None:
     """Runs that are stopped after their second commit (or stage, or entry of a log)."""
-    save, append, calls = commit.Checkpoint.save, commit.append_synced, []
+    save = commit.Checkpoint.save
+    append = commit.append_synced
+    calls = []
 
     def counted(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -247,7 +249,8 @@ def main() -> None:
     total, every = Counter[str](), []
     parts = options.regions, options.cuts
     for kind in options.kinds:
-        overrides, place = KINDS[kind], options.out / kind
+        overrides = KINDS[kind]
+        place = options.out / kind
         for seed in (0, 1):
             code, said = run([*overrides, f"seed={seed}"], place / "finished")
             assert code == 0, said

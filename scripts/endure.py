@@ -56,7 +56,8 @@ def main() -> None:
         print(f"undisturbed (basic): {len(wanted)} of {options.jobs} jobs in {alone:.1f} s", flush=True)
         for launcher in options.launcher:
             draw = random.Random(options.seed)
-            equal, started = 0, []
+            equal = 0
+            started = []
             for turn in range(options.times):
                 out = Path(folder) / f"{launcher}-{turn}"
                 killed_sweep([*grid, *LAUNCHERS[launcher]], out, options.kills, alone, draw)

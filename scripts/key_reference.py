@@ -151,7 +151,9 @@ def page() -> str:
     sections: dict[tuple[type, ...], list[str]] = {(cls,): [] for cls in found}
     for entry in entries(found):
         sections.setdefault(tuple(entry.owners), []).append(entry.line())
-    parts, group, order = [HEAD], "", list(found)
+    parts = [HEAD]
+    group = ""
+    order = list(found)
     for classes, lines in sorted(sections.items(), key=lambda item: (order.index(item[0][0]), -len(item[0]))):
         if group != group_of(classes[0], found):
             group = group_of(classes[0], found)

@@ -27,6 +27,7 @@ from knot_runner.config.settings.checks.fit import BLOCK, IDLE, VARIANT
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
 from knot_runner.config.settings.run import TRAINING_SETTINGS, Settings
 from knot_runner.config.strict import AtMost, ByName, ByTag, Holds
+from knot_runner.util.config_yaml import Config
 
 SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 #: An OmegaConf interpolation may replace any value.
@@ -95,7 +96,9 @@ def object_of(cls: type, found: dict[type, list[str]], values: dict[tuple[type, 
 
 def property_of(cls: type, field: dataclasses.Field, place: str) -> dict[str, Any]:
     """Return the schema of one key."""
-    note, hint, tag = note_of(cls, field.name), hints_of(cls)[field.name], tag_of(cls, place)
+    note = note_of(cls, field.name)
+    hint = hints_of(cls)[field.name]
+    tag = tag_of(cls, place)
     made: dict[str, Any] = {"description": note} if note else {}
     if tag and tag[0] == field.name:
         return made | {"enum": tag[1]}
@@ -122,6 +125,8 @@ def options_of(hint: Any, rules: Iterable[Any]) -> Iterable[dict[str, Any]]:
             yield from options_of(option, rules)
     elif origin is Literal:
         yield {"enum": list(arguments)}
+    elif hint == list[Config]:  # models and teachers: the name of a file may stand for one
+        yield {"type": "array", "items": {}}
     elif origin is list:
         yield {"type": "array", "items": any_of(arguments[0])}
     elif origin is dict:
