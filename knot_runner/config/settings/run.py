@@ -128,12 +128,12 @@ def build_run(config: Config) -> Settings:
         values = None if task_kind in UNTRAINED_TASKS else training_values(config, family.training)
         config = {**config, "training": values}
     _check_names(config)
+    parts = _parts(config, task_kind, family)
     own_keys = {own.name for own in dataclasses.fields(kind)}
     for key in config["method"]:
         if key not in own_keys and (problem := other_owners(key, config["method"]["algorithm"])):
             raise UserError(problem, f"method.{key}")
     method: Any = build(kind, config["method"], "method")
-    parts = _parts(config, task_kind, family)
     groups = {**config, "fleet": config.get("fleet") or None, "transfer": None, "method": method}
     settings = build(Settings, groups | parts, "")
     for task in (settings.task, settings.transfer):
