@@ -17,7 +17,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing import hydra_compose
 from knot_runner.composing.hydra_compose import plain_config
-from knot_runner.composing.named_values import chosen_hardware, composed_family, with_named_values, without_arm
+from knot_runner.composing.named_values import (
+    TAGS,
+    chosen_hardware,
+    composed_family,
+    with_named_values,
+    without_arm,
+)
 from knot_runner.composing.overrides import one_line, parse_overrides, preset_in
 from knot_runner.config.settings import Settings, build_run, run_id
 from knot_runner.config.settings.run import ARM
@@ -147,9 +153,11 @@ class JobGrid:
         if groups not in self._bases:
             self._bases[groups] = self._compose(without_arm(groups))
         base, self.hydra = self._bases[groups]
+        if any("{" in word for word in self.words):  # a mapping sets its own keys; values set the same in all jobs
+            base = copy.deepcopy(base)
         late = parse_overrides([o for o in picked if _key(o) in self.late])
         try:
-            config = plain_config(with_values(base, late))  # all jobs set the same keys of it
+            config = plain_config(with_values(base, late))
         except OmegaConfBaseException as problem:
             raise UserError(one_line(str(problem))) from None
         config = with_named_values(config, self._values, self._base_values)
@@ -199,15 +207,19 @@ class JobGrid:
 
 
 def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig:
-    """``config`` with the values of ``overrides``, changed in place unless mappings are merged into it.
+    """``config`` with the values of ``overrides``, changed in place.
 
     A key need not be there, as if Hydra were given ``++KEY=VALUE``: building the settings refuses an unknown one.
+    A key counts before those below it, wherever it is typed: ``method.loss.epsilon=0.1 method.loss=sinkhorn``.
     Raises OmegaConf's own error for a key below a value.
     """
-    if any(isinstance(override.value(), dict) for override in overrides):
-        config = copy.deepcopy(config)
-    for override in overrides:
-        OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
+    for override in sorted(overrides, key=lambda override: override.key_or_group):
+        key, value = override.key_or_group, override.value()
+        group, _, part = key.rpartition(".")
+        is_name = group.startswith("method") and part in TAGS and isinstance(value, str)
+        if is_name:  # of another part, whose settings are in a file
+            value = {TAGS[part]: value}
+        OmegaConf.update(config, key, value, merge=not is_name, force_add=True)
     return config
 
 

@@ -90,7 +90,7 @@ def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Conf
     for key, tag in tags.items():
         part = settings.get(key)
         if isinstance(part, str):
-            filled[key] = dict(base_values(key, part)) or part
+            part = {tag: part}
         if isinstance(part, dict):
             filled[key] = _completed(part, key, str(part.get(tag)), base_values)
     terms = settings.get("terms")

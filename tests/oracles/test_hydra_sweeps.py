@@ -3,9 +3,11 @@
 import pytest
 from omegaconf import OmegaConf
 
+from knot_runner.composing.commands import compose_all
 from knot_runner.composing.hydra_compose import plain_config
 from knot_runner.composing.job import with_values
 from knot_runner.composing.overrides import parse_overrides
+from knot_runner.config.settings.methods.knot import SinkhornSettings
 from tests.golden.messages import refuses
 
 
@@ -39,7 +41,16 @@ def test_overrides_add_keys_and_refuse_unresolved_values():
         put({"a": 1, "b": "???"}, "a=2")
 
 
-def test_with_values_leaves_the_base_unchanged():
-    base = OmegaConf.create({"a": {"x": 1, "y": 2}, "seed": 0})
-    assert with_values(base, parse_overrides(["a={x:5}"])) == {"a": {"x": 5, "y": 2}, "seed": 0}
-    assert with_values(base, parse_overrides(["a={y:7}"])) == {"a": {"x": 1, "y": 7}, "seed": 0}
+def test_a_swept_mapping_leaves_the_base_unchanged():
+    jobs, _ = compose_all(["method=entropy_a", "method.loss=sinkhorn,{form:symmetric}"])
+    assert [job.config["method"]["loss"]["name"] for job in jobs] == ["sinkhorn", "entropy"]
+
+
+@pytest.mark.parametrize("overrides", [
+    ["method.loss=sinkhorn", "method.loss.epsilon=0.1"],
+    ["method.loss.epsilon=0.1", "method.loss=sinkhorn"],
+    ["base/loss@method.loss=sinkhorn", "method.loss.epsilon=0.1"],
+])  # fmt: skip
+def test_part_of_another_kind_takes_its_own_keys_in_any_order(overrides):
+    loss = compose_all(["method=entropy_a", *overrides])[0][0].method.loss
+    assert loss == SinkhornSettings("sinkhorn", "newton", 0.1, 1e-6, 0.5)

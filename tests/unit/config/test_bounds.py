@@ -62,8 +62,9 @@ def test_build_run_refuses_values_beyond_bounds_or_of_another_kind(base):
     config = compose_all(BASES[base])[0][0].config
     paths = list(numbers(config))
     assert len(paths) > 5
-    kinds = [(("partition",), True), (("method", "models"), [None]), (("method", "teachers"), [None])]
-    present = [case for case in kinds if config.get(case[0][0]) and case[0][-1] in {**config, **config["method"]}]
+    kinds = [(("partition",), True), (("model",), [3])]
+    kinds += itertools.product([("method", "models"), ("method", "teachers")], ([None], [{}]))
+    present = [case for case in kinds if case[0][-1] in {**config, **config["method"]}]
     for path, value in [*itertools.product(paths, (10**31, 1e300)), *present]:
         with pytest.raises(UserError) as refused:
             build_run(with_value(config, path, value))

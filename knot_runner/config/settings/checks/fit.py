@@ -53,7 +53,10 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
         _check_transfer(config, family.name, task_kind)
     if task_kind in UNTRAINED_TASKS:
         for group in ("model", "training", "partition"):
-            if config.get(group) is not None and not (group == "training" and is_idle(config[group])):
+            if config.get(group) is None:
+                continue
+            require_group(config, group)
+            if group != "training" or not is_idle(config[group]):
                 raise Misfit(choice(config, group), task, "the task trains nothing", f"Use {group}=null")
         return
     for group in ("model", "training"):
