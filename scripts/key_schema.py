@@ -26,8 +26,8 @@ from key_values import (
 from knot_runner.config.settings.checks.fit import BLOCK, IDLE, VARIANT
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
 from knot_runner.config.settings.run import TRAINING_SETTINGS, Settings
+from knot_runner.config.settings.sizes import NamedModel
 from knot_runner.config.strict import AtMost, ByName, ByTag, Holds
-from knot_runner.util.config_yaml import Config
 
 SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 #: An OmegaConf interpolation may replace any value.
@@ -125,7 +125,7 @@ def options_of(hint: Any, rules: Iterable[Any]) -> Iterable[dict[str, Any]]:
             yield from options_of(option, rules)
     elif origin is Literal:
         yield {"enum": list(arguments)}
-    elif hint == list[Config]:  # models and teachers: the name of a file may stand for one
+    elif hint == list[NamedModel]:  # models and teachers: the name of a file may stand for one
         yield {"type": "array", "items": {}}
     elif origin is list:
         yield {"type": "array", "items": any_of(arguments[0])}

@@ -135,7 +135,7 @@ def _join(where: str, key: Any) -> str:
     return f"{where}.{key}" if where else str(key)
 
 
-def _convert(hint: Any, value: Any, where: str) -> Any:
+def _convert(hint: Any, value: Any, where: str, most: float | None = None) -> Any:
     if hint is Any or dataclasses.is_dataclass(value):  # already built by a caller that knew its kind
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -160,7 +160,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return build(hint, value, where)
-    return _scalar(hint, value, where)
+    return _scalar(hint, value, where, most)
 
 
 def _expect(value: Any, kind: type, what: str, where: str) -> None:
@@ -210,7 +210,7 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
     raise problems[-1]
 
 
-def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> Any:
+def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
     """``value`` as ``hint`` (bool, int, float, str); numbers of a magnitude of at most ``most``."""
     if hint is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string
         with contextlib.suppress(ValueError):
@@ -235,7 +235,7 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
 
 
 def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str) -> Any:
-    made = _scalar(hint, value, where, next((rule.most for rule in rules if isinstance(rule, AtMost)), None))
+    made = _convert(hint, value, where, next((rule.most for rule in rules if isinstance(rule, AtMost)), None))
     for rule in rules:
         if isinstance(rule, Holds) and not rule.test(made):
             raise OutOfRangeError(f"{made} {rule.text}", where)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.util.config_yaml import Config
 
 AT_LEAST_ONE = Holds(lambda value: value >= 1, "is not at least 1")
 NOT_NEGATIVE = Holds(lambda value: value >= 0, "is negative")
@@ -45,6 +46,8 @@ FractionOrNone = Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in
 #: shares up to all: within (0, 1], and with 0
 Proportion = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
 ProportionOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
+#: settings of a model that a method names by its file
+NamedModel = Annotated[Config, Holds(lambda model: {"kind", "name"} <= model.keys(), "has no kind and name of a model")]
 
 
 def require_enough(max_examples: int | None, what: str) -> None:

@@ -98,11 +98,10 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
 def named_model(model: Config, where: str, settings: Settings) -> Any:
     """Returns the settings of a model named in a method. Raises :class:`Misfit` for one of another kind than the
     task."""
-    kind = str(model.get("kind"))
-    if settings.on_images != (kind in NETWORK_SETTINGS):
+    if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
         hint = f"Use {'cnn_32' if settings.on_images else TEACHERS['texts']}"
-        raise Misfit(f"{where}={model.get('name')}", f"task={settings.task.name}", "the model does not read it", hint)
-    spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(kind, ModelSettings), model, where)
+        raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", "the model does not read it", hint)
+    spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where)
     check_code(spec, settings.plugins)
     return spec
 
@@ -184,7 +183,7 @@ def _check_maps(settings: Settings) -> None:
 
 def _teacher_settings(teacher: Config, where: str, settings: Settings) -> Any:
     """The settings of a teacher's model; of one that is a finished run, these within a :class:`RunTeacher`."""
-    if teacher.get("kind") == "run":
+    if teacher["kind"] == "run":
         run = build(RunTeacher, teacher, where)
         model = run.model if isinstance(run.model, dict) and isinstance(run.model.get("kind"), str) else {"kind": ""}
         spec = _teacher_settings({**model, "name": run.name}, where, settings)

@@ -21,6 +21,7 @@ from knot_runner.config.settings.sizes import (
     AT_LEAST_ONE,
     Depth,
     FractionOrNone,
+    NamedModel,
     NotNegative,
     Positive,
     Proportion,
@@ -28,7 +29,6 @@ from knot_runner.config.settings.sizes import (
     Steps,
     StepsOrNone,
 )
-from knot_runner.util.config_yaml import Config
 
 
 @dataclass(kw_only=True)
@@ -153,7 +153,7 @@ class LocalAlgorithmSettings(FederatedSettings):
     functions = "knot_runner.methods.federated.own_models:LOCAL"
 
     #: client models, by file name and assigned in turn; empty uses ``model``
-    models: list[Config] = field(default_factory=list)
+    models: list[NamedModel] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -165,7 +165,7 @@ class FedDistillSettings(FederatedSettings):
     #: regularization by the mean logits
     labels: LabelDistillation
     #: client models, as for ``algorithm=local``
-    models: list[Config] = field(default_factory=list)
+    models: list[NamedModel] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -177,7 +177,7 @@ class FedMdSettings(FederatedSettings):
     #: distillation of the clients
     server_distillation: ServerDistillation
     #: client models, as for ``algorithm=local``
-    models: list[Config] = field(default_factory=list)
+    models: list[NamedModel] = field(default_factory=list)
 
 
 #: ``method.algorithm`` -> its settings. Plug-ins add to the table of all methods (``families.METHOD_SETTINGS``).

@@ -10,6 +10,7 @@ from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.config.settings.sizes import (
     Fraction,
     Items,
+    NamedModel,
     NotNegative,
     Positive,
     Proportion,
@@ -18,7 +19,6 @@ from knot_runner.config.settings.sizes import (
     Width,
 )
 from knot_runner.config.strict import ByTag, Holds, SettingsClasses, require
-from knot_runner.util.config_yaml import Config
 
 
 @dataclass
@@ -211,7 +211,7 @@ class DistillSettings:
     #: model file that the ``teachers`` of a method file refer to; null: cnn_16 for images, bert_mini for texts
     teacher: str | None
     #: teachers for schedule=offline: names of model files, or finished runs as ``run:ID``
-    teachers: list[Config]
+    teachers: list[NamedModel]
     #: share of training examples with labels for the student
     labeled: Proportion
     #: share of images for epoch selection; null: 0.1 if a stage selects its best epoch; text tasks have validation sets
