@@ -18,16 +18,6 @@ def save(checkpoint, step):
     checkpoint.save(step, {"w": torch.full((3,), float(step))}, {"step": step}, [{"step": step}])
 
 
-def test_checkpoint_loads_the_last_commit(tmp_path):
-    checkpoint = Checkpoint(tmp_path)
-    for step in range(3):
-        save(checkpoint, step)
-    commit = Checkpoint(tmp_path).load()
-    assert (commit.step, commit.values) == (2, {"step": 2})
-    assert commit.tensors["w"].tolist() == [2, 2, 2]
-    assert [row["step"] for row in checkpoint.log()] == [0, 1, 2]
-
-
 @pytest.mark.parametrize("nth", range(20))
 def test_checkpoint_survives_kill_at_any_call(tmp_path, nth):
     """Die before the n-th call of the second commit; a fresh process must see step 0 or 1, log in step."""

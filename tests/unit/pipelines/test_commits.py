@@ -34,12 +34,13 @@ def test_commits_resume_with_state_and_log(tmp_path):
     assert len((tmp_path / "rounds.jsonl").read_text().splitlines()) == 5  # each row once
 
 
-def test_commits_log_the_steps_between(tmp_path):
+def test_commits_log_the_steps_between_and_plain_values(tmp_path):
     commits = Commits(tmp_path, "data", lambda _: None)
     _, rows = commits.resume()
     rows += [{"step": step} for step in range(4)]
-    commits.save(3, {"x": torch.zeros(1)}, rows)
-    assert Commits(tmp_path, "data", lambda _: None).resume()[1] == rows
+    commits.save(3, {"x": torch.zeros(1)}, rows, {"state": {"student": "distill/abc"}})
+    commit, logged = Commits(tmp_path, "data", lambda _: None).resume()
+    assert logged == rows and commits.step == 3 and commit.values["state"] == {"student": "distill/abc"}
 
 
 def test_commits_of_other_data_begin_afresh(tmp_path):
@@ -85,15 +86,6 @@ def test_commit_that_is_not_usable_begins_afresh(tmp_path):
     commit, rows = Commits(tmp_path, "data", lambda _: None).resume(usable)
     assert commit.step == -1 and rows == [] and seen == [("data", 2.0)]
     assert Commits(tmp_path, "data", lambda _: None).resume()[0].step == -1
-
-
-def test_commits_keep_plain_values(tmp_path):
-    commits = Commits(tmp_path, "data", lambda _: None)
-    commits.resume()
-    commits.save(0, {"x": torch.ones(1)}, [{"step": 0}], {"state": {"student": "distill/abc"}})
-    assert commits.step == 0
-    commit, _ = Commits(tmp_path, "data", lambda _: None).resume()
-    assert commit.values["state"] == {"student": "distill/abc"} and commit.tensors["x"].item() == 1.0
 
 
 @pytest.mark.parametrize(("changes", "code", "goes_on", "said"), [
