@@ -8,6 +8,7 @@ import torch
 from knot_runner import compose
 from knot_runner.cli.main import main
 from tests.feddf_runs import run
+from tests.personal_runs import PERSONAL
 from tests.tiny import TINY_IMAGES, replaced
 
 FLEET = replaced(TINY_IMAGES, "fleet=phones", "training.lr=0.1", "fleet.dropout=0.3", "fleet.compute.sigma=2")
@@ -65,11 +66,6 @@ def test_fleet_of_one_cluster_equals_unclustered_fleet(tmp_path):
 def test_personalization_continues_from_fleet_rounds(tmp_path):
     """Its temperatures are those of the rounds, so that it has to know who is slow."""
     slow = "method.stragglers={share:0.5,temperature:0.5,epochs:1,by:speed}"
-    small = [
-        "method.personalization.lr=0.05",
-        "method.personalization.epochs=2",
-        "method.personalization.checkpoints=2",
-    ]
-    words = replaced(FLEET, "method=finetune", *small, slow, "training.rounds=2")
+    words = replaced(FLEET, "method=finetune", *PERSONAL, slow, "training.rounds=2")
     result, rows, _ = run(tmp_path, *words)
     assert "personalization" in result and result["fleet"]["clock"] == rows[-1]["clock"]
