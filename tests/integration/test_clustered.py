@@ -59,7 +59,6 @@ def test_clustered_run_records_clusters_and_their_models(once):
 
 
 def test_clustered_measures_match_scikit_learn_on_predictions(once):
-    """Against scikit-learn on the predictions, which are in the order of the clients."""
     result, rows, folder = once.result, once.rows, once.folder
     last, arrays = rows[-1], load_file(folder / "predictions.safetensors")
     p, y = arrays["test.probabilities"].astype(float), arrays["test.labels"]

@@ -56,12 +56,8 @@ def arrange(folder, name="kept", code=METHOD, yaml=YAML):
     (folder / f"{name}_method.py").write_text(code)
     (folder / "conf" / "method").mkdir(parents=True)
     (folder / "conf" / "method" / f"{name}.yaml").write_text(yaml)
-    own = [
-        f"--config-dir={folder / 'conf'}",
-        f"plugins=['{folder / f'{name}_method.py'}']",
-        f"paths.output_dir={folder / 'out'}",
-    ]
-    return [*replaced(TINY_IMAGES, f"method={name}"), *own]
+    places = f"plugins=['{folder / f'{name}_method.py'}']", f"paths.output_dir={folder / 'out'}"
+    return [*replaced(TINY_IMAGES, f"method={name}"), f"--config-dir={folder / 'conf'}", *places]
 
 
 def rows_of(folder):

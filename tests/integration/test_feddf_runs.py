@@ -44,7 +44,6 @@ def test_feddf_uses_tree_solver_for_tree_geometry():
 
 
 def test_partition_transfer_gives_fedavg_same_clients_as_feddf(tmp_path):
-    """So that FedAvg and FedDF can be compared."""
     feddf, fedavg = (
         setup_of(tmp_path, [*TINY_IMAGES, f"method={name}", "partition.transfer=0.3"]) for name in ("feddf", "fedavg")
     )

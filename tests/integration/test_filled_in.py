@@ -110,7 +110,6 @@ def test_median_deadline_drops_the_slower_half():
 
 
 def test_counts_skip_parties_without_a_split():
-    """A transfer set has no test examples."""
     parties = {f"party {k}": {"train": np.array([1, 2, 0]), "test": np.array([1, 0, 0])} for k in range(20)}
     parties["transfer"] = {"train": np.array([0, 0, 9])}
     train, test = Counts("parties", ["ape", "bee"], parties).lines()

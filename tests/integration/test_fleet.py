@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-from knot_runner import compose
 from knot_runner.cli.main import main
 from tests.feddf_runs import run
 from tests.personal_runs import PERSONAL
@@ -30,22 +29,6 @@ def test_fleet_run_records_its_clock(tmp_path, capsys):
     reached_at = next(row["clock"] for row in rows if row["accuracy"] >= 0.15)
     assert result["time_to_target"] == reached_at
     assert not any("fleet" in name for name in weights)
-
-
-def test_run_id_depends_on_the_fleet():
-    def run_id(*words):
-        (job,) = compose(["task=femnist", *words])
-        return job.run_id, job.config
-
-    (plain, config), (none, _) = run_id(), run_id("fleet=none")
-    assert plain == none and config["fleet"] is None
-    phones, _ = run_id("fleet=phones")
-    slower, _ = run_id("fleet=phones", "fleet.compute.median=0.02")
-    assert len({plain, phones, slower}) == 3
-    fast, exponent = run_id("fleet=phones_async"), run_id("fleet=phones_async", "fleet.staleness_exponent=1")
-    assert fast[0] != exponent[0]
-    slow = "method.stragglers={share:0.3,temperature:0.5,epochs:1"
-    assert run_id("fleet=phones", slow + "}")[0] != run_id("fleet=phones", slow + ",by:speed}")[0]
 
 
 def test_fleet_of_one_cluster_equals_unclustered_fleet(tmp_path):

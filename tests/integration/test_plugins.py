@@ -101,7 +101,6 @@ def test_plugin_term_records_ratio_and_changes_student(tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_plugins_key_resolves_relative_to_yaml_folder(tmp_path, capsys, monkeypatch):
-    """And the run is the same one, whatever folder the study lies in."""
     names = set()
     for study in (tmp_path / "here", tmp_path / "there"):
         (study / "experiment").mkdir(parents=True)

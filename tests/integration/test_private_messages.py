@@ -84,7 +84,6 @@ def test_clip_logits_bounds_root_mean_square_of_rows(tmp_path):
 
 @pytest.mark.parametrize("each", [True, False], ids=["reads each message", "reads none"])
 def test_privacy_refuses_methods_without_a_mean(each, tmp_path, monkeypatch):
-    """As plug-ins may be: noise covers nothing but means."""
     other = replace(FEDAVG, fold=None, fold_each=(lambda config, state, *_: (state, {})) if each else None)
     monkeypatch.setitem(METHODS_TABLE.data, "fedavg", other)
     with pytest.raises(UserError, match="reads every client's message" if each else "send nothing that noise"):

@@ -95,7 +95,6 @@ def test_feddf_ensemble_each_weighs_clients_as_teachers(weighting, normalize):
 
 @pytest.mark.parametrize("weighting", ["A", "D", "E"])
 def test_feddf_ensemble_logits_teaches_mean_client_logits(weighting):
-    """FedDF's own rule is A."""
     one = OneRound(distill(weighting=weighting, ensemble="logits", **SOFT, optimizer="sgd", lr=1.0))
     w = weights_by_hand(one, weighting, TRANSFER)
     mean = (w[:, :, None] * one.clients(TRANSFER)).sum(1) / w.sum(1, keepdim=True)

@@ -108,7 +108,6 @@ def test_state_is_used_while_its_artifacts_exist():
 
 
 def test_run_resumed_on_another_machine_says_so(tmp_path, monkeypatch):
-    """Also after a further interruption on the second machine."""
     real = Commits.save
     monkeypatch.setattr(Commits, "due", lambda self: True)
     for rounds, machine in enumerate(("AVX512, 1 thread", "DEFAULT, 2 threads", "DEFAULT, 2 threads"), 1):
@@ -133,7 +132,6 @@ def test_run_resumed_on_another_machine_says_so(tmp_path, monkeypatch):
     ([*TINY_IMAGES, *CLUSTERING], "training.lr=0.02"), (TINY_TAUGHT, "method=rkd"),
 ], ids=["rounds", "distances", "teacher"])  # fmt: skip
 def test_parts_of_another_machine_are_reported(tmp_path, monkeypatch, words, change):
-    """The result says where shared parts were computed, and so does compare."""
     notes = []
     for machine, more in (("FIRST", []), ("FIRST", ["seed=1"]), ("SECOND", [change])):
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda machine=machine: machine)

@@ -48,7 +48,6 @@ def test_async_buffer_of_two_matches_steps_by_hand(paced):
 
 
 def test_async_fleet_limits_concurrent_clients_to_participants(paced):
-    """Two of five, of whom one is through with every step."""
     paced(1 / 8, 1.1 / 12, 1.23 / 16, 1.37 / 20, 1.59 / 24)
     played = Played(buffered(), members=range(5), clients_per_round=2)
     assert [len(state["fleet/in_flight"]) for state in played.states] == [1] * 4

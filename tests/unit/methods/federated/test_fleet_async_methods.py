@@ -203,7 +203,6 @@ def test_async_fedmd_averages_logits_of_buffered_clients(spread):
 
 @pytest.mark.parametrize("algorithm", ["local", "fedmd"])
 def test_async_fleet_takes_no_time_to_send_own_models(algorithm, spread):
-    """However slow the network is, clients take as long as they train."""
     changes = CONSENSUS if algorithm == "fedmd" else {}
     network = {"down": 1e-6, "up": 1e-6, "sigma": 0.0}
     played = Played(buffered(network=network), algorithm, changes=changes)

@@ -148,7 +148,6 @@ def test_soup_lies_between_and_has_both_ends(world, at):
 
 
 def test_mixing_flat_models_is_mixing_their_parameters():
-    """Module by module, with running statistics."""
     network = MODELS["resnet_batch"]
     modules, models = [], []
     for seed in (1, 2):
