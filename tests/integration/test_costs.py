@@ -11,7 +11,6 @@ from knot_runner.cli.main import main
 from knot_runner.config.settings import MlpSettings
 from knot_runner.config.settings.methods.distill import (
     AverageSchedule,
-    DistillSchedule,
     MutualSchedule,
     OfflineSchedule,
     SnapshotSchedule,
@@ -131,7 +130,7 @@ S, T = 2 * (4 * 3 + 3 * 5), 2 * (4 * 7 + 7 * 5)
 STORE = SimpleNamespace(get=lambda stage, key: SimpleNamespace(info={"images": int(key)}))
 
 
-def students(schedule: DistillSchedule, teachers: int = 0, **changes) -> TrainStudents:
+def students(schedule, teachers: int = 0, **changes) -> TrainStudents:
     settings = SimpleNamespace(epochs=9)
     part = SimpleNamespace(examples=("images", "11"))
     request = TrainStudents(

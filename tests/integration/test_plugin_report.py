@@ -94,9 +94,8 @@ def test_plugin_weighting_changes_the_result(tmp_path, capsys):
     q = torch.tensor([[[0.7, 0.2, 0.1], [0.4, 0.2, 0.4]]])
     assert WEIGHTINGS["M"](q, torch.ones(2), None).tolist() == [pytest.approx([0.5, 0.0])]
     del WEIGHTINGS["M"]
-    assert (
-        main([*replaced(TINY_PARTIES, "method=sinkhorn_margin", "seed=5"), CONF, f"paths.output_dir={tmp_path}"]) == 2
-    )
+    words = replaced(TINY_PARTIES, "method=sinkhorn_margin", "seed=5")
+    assert main([*words, CONF, f"paths.output_dir={tmp_path}"]) == 2
     assert "method.weighting: no weighting 'M'" in capsys.readouterr().err
 
 

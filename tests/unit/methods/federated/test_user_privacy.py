@@ -10,16 +10,7 @@ from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
 from knot_runner.methods.contract import Gathering, Sent
 from knot_runner.methods.messages import in_rounds
 from tests.unit.methods.federated import worlds
-from tests.unit.methods.federated.worlds import (
-    CLASSES,
-    SERVER,
-    Unaccounted,
-    World,
-    holding_out,
-    rounds_of,
-    sampled,
-    settings,
-)
+from tests.unit.methods.federated.worlds import CLASSES, SERVER, Unaccounted, holding_out, rounds_of, sampled, settings
 
 
 def privacy(**changes) -> UserPrivacy:
@@ -38,13 +29,13 @@ def mean_update(spec, seed, round, updates, like=None):
     return mean["update"], row
 
 
-def private_rounds(world: World, spec: UserPrivacy, config, rounds=2):
+def private_rounds(world, spec: UserPrivacy, config, rounds=2):
     """``rounds`` private rounds."""
     world = sampled(world, spec)
     return rounds_of(world, config, rounds, worlds.private(config, world.federation, spec))
 
 
-def folding(world: World, spec: UserPrivacy, config):
+def folding(world, spec: UserPrivacy, config):
     """(The federation as it is sampled, the private method of ``config`` in rounds)."""
     federation = sampled(world, spec).federation
     return federation, in_rounds(worlds.private(config, federation, spec), config)
