@@ -73,10 +73,6 @@ def test_declared_method_runs_asynchronously_and_converts_options(tmp_path, caps
     assert any(row["staleness"] > 0 for row in rows)
 
 
-def test_declared_method_trains_with_clipping(tmp_path, capsys):
-    assert main([*arrange(tmp_path), "privacy=user_level", "method.aggregation=uniform"]) == 0, capsys.readouterr().err
-
-
 def arrange_fednova(folder):
     yaml = YAML.replace("kept", "fednova").replace("at: 1\n", "")
     return arrange(folder, "fednova", FEDNOVA, yaml)

@@ -110,15 +110,11 @@ def test_lr_control_keeps_run_id_at_temperature_1(tmp_path, capsys):
     assert len({line.split()[0] for line in jobs}) == 3
 
 
-def test_evaluate_every_and_the_last_round(tmp_path):
-    rows = run(tmp_path, *TINY_IMAGES, "training.evaluate_every=2").rows
-    assert [("accuracy" in row) for row in rows] == [False, True, True]
-
-
-def test_semantic_distance_where_classes_have_coordinates(tmp_path):
+def test_evaluated_rounds_measure_semantic_distance_of_coordinates(tmp_path):
     points = "[[0],[1],[2],[3],[4],[5],[6],[7],[8],[9]]"
     digits = "task.classes=['0','1','2','3','4','5','6','7','8','9']"
-    found = run(tmp_path, *TINY_IMAGES, f"task.coordinates={points}", digits)
+    found = run(tmp_path, *TINY_IMAGES, f"task.coordinates={points}", digits, "training.evaluate_every=2")
+    assert [("accuracy" in row) for row in found.rows] == [False, True, True]  # and the last one
     assert 0 < found.rows[-1]["sd"] == found.result["metrics"]["sd"]["ALL"] < 9
 
 
