@@ -12,15 +12,11 @@ from tests.runs import command, run
 from tests.tiny import TINY
 
 
-def job(*overrides):
-    (found,) = compose(list(overrides))
-    return found
-
-
 def test_text_federation_cuts_texts_by_stage(tmp_path):
     lengths = {"local": 9, "pretrain": 12, "distill": 8}
     changes = [f"training.{stage}.max_length={length}" for stage, length in lengths.items()]
-    settings, store = job(*TINY, "task.max_length=16", *changes).settings, Store(tmp_path)
+    (job,) = compose([*TINY, "task.max_length=16", *changes])
+    settings, store = job.settings, Store(tmp_path)
     federation = text_federation(settings, load_task(settings.task, None), store, None, None)
     expected = [(client, 9) for client in federation.clients] + [(federation.server, 12), (federation.transfer, 8)]
     assert [party for party, _ in expected] == federation.parties

@@ -112,10 +112,6 @@ def test_checkpoint_restarts_after_repeated_damage(tmp_path):
         assert Checkpoint(tmp_path).load().step == 2
 
 
-def committed_state(folder):
-    return json.loads((folder / "commit.json").read_text())["file"]
-
-
 def test_checkpoint_never_overwrites_the_committed_state(tmp_path):
     """Neither in one process nor by the one that goes on: the next commit is in the other file."""
     checkpoint, seen = Checkpoint(tmp_path), []
@@ -124,5 +120,5 @@ def test_checkpoint_never_overwrites_the_committed_state(tmp_path):
             checkpoint = Checkpoint(tmp_path)
             assert checkpoint.load().step == 1
         save(checkpoint, step)
-        seen.append(committed_state(tmp_path))
+        seen.append(json.loads((tmp_path / "commit.json").read_text())["file"])
     assert all(a != b for a, b in itertools.pairwise(seen)), seen
