@@ -15,7 +15,7 @@ from unittest import mock
 from knot_runner.bundles.pack import packed_run, write_bundle
 from knot_runner.cli.main import main
 from tests.contents import seal_content
-from tests.run_folders import run
+from tests.runs import command
 from tests.tiny import TINY_IMAGES, replaced
 
 SMALL = [*replaced(TINY_IMAGES, "training.lr=0.05"), "task.source=embedded", "hardware=cpu", "paths.data_dir=null"]
@@ -23,7 +23,7 @@ SMALL = [*replaced(TINY_IMAGES, "training.lr=0.05"), "task.source=embedded", "ha
 
 def small_run(out: Path, *overrides: str) -> Path:
     """The folder of a federated run of three rounds."""
-    return run(out, *replaced(SMALL, *overrides))
+    return command(out, *replaced(SMALL, *overrides)).folder
 
 
 def bundled(folder: Path, to: Path) -> Path:

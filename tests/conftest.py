@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
@@ -66,6 +67,13 @@ def only_real_data_tests_see_it(request: pytest.FixtureRequest, monkeypatch: pyt
     """Set ``KNOT_DATA`` for tests marked ``real_data``, and for no other."""
     if request.node.get_closest_marker("real_data") and os.environ["KNOT_TEST_DATA"]:
         monkeypatch.setenv("KNOT_DATA", os.environ["KNOT_TEST_DATA"])
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Undo what the runs of other tests have set: sums in another order differ in their last digits."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

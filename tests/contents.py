@@ -17,14 +17,8 @@ LEAST = {
         "best": {"accuracy": 0.5, "round": 1}, "rounds_to_target": None,
     },
 }  # fmt: skip
-FACTS = {
-    "status": "done",
-    "kind": "federated",
-    "task": "femnist",
-    "method": "fedavg",
-    "seed": 0,
-    "versions": {"torch": "2.13.0"},
-}
+FACTS = {"status": "done", "kind": "federated", "task": "femnist", "method": "fedavg", "seed": 0}
+FACTS |= {"versions": {"torch": "2.13.0"}}
 
 
 def result_with(content):

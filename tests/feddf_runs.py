@@ -6,12 +6,11 @@ import numpy as np
 import torch
 
 from knot_runner import compose
-from knot_runner.cli.main import main
 from knot_runner.config.settings import BiasSettings, EntropySettings, ServerDistillation
 from knot_runner.pipelines.clients.setup import make_setup
 from knot_runner.pipelines.context import RunContext
 from tests.changed_settings import terms_of
-from tests.runs import RunRecord
+from tests.runs import command
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, replaced
 
 ENTROPY = EntropySettings("entropy", "kl")
@@ -27,9 +26,7 @@ TINY_FEDDF = replaced(
 
 def run(out: Path, *words: str):
     """(result, rows, weights) of one run by the command line, without times."""
-    assert main([*words, f"paths.output_dir={out}"]) == 0
-    (path,) = out.glob("*/*/*/result.json")
-    record = RunRecord(path.parent)
+    record = command(out, *words)
     return record.result, record.rows, record.tensors()
 
 

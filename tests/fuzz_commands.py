@@ -202,13 +202,8 @@ def main() -> int:
             count[{0: "run", 2: "refused"}.get(found.code, "traceback")] += 1
             count["wrong"] += bool(found.wrong or slow)
             if found.wrong or slow:
-                print(
-                    [a[:80] for a in arguments],
-                    found.wrong,
-                    f"{found.seconds:.1f} s\n   ",
-                    found.said[:300],
-                    flush=True,
-                )
+                typed = [argument[:80] for argument in arguments]
+                print(typed, found.wrong, f"{found.seconds:.1f} s\n   ", found.said[:300], flush=True)
     print(f"{options.count} command lines, seed {options.seed}: {dict(count)}")
     return int(count["wrong"] > 0)
 

@@ -34,17 +34,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("knot_runner", "conf", "tests", "scripts", "pyproject.toml", "README.md")
 #: What nearly every test imports: once for all mutants.
-PRELOADED = (
-    "torch",
-    "torch._dynamo",
-    "hydra",
-    "hypothesis",
-    "numpy",
-    "scipy.stats",
-    "sklearn.metrics",
-    "rich.console",
-    "ot",
-)
+PRELOADED = ["torch", "torch._dynamo", "hydra", "hypothesis", "numpy", "ot", "scipy.stats", "sklearn.metrics"]
+PRELOADED += ["rich.console"]
 #: Seconds that the tests of one mutant may take; a mutant that runs for ever is noticed, too.
 TIMEOUT = 240
 ENOUGH = 0.9
@@ -96,10 +87,8 @@ def verdict(mutant: Mutant, root: Path) -> tuple[str, float]:
     began = time.monotonic()
     if mutant.control:
         code = _forked(root, mutant.tests)
-        return (
-            "passed" if code == 0 else f"its tests fail without a mutant (exit code {code})",
-            time.monotonic() - began,
-        )
+        state = "passed" if code == 0 else f"its tests fail without a mutant (exit code {code})"
+        return state, time.monotonic() - began
     try:
         own = applied(mutant, root)
     except (OSError, ValueError) as problem:

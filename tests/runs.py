@@ -1,4 +1,4 @@
-"""One run in this process, and what its folder holds."""
+"""One run in this process, from Python or by the command line, and what its folder holds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import knot_runner as kr
+from knot_runner.cli.main import main
 
 #: What differs between two runs of the same command.
 TIMED = ("seconds", "digest")
@@ -43,3 +44,11 @@ class RunRecord:
 def run(out: Path, *words: str) -> RunRecord:
     """The run with ``words`` below ``out``. Raises ``UserError`` where the command would say so."""
     return RunRecord(kr.run([*words, f"paths.output_dir={out}"]).folder)
+
+
+def command(out: Path, *words: str) -> RunRecord:
+    """The run that the command with ``words`` adds below ``out``."""
+    before = set(out.glob("*/*/*/result.json"))
+    assert main([*words, f"paths.output_dir={out}"]) == 0
+    (path,) = set(out.glob("*/*/*/result.json")) - before
+    return RunRecord(path.parent)

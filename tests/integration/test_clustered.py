@@ -18,17 +18,16 @@ from knot_runner.methods.party import Party
 from knot_runner.pipelines.rounds import scores
 from knot_runner.report.records.run_summary import cluster_lines
 from knot_runner.results import result_of
-from tests import run_folders
 from tests.contents import problem_of
-from tests.run_folders import records
+from tests.runs import RunRecord, command
 from tests.tiny import CLUSTERED_IMAGES
 
 FEDERATED = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allow", None, False, 1, "sgd")
 
 
-def run(out: Path, *overrides: str) -> Path:
-    """The folder of the small run with ``overrides``."""
-    return run_folders.run(out, *CLUSTERED_IMAGES, *overrides)
+def run(out: Path, *overrides: str) -> RunRecord:
+    """The small run with ``overrides``."""
+    return command(out, *CLUSTERED_IMAGES, *overrides)
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +37,15 @@ def out(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def once(out) -> Path:
+def once(out) -> RunRecord:
     """One finished run of clustered FedAvg, by affinity."""
     return run(out)
 
 
 def test_clustered_run_records_clusters_and_their_models(once):
-    result, rows = records(once)
+    result, rows, folder = once.result, once.rows, once.folder
     clusters = result["clusters"]
-    groups = json.loads((once / "partition.json").read_text())["groups"]
+    groups = json.loads((folder / "partition.json").read_text())["groups"]
     assert clusters["graph"] == "affinity" and clusters["count"] == 5 == len(clusters["sizes"])
     assert clusters["ari"] == pytest.approx(adjusted_rand_score(groups, clusters["labels"]))
     assert clusters["ari"] == 1.0 and len(clusters["eigenvalues"]) == 10
@@ -54,20 +53,19 @@ def test_clustered_run_records_clusters_and_their_models(once):
     assert [row["round"] == number for number, row in enumerate(rows, 1)] == [True] * 3
     assert all(len(row["participants"]) == 5 for row in rows)  # one of every cluster
     assert [sorted({clusters["labels"][c] for c in row["participants"]}) for row in rows] == [[0, 1, 2, 3, 4]] * 3
-    assert not (once / "commit.json").exists() and not list(once.rglob("*.tmp"))
-    model = load_file(once / "model.safetensors")
+    assert not (folder / "commit.json").exists() and not list(folder.rglob("*.tmp"))
+    model = load_file(folder / "model.safetensors")
     assert {name.split("/")[1] for name in model} == set("01234")
 
 
 def test_clustered_measures_match_scikit_learn_on_predictions(once):
-    """Against scikit-learn on the predictions, which are in the order of the clients."""
-    result, rows = records(once)
-    last, arrays = rows[-1], load_file(once / "predictions.safetensors")
+    result, rows, folder = once.result, once.rows, once.folder
+    last, arrays = rows[-1], load_file(folder / "predictions.safetensors")
     p, y = arrays["test.probabilities"].astype(float), arrays["test.labels"]
     assert last["accuracy"] == pytest.approx(accuracy_score(y, p.argmax(1)))
     assert last["f1"] == pytest.approx(f1_score(y, p.argmax(1), average="macro"))
     assert last["loss"] == pytest.approx(log_loss(y, p / p.sum(1, keepdims=True), labels=range(10)), rel=1e-4)
-    sizes = json.loads((once / "partition.json").read_text())["test"]
+    sizes = json.loads((folder / "partition.json").read_text())["test"]
     right = np.split(p.argmax(1) == y, np.cumsum(sizes)[:-1])
     assert last["clients"] == pytest.approx([own.mean() for own in right])
     labels = np.array(result["clusters"]["labels"])
@@ -83,10 +81,10 @@ def test_clustered_fedavg_with_one_cluster_equals_fedavg(tmp_path):
     none = run(tmp_path, "method.clustering.graph=none")
     plain = run(tmp_path, "method=fedavg", "method.aggregation=uniform")
     assert not (tmp_path / "artifacts" / "distances").exists()
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (none, plain))
+    ours, theirs = (load_file(one.folder / "model.safetensors") for one in (none, plain))
     assert {f"cluster/0/{name}" for name in theirs} == set(ours)
     assert all(np.array_equal(ours[f"cluster/0/{name}"], value) for name, value in theirs.items())
-    (result, rows), (_, expected) = records(none), records(plain)
+    result, rows, expected = none.result, none.rows, plain.rows
     for row, same in zip(rows, expected, strict=True):
         assert row["participants"] == same["participants"] and row["after"] == same["after"]
         assert row["accuracy"] == pytest.approx(same["accuracy"]) and row["f1"] == pytest.approx(same["f1"])
@@ -101,25 +99,26 @@ def test_equal_clusters_share_rounds_across_graphs(out, once, monkeypatch):
     monkeypatch.setattr(Lean, "train", lambda self, cohort: trained.append(len(cohort)) or train(self, cohort))
     again = run(out, "method.clustering.graph=sparse3")
     assert trained == []
-    (one, rows), (other, same) = records(once), records(again)
-    assert rows == same and one["metrics"] == other["metrics"] and one["artifact"] == other["artifact"]
-    assert (once / "predictions.safetensors").read_bytes() == (again / "predictions.safetensors").read_bytes()
-    four = records(run(out, "method.clustering.clusters=4"))[0]
+    one, other = once.result, again.result
+    assert once.rows == again.rows and one["metrics"] == other["metrics"] and one["artifact"] == other["artifact"]
+    stored, same = ((own.folder / "predictions.safetensors").read_bytes() for own in (once, again))
+    assert stored == same
+    four = run(out, "method.clustering.clusters=4").result
     assert trained == [4, 4, 4] and four["artifact"] != one["artifact"]
 
 
 def test_clustered_run_recreates_damaged_shared_rounds(out, once, capsys):
-    log = out / "artifacts" / "rounds" / records(once)[0]["artifact"] / "rounds.jsonl"
+    log = out / "artifacts" / "rounds" / once.result["artifact"] / "rounds.jsonl"
     damaged = log.read_text().replace("1", "2")
     log.write_text(damaged)
     again = run(out, "method.clustering.otdd.samples=60")
     assert f"{log}: does not match its digest" in "".join(capsys.readouterr().err.split("\n"))
     assert (log.parent / "set-aside-1" / "rounds.jsonl").read_text() == damaged
-    assert records(again)[0]["metrics"] == records(once)[0]["metrics"]
+    assert again.result["metrics"] == once.result["metrics"]
 
 
 def test_clusters_of_a_result_that_cannot_be(once):
-    result, _ = records(once)
+    result = once.result
     clusters = result["clusters"]
     for changes in ({"labels": clusters["labels"][1:]}, {"sizes": [10]}, {"count": 4}, {"ari": 2}, {"graph": None}):
         assert "clusters" in problem_of({**result, "clusters": {**clusters, **changes}})

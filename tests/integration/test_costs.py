@@ -11,7 +11,6 @@ from knot_runner.cli.main import main
 from knot_runner.config.settings import MlpSettings
 from knot_runner.config.settings.methods.distill import (
     AverageSchedule,
-    DistillSchedule,
     MutualSchedule,
     OfflineSchedule,
     SnapshotSchedule,
@@ -23,7 +22,8 @@ from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.parties.stage_costs import StageCounter, sent_bytes
-from tests.run_folders import records, run
+from tests.personal_runs import PERSONAL
+from tests.runs import command
 from tests.tiny import CLUSTERING, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 #: Of the tiny perceptron, 64 pixels, 16 hidden units, 10 classes: weights and biases in 4 bytes each.
@@ -36,10 +36,10 @@ def test_federated_costs_are_recorded_and_compared(tmp_path, capsys):
     sizes = {"fedavg": BODY + HEAD, "scaffold": 2 * (BODY + HEAD), "fedper": BODY}
     for method, numbers in sizes.items():
         words = replaced(TINY_IMAGES, f"method={method}", "training.target=0.01", "training.momentum=0")
-        folder = run(tmp_path, *words)
+        record = command(tmp_path, *words)
         said = capsys.readouterr().out
-        result, rows = records(folder)
-        costs, examples = result["costs"], json.loads((folder / "partition.json").read_text())["train"]
+        result, rows = record.result, record.rows
+        costs, examples = result["costs"], json.loads((record.folder / "partition.json").read_text())["train"]
         for row in rows:
             assert row["bytes_up"] == row["bytes_down"] == 3 * numbers * 4
             assert row["client_flops"] == 3 * F * 2 * sum(sum(examples[client]) for client in row["participants"])
@@ -57,19 +57,20 @@ def test_federated_costs_are_recorded_and_compared(tmp_path, capsys):
 def test_costs_of_centralized_training_count_no_messages(tmp_path):
     words = replaced(TINY_IMAGES, "partition=centralized", "training.rounds=1")
     own = [word for word in words if word.split("=")[0] not in ("partition.embedded_clients", "partition.alpha")]
-    result, (row,) = records(run(tmp_path, *own))
+    record = command(tmp_path, *own)
+    (row,) = record.rows
     assert row["bytes_up"] == row["bytes_down"] == 0 and row["client_flops"] == 3 * F * 300
-    assert result["costs"]["sent"] == "nothing, since all examples lie in one place"
+    assert record.result["costs"]["sent"] == "nothing, since all examples lie in one place"
 
 
 def test_clustered_costs_sum_rounds_without_distances(tmp_path):
     small = ["method.clustering.clusters=2", "method.clustering.otdd.fedwad.iterations=2", "training.rounds=2"]
-    folder = run(tmp_path, *replaced(TINY_IMAGES, "method=scaffold", *CLUSTERING, "training.momentum=0", *small))
-    result, rows = records(folder)
-    for row in rows:
+    record = command(tmp_path, *replaced(TINY_IMAGES, "method=scaffold", *CLUSTERING, "training.momentum=0", *small))
+    for row in record.rows:
         assert row["bytes_up"] == row["bytes_down"] == len(row["participants"]) * 2 * (BODY + HEAD) * 4 > 0
-    assert result["costs"]["bytes"] == sum(row["bytes_up"] + row["bytes_down"] for row in rows)
-    assert "not what the distances between clients took" in result["costs"]["sent"]
+    costs = record.result["costs"]
+    assert costs["bytes"] == sum(row["bytes_up"] + row["bytes_down"] for row in record.rows)
+    assert "not what the distances between clients took" in costs["sent"]
 
 
 def test_example_tokens_equals_mean_client_text_length():
@@ -83,9 +84,8 @@ def test_example_tokens_equals_mean_client_text_length():
 
 
 def test_costs_count_personal_training_without_extra_messages(tmp_path):
-    words = ["method=finetune", "method.personalization.epochs=4", "method.personalization.checkpoints=2"]
-    result, rows = records(run(tmp_path, *replaced(TINY_IMAGES, *words, "training.rounds=1")))
-    costs = result["costs"]
+    record = command(tmp_path, *replaced(TINY_IMAGES, "method=finetune", *PERSONAL, "training.rounds=1"))
+    costs, rows = record.result["costs"], record.rows
     assert costs["personal_flops"] == 3 * F * 300 * 4  # of all clients
     assert costs["client_flops"] == costs["personal_flops"] + rows[0]["client_flops"]
     assert costs["bytes"] == 2 * 3 * (BODY + HEAD) * 4
@@ -95,10 +95,9 @@ def test_costs_count_personal_training_without_extra_messages(tmp_path):
 
 
 def test_distillation_costs_count_local_models_and_stages(tmp_path, capsys):
-    path = run(tmp_path, *replaced(TINY_PARTIES, "method=entropy_e")) / "result.json"
+    result = command(tmp_path, *replaced(TINY_PARTIES, "method=entropy_e")).result
     assert "14.5 kB up, 0 B down" in capsys.readouterr().out
-    result = json.loads(path.read_text())
-    costs, sizes = result["costs"], {name: own for name, own in result["datasets"].items()}
+    costs, sizes = result["costs"], result["datasets"]
     locals_ = [name for name, own in sizes.items() if own["role"] == "local"]
     (server,) = (name for name, own in sizes.items() if own["role"] == "global")
     (transfer,) = (own for own in sizes.values() if own["role"] == "transfer")
@@ -115,8 +114,8 @@ def test_distillation_costs_count_local_models_and_stages(tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_costs_count_messages_only_with_teacher(tmp_path):
-    taught = json.loads((run(tmp_path, *TINY_TAUGHT) / "result.json").read_text())["costs"]
-    alone = json.loads((run(tmp_path, *replaced(TINY_TAUGHT, "method=dml")) / "result.json").read_text())["costs"]
+    taught = command(tmp_path, *TINY_TAUGHT).result["costs"]
+    alone = command(tmp_path, *replaced(TINY_TAUGHT, "method=dml")).result["costs"]
     teacher = 8 * 9 + 8 + 16 * 8 * 9 + 16 + 32 * 16 * 9 + 32  # three convolutions of 3 x 3 and their biases
     assert taught["bytes_up"] >= 4 * teacher and taught["bytes_up"] % 4 == 0 and taught["server_flops"] > 0
     assert taught["client_flops"] == taught["stages"]["local teacher"] and taught["sent"].startswith("every local")
@@ -131,7 +130,7 @@ S, T = 2 * (4 * 3 + 3 * 5), 2 * (4 * 7 + 7 * 5)
 STORE = SimpleNamespace(get=lambda stage, key: SimpleNamespace(info={"images": int(key)}))
 
 
-def students(schedule: DistillSchedule, teachers: int = 0, **changes) -> TrainStudents:
+def students(schedule, teachers: int = 0, **changes) -> TrainStudents:
     settings = SimpleNamespace(epochs=9)
     part = SimpleNamespace(examples=("images", "11"))
     request = TrainStudents(

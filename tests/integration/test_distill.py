@@ -107,7 +107,6 @@ def test_baselines_of_a_schedule(words, models, tmp_path):
 
 
 def test_born_again_teaches_from_previous_generation(tmp_path):
-    """What was asked of the engine, by the names of the teachers' artifacts."""
     words = small("method=born_again", "method.schedule.generations=3", "training.distill.epochs=1", "method.valid=0.1")
     record, names = run(tmp_path, *words), ["generation 1", "generation 2", "generation 3"]
     assert [name for row in record.rows for name in row if name != "round"] == [*names, "student"]

@@ -5,28 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from knot_runner import compose
 from knot_runner.config.settings import BiasSettings
-from knot_runner.data.images.load import load_images
-from knot_runner.data.parties import image_parties
 from knot_runner.data.tasks import Images
-from knot_runner.models.network import Network
 from knot_runner.pipelines.federations.images import random_images
 from tests.golden.messages import refuses
-from tests.oracles.plain_knot import PlainKnot
+from tests.oracles.plain_knot import plain_knot
 from tests.runs import run
 from tests.tiny import TINY_PARTIES, replaced
-
-
-def plain(*overrides):
-    """Probabilities by :class:`PlainKnot`."""
-    (job,) = compose(replaced(TINY_PARTIES, *overrides))
-    settings = job.settings
-    task = load_images(settings.task, None)
-    parties = image_parties(task, settings.partition, settings.shares, settings.seed)
-    network = Network(settings.model, tuple(settings.task.shape), len(task.classes))
-    noise = random_images(parties.datasets["transfer"].splits["train"], job.method.bias, settings.seed)
-    return PlainKnot(job, parties, network, noise).run()
 
 
 @pytest.mark.parametrize(("loss", "weighting"), [
@@ -40,10 +25,11 @@ def test_knot_on_images_matches_float64_loop(loss, weighting, tmp_path):
         overrides += ["method.bias.noise=shuffled", "seed=1"]
     if loss == "sinkhorn":  # regularized, since the gradient of the limit jumps where p passes q
         overrides += ["task.geometry=superclasses", "method.loss.solver=newton", "method.loss.epsilon=0.5"]
-    made = run(tmp_path, *replaced(TINY_PARTIES, *overrides)).tensors("predictions")
+    words = replaced(TINY_PARTIES, *overrides)
+    made = run(tmp_path, *words).tensors("predictions")
     found, before = (made[f"{when}server.probabilities"].numpy() for when in ("", "before/"))
     assert np.abs(found - before).max() > 0.02  # it has learned
-    np.testing.assert_allclose(found, plain(*overrides), atol=5e-6)
+    np.testing.assert_allclose(found, plain_knot(words), atol=5e-6)
 
 
 @pytest.mark.parametrize("noise", ["uniform", "shuffled"])
@@ -79,10 +65,8 @@ def test_augmentation_applies_to_teachers_only(tmp_path):
     places = tmp_path / "plain", tmp_path / "cropped"
     for place, words in zip(places, ([], ["task.augment=crop_flip"]), strict=True):
         run(place, *replaced(TINY_PARTIES, *words))
-    for stage in ("local", "pretrain"):
-        assert len({path.name for place in places for path in (place / "artifacts" / stage).iterdir()}) == (
-            6 if stage == "local" else 2
-        )
+    for stage, count in (("local", 6), ("pretrain", 2)):
+        assert len({path.name for place in places for path in (place / "artifacts" / stage).iterdir()}) == count
     found = [next((place / "artifacts" / "distill").glob("*/info.json")) for place in places]
     losses = [[row["loss"] for row in json.loads(file.read_text())["epochs"]] for file in found]
     assert losses[0] != losses[1]

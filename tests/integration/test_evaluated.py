@@ -14,7 +14,7 @@ from knot_runner.pipelines.run import complete_run
 from knot_runner.records import require_result
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.tables.build import build_table
-from tests.contents import read_content
+from tests.runs import command
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 from tests.unit.report import compared
 from tests.unit.report.claimed import claim, judged
@@ -47,12 +47,6 @@ def plugin(tmp_path):
         METHODS.data.pop(name, None)
 
 
-def run(out: Path, capsys: pytest.CaptureFixture, *words: str) -> dict:
-    assert main([*words, f"paths.output_dir={out}"]) == 0, capsys.readouterr().err
-    (path,) = out.glob("*/*/*/result.json")
-    return read_content(path.parent)
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -68,11 +62,8 @@ def test_federated_results_name_measured_models(tmp_path, capsys, plugin, words,
     small = [*TINY_IMAGES, plugin, "training.small_clients=allow"]
     if "resnet" in words:
         small = [word for word in small if not word.startswith("model.hidden")]
-    command = replaced(small, "training.local_epochs=1", "training.target=0.01", *f"method={words}".split())
-    command = [
-        word for word in command if word != "training.local_epochs=1" or "training.local_epochs=5" not in command
-    ]
-    result = run(tmp_path, capsys, *command)
+    given = replaced(small, "training.target=0.01", *replaced(["training.local_epochs=1"], *f"method={words}".split()))
+    result = command(tmp_path, *given).result
     assert result["evaluated"] == expected
     selects = words in ("fedsoup", "soup")  # and nothing is held out for methods that do not
     assert result.get("selected_on") == ("valid" if selects else None) and ("valid" in result["datasets"]) == selects
@@ -86,11 +77,11 @@ def test_federated_results_name_measured_models(tmp_path, capsys, plugin, words,
 @pytest.mark.parametrize(
     ("method", "expected"), [("sinkhorn_e", ONE), ("teachers", OWN), ("dml_parties", OWN)]
 )  # fmt: skip
-def test_distillation_results_name_measured_models(tmp_path, capsys, method, expected):
-    command = replaced(TINY_PARTIES, f"method={method}")
+def test_distillation_results_name_measured_models(tmp_path, method, expected):
+    given = replaced(TINY_PARTIES, f"method={method}")
     if method != "sinkhorn_e":
-        command = [word for word in command if not word.startswith(("method.bias", "training.distill.lr"))]
-    assert run(tmp_path, capsys, *command)["evaluated"] == expected
+        given = [word for word in given if not word.startswith(("method.bias", "training.distill.lr"))]
+    assert command(tmp_path, *given).result["evaluated"] == expected
 
 
 def test_one_model_rejects_clients_with_different_models(tmp_path, capsys, plugin):
@@ -227,7 +218,7 @@ def test_labels_of_test_examples_select_nothing(words, tmp_path):
     """Neither an epoch nor a model: only the numbers change."""
     found = []
     for name, services in (("a", Services()), ("b", Services(images_of_other_labels, parties=texts_of_other_labels))):
-        (job,), _ = compose_all([*replaced(words), f"paths.output_dir={tmp_path / name}"])
+        (job,), _ = compose_all([*words, f"paths.output_dir={tmp_path / name}"])
         result = complete_run(run_context(job, lambda *_: None, lambda _: None, services=services))
         weights = {path.name: path.read_bytes() for path in job.folder.glob("*models*.safetensors")}
         found.append((result, weights | {"model": (job.folder / "model.safetensors").read_bytes()}))
@@ -240,12 +231,10 @@ def test_labels_of_test_examples_select_nothing(words, tmp_path):
 def test_distillation_holds_out_examples_only_to_select(words, stage, tmp_path):
     stages = ("local", "distill", *(["pretrain"] if words is TINY_PARTIES else []))
     selects = [f"training.{name}.select={'best' if name == stage else 'last'}" for name in stages]
-    command = [*replaced(words), *selects, f"paths.output_dir={tmp_path}"]
-    (job,), _ = compose_all(command)
-    assert main(command) == 0
-    result = require_result(job.folder)
+    folder = command(tmp_path, *words, *selects).folder
+    result = require_result(folder)
     sizes = [(data.train, data.valid or 0) for data in result.datasets.values()]
-    log = (job.folder / "rounds.jsonl").read_text()
+    log = (folder / "rounds.jsonl").read_text()
     assert result.selected_on == (stage and "valid") and ('"student"' in log or '"loss"' in log) == (stage is not None)
     share = 0.1 if stage else 0
     assert all(valid == pytest.approx(share * (train + valid), abs=stage is not None) for train, valid in sizes)

@@ -106,32 +106,22 @@ def test_stop_at_target_ends_run_in_recorded_round(tmp_path, capsys):
 def test_lr_control_keeps_run_id_at_temperature_1(tmp_path, capsys):
     small = [*TINY_IMAGES, f"paths.output_dir={tmp_path}"]
     assert main(["check", "--quick", *small, "method.temperature=1,0.5", "method.lr_control=false,true"]) == 0
-    ids = {
-        line.split()[0]
-        for line in capsys.readouterr().out.splitlines()
-        if line[:4].strip().isalnum() and "to do" in line
-    }
-    assert len(ids) == 3
+    jobs = [line for line in capsys.readouterr().out.splitlines() if line[:4].strip().isalnum() and "to do" in line]
+    assert len({line.split()[0] for line in jobs}) == 3
 
 
-def test_evaluate_every_and_the_last_round(tmp_path):
-    rows = run(tmp_path, *TINY_IMAGES, "training.evaluate_every=2").rows
-    assert [("accuracy" in row) for row in rows] == [False, True, True]
-
-
-def test_semantic_distance_where_classes_have_coordinates(tmp_path):
+def test_evaluated_rounds_measure_semantic_distance_of_coordinates(tmp_path):
     points = "[[0],[1],[2],[3],[4],[5],[6],[7],[8],[9]]"
     digits = "task.classes=['0','1','2','3','4','5','6','7','8','9']"
-    found = run(tmp_path, *TINY_IMAGES, f"task.coordinates={points}", digits)
+    found = run(tmp_path, *TINY_IMAGES, f"task.coordinates={points}", digits, "training.evaluate_every=2")
+    assert [("accuracy" in row) for row in found.rows] == [False, True, True]  # and the last one
     assert 0 < found.rows[-1]["sd"] == found.result["metrics"]["sd"]["ALL"] < 9
 
 
 def test_plot_partition(tmp_path, capsys):
-    small = [o for o in TINY_IMAGES if not o.startswith("partition.")]
-    assert (
-        main(["plot", "partition", *small, f"paths.output_dir={tmp_path}", "partition=iid", "partition.num_clients=5"])
-        == 0
-    )
+    small = [word for word in TINY_IMAGES if not word.startswith("partition.")]
+    iid = ["partition=iid", "partition.num_clients=5"]
+    assert main(["plot", "partition", *small, *iid, f"paths.output_dir={tmp_path}"]) == 0
     said = capsys.readouterr().out
     picture = next((tmp_path / "figures").glob("partition_*.png"))
     assert picture.read_bytes()[:4] == b"\x89PNG" and str(picture) in said.replace("\n", "")

@@ -72,7 +72,6 @@ def plain_training(asked, data):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_loop_engine_matches_plain_training_on_texts(optimizer):
-    torch.set_num_threads(1)
     data, asked = texts(60, 0), request(1, optimizer=optimizer, weight_decay=0.1)
     asked = replace(asked, start=replace(asked.start, weights=asked.start.weights.double()))
     (found,) = Loop(NETWORK, data, texts(10, 1), CPU, torch.float64).train([asked])

@@ -76,7 +76,7 @@ def test_coreset_draws_ten_clients_or_all():
     assert participants(replace(settings, participants=3), 30) == 3
 
 
-@pytest.mark.parametrize(("wanted", "drawn"), [(3, 3), (50, 5), (0.5, 2), (1.0, 5), ("all", 5), (0.01, 1)])
+@pytest.mark.parametrize(("wanted", "drawn"), [(3, 3), (50, 5), (0.5, 2), (1.0, 5), ("all", 5), (0.39, 1), (0.01, 1)])
 def test_clients_per_round_is_at_most_all(wanted, drawn):
     federation = make_world([9] * 5).federation
     training = replace(TRAINING, clients_per_round=wanted, batch_size=2)
@@ -110,7 +110,6 @@ def test_median_deadline_drops_the_slower_half():
 
 
 def test_counts_skip_parties_without_a_split():
-    """A transfer set has no test examples."""
     parties = {f"party {k}": {"train": np.array([1, 2, 0]), "test": np.array([1, 0, 0])} for k in range(20)}
     parties["transfer"] = {"train": np.array([0, 0, 9])}
     train, test = Counts("parties", ["ape", "bee"], parties).lines()

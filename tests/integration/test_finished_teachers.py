@@ -122,10 +122,8 @@ GONE = {"path": "gone.png", "size": 1, "mtime_ns": 0, "sha256": "0" * 64}
 ], ids=str)  # fmt: skip
 def test_teacher_without_model_weights_is_refused(federated, tmp_path, changes):
     if "model" in changes:
-        others = {
-            "predictions": federated.tensors("predictions"),
-            "one layer": dict([*federated.tensors().items()][:1]),
-        }
+        one_layer = dict([*federated.tensors().items()][:1])
+        others = {"predictions": federated.tensors("predictions"), "one layer": one_layer}
         changes = {"model": save(others[changes["model"]]) if changes["model"] in others else changes["model"]}
     refused(tmp_path, *taught(resealed(federated.folder, tmp_path, **changes), f"paths.data_dir={tmp_path}"))
 

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from knot_runner import compose
 from knot_runner.cli.main import main
 from tests.feddf_runs import run
+from tests.personal_runs import PERSONAL
 from tests.tiny import TINY_IMAGES, replaced
 
 FLEET = replaced(TINY_IMAGES, "fleet=phones", "training.lr=0.1", "fleet.dropout=0.3", "fleet.compute.sigma=2")
@@ -31,22 +31,6 @@ def test_fleet_run_records_its_clock(tmp_path, capsys):
     assert not any("fleet" in name for name in weights)
 
 
-def test_run_id_depends_on_the_fleet():
-    def run_id(*words):
-        (job,) = compose(["task=femnist", *words])
-        return job.run_id, job.config
-
-    (plain, config), (none, _) = run_id(), run_id("fleet=none")
-    assert plain == none and config["fleet"] is None
-    phones, _ = run_id("fleet=phones")
-    slower, _ = run_id("fleet=phones", "fleet.compute.median=0.02")
-    assert len({plain, phones, slower}) == 3
-    fast, exponent = run_id("fleet=phones_async"), run_id("fleet=phones_async", "fleet.staleness_exponent=1")
-    assert fast[0] != exponent[0]
-    slow = "method.stragglers={share:0.3,temperature:0.5,epochs:1"
-    assert run_id("fleet=phones", slow + "}")[0] != run_id("fleet=phones", slow + ",by:speed}")[0]
-
-
 def test_fleet_of_one_cluster_equals_unclustered_fleet(tmp_path):
     words = replaced(FLEET, "method=clustered_fedavg", "method.clustering.graph=none")
     clustered, rows, weights = run(tmp_path / "one", *words)
@@ -65,11 +49,6 @@ def test_fleet_of_one_cluster_equals_unclustered_fleet(tmp_path):
 def test_personalization_continues_from_fleet_rounds(tmp_path):
     """Its temperatures are those of the rounds, so that it has to know who is slow."""
     slow = "method.stragglers={share:0.5,temperature:0.5,epochs:1,by:speed}"
-    small = [
-        "method.personalization.lr=0.05",
-        "method.personalization.epochs=2",
-        "method.personalization.checkpoints=2",
-    ]
-    words = replaced(FLEET, "method=finetune", *small, slow, "training.rounds=2")
+    words = replaced(FLEET, "method=finetune", *PERSONAL, slow, "training.rounds=2")
     result, rows, _ = run(tmp_path, *words)
     assert "personalization" in result and result["fleet"]["clock"] == rows[-1]["clock"]

@@ -24,17 +24,11 @@ def frozen(shape, classes):
 def words(tmp_path_factory):
     """Of runs whose batches of 3 leave one example over."""
     tmp_path = tmp_path_factory.mktemp("own")
-    (tmp_path / "conf" / "model").mkdir(parents=True)
-    (tmp_path / "conf" / "model" / "own.yaml").write_text(
-        "{kind: custom, name: own, target: 'frozen_model:frozen', head: '4'}"
-    )
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "own.yaml").write_text("{kind: custom, name: own, target: 'frozen_model:frozen', head: '4'}")
     (tmp_path / "frozen_model.py").write_text(MODEL)
-    own = [
-        "model=own",
-        "++model.options={}",
-        f"plugins=['{tmp_path / 'frozen_model.py'}']",
-        f"--config-dir={tmp_path / 'conf'}",
-    ]
+    plugin = f"plugins=['{tmp_path / 'frozen_model.py'}']"
+    own = ["model=own", "++model.options={}", plugin, f"--config-dir={tmp_path}"]
     small = [word for word in TINY_IMAGES if not word.startswith("model.")]
     return [*replaced(small, "training.batch_size=3", "training.rounds=2", "training.clients_per_round=6"), *own]
 

@@ -50,11 +50,7 @@ def test_personalization_begins_with_own_models(tmp_path):
     chain = "defaults: [ditto, /base/personalization/finetune@personalization, _self_]\nname: after\n"
     (tmp_path / "conf" / "method" / "after.yaml").write_text(chain)
     small = [f"--config-dir={tmp_path / 'conf'}", *TAUGHT, "partition.valid=0.2", "evaluate.matrix=end"]
-    still = [
-        "method.personalization.lr=1e-30",
-        "method.personalization.epochs=1",
-        "method.personalization.checkpoints=1",
-    ]
+    still = [f"method.personalization.{word}" for word in ("lr=1e-30", "epochs=1", "checkpoints=1")]
     alone, after = (run(tmp_path, *small, *words).result for words in (["method=ditto"], ["method=after", *still]))
     for measure in ("id_accuracy", "ood_accuracy"):
         assert after["metrics"][measure] == alone["metrics"][measure]

@@ -10,6 +10,7 @@ import torch
 from safetensors.numpy import load_file
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
+import knot_runner as kr
 from knot_runner.cli.main import main
 from knot_runner.config.plugins import load_plugins
 from knot_runner.methods.weighting import WEIGHTINGS
@@ -93,9 +94,8 @@ def test_plugin_weighting_changes_the_result(tmp_path, capsys):
     q = torch.tensor([[[0.7, 0.2, 0.1], [0.4, 0.2, 0.4]]])
     assert WEIGHTINGS["M"](q, torch.ones(2), None).tolist() == [pytest.approx([0.5, 0.0])]
     del WEIGHTINGS["M"]
-    assert (
-        main([*replaced(TINY_PARTIES, "method=sinkhorn_margin", "seed=5"), CONF, f"paths.output_dir={tmp_path}"]) == 2
-    )
+    words = replaced(TINY_PARTIES, "method=sinkhorn_margin", "seed=5")
+    assert main([*words, CONF, f"paths.output_dir={tmp_path}"]) == 2
     assert "method.weighting: no weighting 'M'" in capsys.readouterr().err
 
 
@@ -143,3 +143,5 @@ def test_plugin_metric_is_measured_in_every_run_kind(tmp_path, words):
     assert made.result["metrics"]["f1"]["ALL"] == pytest.approx(f1, abs=1e-12)
     if made.result["kind"] == "federated" and "personalization" not in made.result:
         assert made.rows[-1]["balanced_accuracy"] == pytest.approx(value, abs=1e-12)
+    (compared,) = kr.compare(out=tmp_path, measure="balanced_accuracy").to_dict("records")
+    assert value in compared.values()

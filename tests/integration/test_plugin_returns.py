@@ -163,11 +163,7 @@ def test_plugin_mistake_is_one_line(case, tmp_path, capsys):
 def test_plugin_calling_exit_is_rejected(code, tmp_path):
     fold = f"__import__('{code.partition('.')[0]}').{code.partition('.')[2]}"
     (tmp_path / "bad.py").write_text(METHOD.format(**{**GOOD, "fold": fold}))
-    command = [
-        f"--config-dir={CONF}",
-        *FEDSAM,
-        f"plugins=['{tmp_path / 'bad.py'}']",
-        f"paths.output_dir={tmp_path / 'out'}",
-    ]
-    ended = subprocess.run([sys.executable, "-m", "knot_runner", *command], capture_output=True, text=True, check=False)
+    places = f"plugins=['{tmp_path / 'bad.py'}']", f"paths.output_dir={tmp_path / 'out'}"
+    command = [sys.executable, "-m", "knot_runner", f"--config-dir={CONF}", *FEDSAM, *places]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2 and "bad.py: the code called exit(" in ended.stderr

@@ -6,10 +6,7 @@ import sys
 
 import pytest
 import torch
-from safetensors.numpy import load_file
-from sklearn.metrics import balanced_accuracy_score
 
-import knot_runner as kr
 from tests.golden.messages import refused
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
@@ -33,16 +30,6 @@ def losses(runs, base, out):
     for name, words in runs.items():
         found[name] = [row["loss"] for row in run(out / name, *replaced(base, *words.split())).rows]
     return found
-
-
-def test_plugin_metric_is_measured_and_compared(tmp_path):
-    found = run(tmp_path, *own("own_metric.py", TINY_IMAGES))
-    stored = load_file(found.folder / "predictions.safetensors")
-    expected = balanced_accuracy_score(stored["test.labels"], stored["test.probabilities"].argmax(1))
-    value = found.result["metrics"]["balanced_accuracy"]["ALL"]
-    assert value == pytest.approx(expected, abs=1e-12) and found.rows[-1]["balanced_accuracy"] == value
-    (compared,) = kr.compare(out=tmp_path, measure="balanced_accuracy").to_dict("records")
-    assert value in compared.values()
 
 
 def test_plugin_family_of_rounds_averages_predictions(tmp_path):
@@ -82,33 +69,23 @@ def test_plugin_objective_trains_alike_in_every_engine(small, tmp_path):
     assert found["lean"] != pytest.approx(found["fedavg"], rel=1e-4)
 
 
-@pytest.mark.parametrize(("method", "weight", "plain"), [("moon", "mu", "fedavg"), ("fedproto", "weight", "local")])
-def test_plugin_reads_features(method, weight, plain, tmp_path):
-    """Without its weight it is the method that it extends; FedProto sends sums of features and counts of classes."""
+@pytest.mark.parametrize(("method", "plugin", "weight", "plain"), [
+    ("moon", "moon.py", "mu", "fedavg"), ("fedproto", "fedproto.py", "weight", "local"),
+    ("fedsam", "own_program.py", "rho", "fedavg"),
+])  # fmt: skip
+def test_plugin_method_without_its_weight_is_what_it_extends(method, plugin, weight, plain, tmp_path):
+    """Features are read by MOON and by FedProto, which sends sums of them and counts of classes."""
     runs = {"none": f"method={method} method.{weight}=0.0", "own": f"method={method} method.{weight}=5.0"}
-    base = own(f"{method}.py", TINY_IMAGES)
+    base = own(plugin, TINY_IMAGES)
     found = losses(runs | {"plain": f"method={plain}"}, base, tmp_path)
     assert found["none"] == pytest.approx(found["plain"], rel=1e-6)
-    assert found["own"][0] == pytest.approx(
-        found["plain"][0], rel=1e-6
-    )  # of the first round, whose clients have no past
+    if method != "fedsam":  # in the first round clients have no past
+        assert found["own"][0] == pytest.approx(found["plain"][0], rel=1e-6)
     assert found["own"][1:] != pytest.approx(found["plain"][1:], rel=1e-4)
     if method == "fedproto":
         rows = run(tmp_path / "own", *replaced(base, *runs["own"].split())).rows
         for row in rows:
             assert row["bytes_up"] == len(row["participants"]) * 10 * (16 * 4 + 8)
-
-
-@pytest.mark.thorough
-def test_plugin_program_trains_alike_in_worker_processes(tmp_path):
-    """FedSAM: at rho=0 it is FedAvg; otherwise it is not, whoever computes."""
-    runs = {
-        "lean": "method=fedsam", "workers": "method=fedsam hardware.num_workers=2", "fedavg": "method=fedavg",
-        "none": "method=fedsam method.rho=0.0",
-    }  # fmt: skip
-    found = losses(runs, own("own_program.py", TINY_IMAGES), tmp_path)
-    assert found["workers"] == found["lean"] and found["none"] == pytest.approx(found["fedavg"], rel=1e-5)
-    assert found["lean"] != pytest.approx(found["fedavg"], rel=1e-4)
 
 
 @pytest.mark.thorough
@@ -124,7 +101,6 @@ def test_plugin_term_records_ratio_and_changes_student(tmp_path, capsys):
 
 @pytest.mark.thorough
 def test_plugins_key_resolves_relative_to_yaml_folder(tmp_path, capsys, monkeypatch):
-    """And the run is the same one, whatever folder the study lies in."""
     names = set()
     for study in (tmp_path / "here", tmp_path / "there"):
         (study / "experiment").mkdir(parents=True)

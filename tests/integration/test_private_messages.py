@@ -19,26 +19,23 @@ from tests.tiny import CLIPPED, replaced
 from tests.unit.methods.federated.worlds import Unaccounted
 
 TRANSFER = ["partition.transfer=0.2", "method.server_distillation.batch_size=16"]
-METHODS = {
-    "fedgen": [],
-    "feddf": TRANSFER,
-    "feddf +base/term@method.server_distillation.terms.kd=kd": TRANSFER,
-    "fedmd": TRANSFER,
-    "feddistill": [],
-}
 
 
 @accounted
-@pytest.mark.parametrize(("method", "messages"), [("fedgen", 1), ("feddistill", 1), ("fedmd", 1), ("feddf", 2)])
-def test_epsilon_counts_a_rounds_messages(method, messages, tmp_path, capsys):
+@pytest.mark.parametrize("method", ["scaffold", "fedgen", "feddistill", "fedmd", "feddf"])
+def test_epsilon_counts_a_rounds_messages(method, tmp_path, capsys):
     """As one vector of so many bounded parts: noise multiplier z / sqrt(messages)."""
-    result, rows, _ = run(tmp_path, *PRIVATE, *f"method={method}".split(), *METHODS[method])
+    messages = 2 if method == "feddf" else 1
+    transfer = TRANSFER if method in ("fedmd", "feddf") else []
+    result, rows, _ = run(tmp_path, *PRIVATE, f"method={method}", *transfer)
     facts, delta = result["privacy"], 6**-1.1
     spent = epsilon_after(mechanism(0.5 / messages**0.5, 3, 6), delta)
     assert [row["epsilon"] for row in rows] == pytest.approx([spent(done) for done in (1, 2, 3)], rel=1e-9)
     assert facts["epsilon"] == rows[-1]["epsilon"] and facts["clipped"] is not None
-    of_logits = {"messages": 1} if method == "fedgen" else {"messages": messages, "clip_logits": 10.0}
-    assert {key: facts[key] for key in ("messages", "clip_logits") if key in facts} == of_logits
+    of_logits = {} if method in ("scaffold", "fedgen") else {"clip_logits": 10.0}
+    assert {key: facts[key] for key in ("messages", "clip_logits") if key in facts} == {
+        "messages": messages
+    } | of_logits
     released = "the clients' mean logits" if method in ("feddistill", "fedmd") else "the global models"
     assert f"it is of {released}, simulated" in capsys.readouterr().err
 
@@ -87,7 +84,6 @@ def test_clip_logits_bounds_root_mean_square_of_rows(tmp_path):
 
 @pytest.mark.parametrize("each", [True, False], ids=["reads each message", "reads none"])
 def test_privacy_refuses_methods_without_a_mean(each, tmp_path, monkeypatch):
-    """As plug-ins may be: noise covers nothing but means."""
     other = replace(FEDAVG, fold=None, fold_each=(lambda config, state, *_: (state, {})) if each else None)
     monkeypatch.setitem(METHODS_TABLE.data, "fedavg", other)
     with pytest.raises(UserError, match="reads every client's message" if each else "send nothing that noise"):

@@ -8,7 +8,6 @@ import torch
 
 import knot_runner as kr
 from knot_runner.cli.main import main
-from knot_runner.config.strict import content_of
 from knot_runner.methods.around.privacy import accountant
 from knot_runner.methods.around.privacy.accountant import epsilon_after, noise_for
 from knot_runner.methods.contract import Sent
@@ -47,20 +46,14 @@ def test_clipping_alone_needs_no_accountant(tmp_path, capsys, monkeypatch):
     accountant._library.cache_clear()
     result, rows, _ = run(tmp_path, *CLIPPED)
     facts = result["privacy"]
+    for change in ({"epsilon": 3.0}, {"rate": 2.0}, {"neighbors": "none"}):  # cannot be
+        assert next(iter(change)) in problem_of({**result, "privacy": {**facts, **change}})
     assert facts["epsilon"] is None and facts["accountant"] is None and "epsilon" not in result["metrics"]
     assert not any("epsilon" in row for row in rows)
     assert "adds no noise, so epsilon is infinite" in capsys.readouterr().err
     assert main([*PRIVATE, f"paths.output_dir={tmp_path / 'other'}"]) == 2
     assert "pip install 'knot_runner[privacy]'" in capsys.readouterr().err
     accountant._library.cache_clear()
-
-
-@accounted
-def test_personalization_after_private_rounds_costs_nothing(tmp_path):
-    words = [*PRIVATE, "method=finetune", "method.personalization.epochs=1", "method.personalization.checkpoints=1"]
-    result, rows, _ = run(tmp_path, *words)
-    assert len(rows) == 3 and result["privacy"]["rounds"] == 3 and result["personalization"]["points"]
-    assert result["privacy"]["epsilon"] == rows[-1]["epsilon"]
 
 
 @accounted
@@ -123,38 +116,19 @@ def test_private_rounds_are_shared_by_equal_privacy(tmp_path, caplog):
     for name, words in {"finetune": [], "soup": [], "noisier": ["privacy.noise_multiplier=0.9"]}.items():
         method = "method=finetune" if name == "finetune" else "method=soup"
         words = [*replaced(PRIVATE, method, "partition.valid=0.2", *words), *personal, f"paths.output_dir={tmp_path}"]
-        rows[name] = RunRecord(kr.run(words).folder).rows
+        record = RunRecord(kr.run(words).folder)
+        rows[name], facts = record.rows, record.result["privacy"]
+        assert facts["rounds"] == 3 == len(record.rows) and facts["epsilon"] == record.rows[-1]["epsilon"]  # no more
         assert caplog.text.count("trained before, and are shared") == (name != "finetune")  # once
     assert rows["soup"] == rows["finetune"] and rows["noisier"][0]["epsilon"] < rows["soup"][0]["epsilon"]
-
-
-@accounted
-def test_scaffold_spends_same_epsilon_as_fedavg(tmp_path):
-    result, rows, _ = run(tmp_path / "scaffold", *PRIVATE, "method=scaffold")
-    plain, other, _ = run(tmp_path / "fedavg", *PRIVATE, "method=fedavg")
-    assert [row["epsilon"] for row in rows] == [row["epsilon"] for row in other]
-    assert [row["participants"] for row in rows] == [row["participants"] for row in other]
-    assert result["privacy"]["epsilon"] == plain["privacy"]["epsilon"] == result["metrics"]["epsilon"]["ALL"]
-    assert rows[0]["update_norms"] > other[0]["update_norms"]  # controls are in them
-    everybody = [*replaced(PRIVATE, "training.clients_per_round=6"), "method=scaffold", "privacy.sampling=fixed"]
-    assert run(tmp_path / "all", *everybody)[0]["privacy"]["neighbors"] == "add or remove"
 
 
 @accounted
 def test_fixed_sampling_accepts_clients_that_keep_nothing(tmp_path):
     private, federation, _ = private_of(tmp_path, [*PRIVATE, "method=fedavg", "privacy.sampling=fixed"])
     assert federation.sampling == "fixed" and private.facts(0, [])["privacy"]["rate"] == 0.5
-
-
-def test_results_that_cannot_be(tmp_path):
-    result = content_of(kr.run([*CLIPPED, f"paths.output_dir={tmp_path}"]).result)
-    assert problem_of(result) == ""
-    for change, said in (
-        ({"epsilon": 3.0}, "epsilon"),
-        ({"rate": 2.0}, "rate"),
-        ({"neighbors": "none"}, "neighbors"),
-    ):
-        assert said in problem_of({**result, "privacy": {**result["privacy"], **change}})
+    everybody = replaced(PRIVATE, "method=scaffold", "privacy.sampling=fixed", "training.clients_per_round=6")
+    assert private_of(tmp_path, everybody)[0].facts(0, [])["privacy"]["neighbors"] == "add or remove"
 
 
 @accounted

@@ -71,7 +71,6 @@ def test_read_record_rejects_files_differing_from_digest(tmp_path):
 
 
 def test_read_result_and_sealed_reject_other_versions(tmp_path, monkeypatch):
-    """They are recreated, and not called damaged."""
     monkeypatch.setattr("knot_runner.records.WRITTEN_BY", "0.0.9, layout 0")
     records.write_result(tmp_path, RESULT)
     record = records.write_sealed(tmp_path / "record.json", {"x": 1})
@@ -116,7 +115,6 @@ def test_clear_states_deletes_the_commit_record_first(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
 def test_readers_refuse_what_is_no_regular_file(make, tmp_path):
-    """To read it might never end."""
     make(tmp_path / "a")
     result = replace(RESULT, digest={"a": "0" * 64})
     assert records.changed_files(tmp_path, result) == {"a": "not a regular file"} and read_json(tmp_path / "a") is None

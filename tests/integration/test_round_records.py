@@ -10,14 +10,6 @@ from tests.runs import run
 from tests.tiny import TINY_IMAGES, replaced
 
 
-def records(out, capsys, *words, code=0):
-    assert main([*words, f"paths.output_dir={out}"]) == code, capsys.readouterr().err
-    (path,) = out.glob("*/*/*/result.json")
-    log = path.parent / "rounds.jsonl"
-    rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    return json.loads(path.read_text()), rows
-
-
 def test_summarize_returns_round_numbers_of_rows():
     blank = {"loss": 1.0, "client_accuracy": {}}
     rows = [{"round": number, "accuracy": value, **blank} for number, value in enumerate((0.1, 0.4, 0.4), 1)]
@@ -37,7 +29,9 @@ def test_rows_count_from_1(fedavg_run, knot_run, tmp_path):
 @pytest.mark.parametrize("method", ["fedavg", "clustered_fedavg"])
 def test_divergence_round_counts_from_1(tmp_path, capsys, method):
     words = replaced(TINY_IMAGES, "training.lr=1e30", f"method={method}", "training.small_clients=allow")
-    result, _ = records(tmp_path, capsys, *words, code=1)
+    assert main([*words, f"paths.output_dir={tmp_path}"]) == 1
+    (path,) = tmp_path.glob("*/*/*/result.json")
+    result = json.loads(path.read_text())
     assert not list((tmp_path / "artifacts").glob("rounds/*/info.json"))
     assert result["status"] == "diverged" and result["diverged"]["round"] == 1
     assert "diverged in round 1 at client" in capsys.readouterr().err
@@ -59,9 +53,8 @@ STRAGGLERS = ["+method.stragglers.share=1.0", "+method.stragglers.temperature=0.
     ],
     ids=["plain", "lr_control", "per sample", "stragglers", "schedule"],
 )  # fmt: skip
-def test_rows_name_the_temperatures_that_were_used(tmp_path, capsys, method, words, train, test):
-    small = ["training.small_clients=allow"]
-    _, rows = records(tmp_path, capsys, *TINY_IMAGES, *small, f"method={method}", *words)
+def test_rows_name_the_temperatures_that_were_used(tmp_path, method, words, train, test):
+    rows = run(tmp_path, *TINY_IMAGES, "training.small_clients=allow", f"method={method}", *words).rows
     assert [row["train_temperature"] for row in rows] == pytest.approx(train)
     assert [row["test_temperature"] for row in rows] == pytest.approx(test)
     assert all("temperature" not in row for row in rows)
@@ -76,13 +69,13 @@ PRIVATE = ["privacy=user_level", "privacy.noise_multiplier=1.0", "method.aggrega
     (["method=clustered_fedavg", "fleet=phones_drop", "fleet.dropout=0.9"], ("staleness",)),
     (["method=fedavg", "fleet=phones_drop", "fleet.dropout=0.6"], ("staleness",)),
 ], ids=["private", "private ditto", "clustered fleet", "fleet"])  # fmt: skip
-def test_round_rows_have_null_means_without_participants(tmp_path, capsys, words, means):
+def test_round_rows_have_null_means_without_participants(tmp_path, words, means):
     small = replaced(TINY_IMAGES, "training.clients_per_round=1", "training.rounds=8", "training.small_clients=allow")
-    result, rows = records(tmp_path, capsys, *small, *words)
-    kinds = {bool(row["participants"]) for row in rows}
+    record = run(tmp_path, *small, *words)
+    kinds = {bool(row["participants"]) for row in record.rows}
     assert kinds == {True, False}  # some rounds have participants, some have none
-    for row in rows:
+    for row in record.rows:
         found = [row[key] is None for key in ("train_loss", "train_temperature", *means)]
         assert found == [not row["participants"]] * len(found)
     if means:
-        assert result["fleet"]["empty"] == sum(not row["participants"] for row in rows)
+        assert record.result["fleet"]["empty"] == sum(not row["participants"] for row in record.rows)

@@ -6,14 +6,9 @@ import torch
 
 from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.data.images.held_out import load_unlabeled, with_transfer
-from knot_runner.data.images.load import load_images
-from knot_runner.data.parties import image_parties
-from knot_runner.models.network import Network
-from knot_runner.pipelines.federations.images import random_images
 from tests.feddf_runs import setup_of
 from tests.golden.messages import refused
-from tests.oracles.plain_knot import PlainKnot
+from tests.oracles.plain_knot import plain_knot
 from tests.runs import run
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_PARTIES, replaced
 from tests.unit.data.test_unlabeled import LEVELS, write_usps
@@ -35,16 +30,10 @@ def test_knot_equals_a_plain_float64_loop(method, tmp_path):
     if method == "sinkhorn_e":  # random images of the other data set's; regularized, as its gradient does not jump
         words += ["method.bias.noise=shuffled", "method.loss.solver=newton", "method.loss.epsilon=0.5"]
         words += ["task.geometry=superclasses"]
-    record = run(tmp_path, *replaced(TINY_PARTIES, *words))
-    result = record.result
-    (job,) = compose(replaced(TINY_PARTIES, *words))
-    settings = job.settings
-    task = with_transfer(load_images(settings.task, None), load_unlabeled(settings.transfer, None))
-    parties = image_parties(task, settings.partition, settings.shares, settings.seed)
-    network = Network(settings.model, tuple(settings.task.shape), len(task.classes))
-    noise = random_images(parties.datasets["transfer"].splits["train"], job.method.bias, settings.seed)
-    found = record.tensors("predictions")["server.probabilities"].numpy()
-    np.testing.assert_allclose(found, PlainKnot(job, parties, network, noise).run(), atol=5e-6)
+    words = replaced(TINY_PARTIES, *words)
+    record = run(tmp_path, *words)
+    result, found = record.result, record.tensors("predictions")["server.probabilities"].numpy()
+    np.testing.assert_allclose(found, plain_knot(words), atol=5e-6)
     sizes = result["datasets"]
     assert sizes["transfer"] == {"role": "transfer", "train": 54, "valid": 6}
     assert sum(own["train"] + own["valid"] for name, own in sizes.items() if name != "transfer") == 400

@@ -10,8 +10,13 @@ import numpy as np
 import torch
 from sklearn.metrics import f1_score
 
+from knot_runner import compose
+from knot_runner.data.images.held_out import load_unlabeled, with_transfer
+from knot_runner.data.images.load import load_images
+from knot_runner.data.parties import image_parties
 from knot_runner.engine.seeds import generator, keyed
-from knot_runner.models.network import build_network
+from knot_runner.models.network import Network, build_network
+from knot_runner.pipelines.federations.images import random_images
 
 
 class PlainKnot:
@@ -117,6 +122,19 @@ class PlainKnot:
         values = (p.detach() * f).sum(-1) + (q * g).sum(-1)
         moved = (f * p).sum(-1)
         return values + moved - moved.detach()
+
+
+def plain_knot(words):
+    """Probabilities of the student by :class:`PlainKnot`, for the run of ``words``."""
+    (job,) = compose(words)
+    settings = job.settings
+    task = load_images(settings.task, None)
+    if settings.transfer is not None:
+        task = with_transfer(task, load_unlabeled(settings.transfer, None))
+    parties = image_parties(task, settings.partition, settings.shares, settings.seed)
+    network = Network(settings.model, tuple(settings.task.shape), len(task.classes))
+    noise = random_images(parties.datasets["transfer"].splits["train"], job.method.bias, settings.seed)
+    return PlainKnot(job, parties, network, noise).run()
 
 
 def _copy(model):

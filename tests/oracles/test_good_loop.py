@@ -21,11 +21,6 @@ import good_loop
 import workloads
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_good_loop_matches_the_reference_loop(model, momentum):

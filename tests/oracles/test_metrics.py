@@ -24,12 +24,6 @@ def test_semantic_distance_of_the_introductions_two_models():
     assert 1 + value("sd", np.array([m2]), truth, LINE) == pytest.approx(2.80)
 
 
-def test_semantic_distance_is_averaged_per_true_label():
-    probabilities = np.array([[1.0, 0, 0]] * 3 + [[0, 0, 1.0]])
-    labels = np.array([0, 0, 0, 1])  # three exact, one a whole unit off
-    assert value("sd", probabilities, labels, np.arange(3.0)[:, None]) == pytest.approx((0 + 1) / 2)
-
-
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60))
 def test_f1_and_accuracy_equal_scikit_learns(pairs):
     truth, predicted = np.array(pairs).T

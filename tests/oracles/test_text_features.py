@@ -76,7 +76,6 @@ def test_plain_texts_join_contexts_and_second_sentences():
 
 def test_cls_features_match_the_initial_encoder(tmp_path):
     """The last hidden state at [CLS], one text after another."""
-    torch.set_num_threads(1)
     run = context(tmp_path, "method.otdd.features.kind=cls")
     pool = read(run)
     vocabulary = load_tokenizer(run.settings.model, pool.whole, None).get_vocab()

@@ -16,6 +16,8 @@ from tests.tiny import TINY_IMAGES, replaced
 
 PERSONAL = [f"method.personalization.{one}" for one in ("epochs=2", "checkpoints=2", "lr=0.05")]
 KIND = "+base/personalization@method.personalization"
+OTHER_SET = ["method.server_distillation.weighting=E", "transfer=usps", "transfer.max_examples=60"]
+BATCH = "method.server_distillation.batch_size=16"
 #: What goes on top -> the words that put it there.
 ON_TOP = {
     "chilled": ["method.temperature=0.5"],
@@ -25,11 +27,7 @@ ON_TOP = {
     "private": ["method.aggregation=uniform", "privacy=user_level", "training.clients_per_round=2"],
     "fine-tuned": [f"{KIND}=finetune", *PERSONAL],
     "soup": [f"{KIND}=soup", *PERSONAL, "method.personalization.at=all"],
-    "distilled": [
-        "+base@method=feddf",
-        "+base/loss@method.server_distillation.loss=entropy",
-        "method.server_distillation.batch_size=16",
-    ],
+    "distilled": ["+base@method=feddf", "+base/loss@method.server_distillation.loss=entropy", BATCH],
 }
 #: (what goes on top, algorithm) -> why it does not.
 NEVER = {
@@ -42,18 +40,8 @@ RESUMED = {
     "cossim": [f"{KIND}=cossim", "method.personalization.rounds=2", "method.personalization.lr=0.05"],
     "transfer_matrix": [f"{KIND}=transfer_matrix", *PERSONAL, "method.personalization.steps=4"],
     "landscape": [f"{KIND}=landscape", "method.personalization.lr=0.05", "method.personalization.grid=3"],
-    "feddf of another data set": [
-        "method=feddf",
-        "method.server_distillation.weighting=E",
-        "transfer=usps",
-        "transfer.max_examples=60",
-    ],
-    "fedmd of another data set": [
-        "method=fedmd",
-        "method.server_distillation.weighting=E",
-        "transfer=usps",
-        "transfer.max_examples=60",
-    ],
+    "feddf of another data set": ["method=feddf", *OTHER_SET],
+    "fedmd of another data set": ["method=fedmd", *OTHER_SET],
 }
 #: Small networks, which engines compute in ways of their own.
 NETWORKS = {
@@ -75,7 +63,7 @@ def words_of(top, algorithm):
         words.append("partition.transfer=0.2")
     if algorithm == "fedmd":
         # a client alone is its own teacher: Adam would make large what rounding leaves of that
-        words += ["method.server_distillation.batch_size=16", "method.server_distillation.optimizer=sgd"]
+        words += [BATCH, "method.server_distillation.optimizer=sgd"]
     return words
 
 
@@ -178,12 +166,11 @@ def by_variance_of_labels():
     def plan(config, state, federation, *more):
         requests = METHODS["fedprox"].plan(config, state, federation, *more)
         spread = [float(federation.train_labels[one.rows].double().var()) for one in requests]
-        rates = [
-            one.recipe.lr / variance if variance else math.inf for one, variance in zip(requests, spread, strict=True)
-        ]
+        whole = requests[0].recipe.lr
+        rates = [whole / variance if variance else math.inf for variance in spread]
         return [replace(one, recipe=replace(one.recipe, lr=lr)) for one, lr in zip(requests, rates, strict=True)]
 
-    return {"plan": lambda *arguments: [*plan(*arguments)]}
+    return {"plan": plan}
 
 
 @pytest.mark.thorough

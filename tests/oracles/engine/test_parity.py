@@ -21,11 +21,6 @@ FLOAT32_BAND = 2e-6
 NAMES = ["stacked", "lean", pytest.param("native", marks=needs_compiler)]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 @cache
 def loop_result(model, recipe, dtype=torch.float64):
     """The cohort of a case and what the loop makes of it."""

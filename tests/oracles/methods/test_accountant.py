@@ -42,7 +42,8 @@ def test_epsilon_after_matches_published_poisson_sum():
     by_hand = min(
         rounds * subsampled(a, q, z) + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in range(11, 64)
     )
-    assert epsilon_after(mechanism(z, 3, 60), delta)(rounds) == pytest.approx(by_hand, rel=1e-9)
+    spent = epsilon_after(mechanism(z, 3, 60), delta)
+    assert spent(rounds) == pytest.approx(by_hand, rel=1e-9) and spent(0) == 0.0
 
 
 @accounted
@@ -59,19 +60,6 @@ def test_epsilon_after_halves_noise_for_fixed_sampling():
     assert neighbors(spec) == "replace" and epsilon_after(spec, 1e-3)(20) > epsilon_after(mechanism(3.0, 6, 60), 1e-3)(
         20
     )
-
-
-@accounted
-def test_epsilon_after_matches_fresh_rdp_accountant():
-    import dp_accounting
-    from dp_accounting.rdp import RdpAccountant
-
-    spent = epsilon_after(mechanism(0.8, 20, 60), 0.01)
-    for rounds in (1, 7, 60):
-        fresh = RdpAccountant()
-        fresh.compose(dp_accounting.PoissonSampledDpEvent(20 / 60, dp_accounting.GaussianDpEvent(0.8)), rounds)
-        assert spent(rounds) == pytest.approx(fresh.get_epsilon(0.01), rel=1e-12)
-    assert spent(0) == 0.0
 
 
 def test_epsilon_after_is_infinite_without_noise():

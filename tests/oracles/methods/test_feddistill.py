@@ -3,7 +3,6 @@
 import torch
 import torch.nn.functional as F
 
-from knot_runner.config.settings import LabelDistillation
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.feddistill import others_means
@@ -66,17 +65,7 @@ def test_feddistill_loss_adds_others_mean_label_logits():
         assert torch.equal(played.states[1][f"client/{request.client}/weights"], result.weights)
 
 
-def test_feddistill_omits_term_in_first_round():
-    alone = Played("feddistill", 2, labels=LabelDistillation(0.0, 2.0))
-    held = Played("feddistill", 2)
-    for (_, one), (_, other) in zip(alone.seen[:1], held.seen[:1], strict=True):
-        assert all(torch.equal(a.weights, b.weights) for a, b in zip(one, other, strict=True))
-    assert not all(torch.equal(a.weights, b.weights) for a, b in zip(alone.seen[1][1], held.seen[1][1], strict=True))
-    assert all(row.keys() == {"bytes_up", "bytes_down"} for row in alone.rows)
-
-
 def test_others_means_ignores_labels_nobody_else_has():
-    """Others' rows of it are zeros that nobody sent."""
     played = Played("feddistill", 1)
     state = dict(played.states[0])
     (one, two, three) = [request.client for request in played.seen[0][0]]

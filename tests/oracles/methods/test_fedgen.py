@@ -140,13 +140,6 @@ def test_fedgen_clients_add_losses_on_generated_features(chilled):
         close(result.weights, weights.detach(), 1e-10)
 
 
-def test_weights_of_0_leave_fedavg():
-    with_none = Rounds(2, generator=spec_of(alpha=0.0, beta=0.0))
-    state = rounds_of(with_none.world, settings(), 2)[-1].after
-    close(with_none.states[1]["weights"], state["weights"], 1e-12)
-    assert (Rounds(2).states[1]["weights"] - state["weights"]).abs().max() > 1e-3
-
-
 def test_processes_train_it_as_the_loop_does():
     world = make_world([HIDDEN])
     network = Network(MlpSettings("mlp", "t", [HIDDEN], "logits"), SHAPE, CLASSES)

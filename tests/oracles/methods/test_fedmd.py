@@ -107,7 +107,6 @@ def test_feddistill_collects_label_logits_across_architectures():
 
 
 def test_alone_is_one_long_training_in_pieces():
-    """Nothing comes from outside: other clients' examples change nothing."""
     federation, engine, _ = two_architectures()
     states, seen, _, _ = played("local", 3, federation, engine)
     client = seen[0][0][0].client

@@ -76,13 +76,6 @@ def close(found, wanted):
     assert (found - wanted).abs().max() < 1e-10
 
 
-def test_server_terms_teach_mean_of_client_logits():
-    one = Distilled(terms=KD)
-    q = torch.softmax(one.clients()[1].mean(0) / 2.0, -1)
-    close(one.state["weights"], one.by_hand(lambda _, z, at: 0.7 * softened(z, q[at], 2.0)))
-    assert (one.state["weights"] - one.averaged["weights"]).abs().max() > 1e-3
-
-
 def confidences(logits):
     """U: distance of each client's output from uniform, [K, n, 1], over their sum."""
     found = (torch.softmax(logits, -1) - 1 / CLASSES).norm(dim=-1, keepdim=True)

@@ -233,18 +233,6 @@ def test_transport_gradient_is_centered_subgradient(problem: tuple[Tensor, Tenso
     assert float(there) >= float(value + gradient @ (elsewhere - p)) - 1e-6
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
-@given(problems(), st.sampled_from([1.0, 0.1]), st.randoms(use_true_random=False))
-def test_value_and_gradient_ignore_label_order(problem: tuple[Tensor, Tensor, Tensor], epsilon: float, random) -> None:
-    p, q, points = problem
-    order = list(range(len(p)))
-    random.shuffle(order)
-    value, gradient = value_and_gradient(p, q, points, newton_at(epsilon))
-    moved, slope = value_and_gradient(p[order], q[order], points[order], newton_at(epsilon))
-    assert abs(float(value - moved)) < 1e-8
-    assert torch.allclose(gradient[order], slope, atol=1e-3)
-
-
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(problems(dimensions=1))
 def test_line_solver_equals_the_linear_programme(problem: tuple[Tensor, Tensor, Tensor]) -> None:

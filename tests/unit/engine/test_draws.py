@@ -103,10 +103,6 @@ def test_draws_repeat_for_same_seed_only(name: str) -> None:
     assert plain(draw(3)) != plain(draw(4))
 
 
-def test_draw_times_differs_for_each_pair() -> None:
-    assert plain(draw_times(0, 1, otdd().fedwad, 3)) != plain(draw_times(1, 0, otdd().fedwad, 3))
-
-
 def test_names_are_told_apart() -> None:
     """``(1, 12)`` is not ``(11, 2)``, and what was drawn before does not matter."""
     assert keyed(1, 12) != keyed(11, 2) and keyed(1, "a") != keyed(1, "b")

@@ -33,7 +33,6 @@ def put_texts(store, key, count, seed):
 
 @pytest.fixture
 def place(tmp_path):
-    torch.set_num_threads(1)
     return loop.Place(Store(tmp_path / "artifacts"), torch.device("cpu"), None)
 
 

@@ -10,7 +10,7 @@ from knot_runner.engine import loop
 from knot_runner.engine.loop import key_of, missing_of, run_each, run_one
 from knot_runner.engine.requests import Predict
 from knot_runner.util.files import BusyError
-from tests.unit.engine.test_execute import fill, training
+from tests.unit.engine.test_execute import fill, nothing, training
 
 
 @pytest.fixture
@@ -22,10 +22,6 @@ def place(tmp_path):
 def parties():
     """Three trainings that differ by their party."""
     return [training(party) for party in "ABC"]
-
-
-def nothing(*event):
-    pass
 
 
 def test_missing_of_and_run_one_skip_finished_requests(place, parties):

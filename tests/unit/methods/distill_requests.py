@@ -27,7 +27,6 @@ CE = {"weight": 1.0}
 
 
 def make_place(folder: Path) -> Place:
-    torch.set_num_threads(1)
     return Place(Store(folder / "artifacts"), torch.device("cpu"), None)
 
 

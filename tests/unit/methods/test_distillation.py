@@ -57,28 +57,6 @@ def objective(logits, **change):
     return distillation(settings(**change), ObjectiveInputs(torch.zeros(len(logits["a"])), logits, lambda: None))
 
 
-LOGITS = {name: Q[:, k].log() for k, name in enumerate("ab")}
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
-        *(EntropySettings("entropy", form) for form in FORMS),
-        *(SinkhornSettings("sinkhorn", solver, 0.01, 1e-8, 0.5) for solver in ("newton", "geomloss", "exact", "line")),
-    ],
-    ids=str,
-)
-def test_gradient_descent_on_loss_reaches_single_teacher(loss):
-    rows, value = objective(LOGITS, loss=loss, weighting="A", teachers=["a"], shares=[1.0], biases=None)
-    logits = torch.zeros(1, 3, requires_grad=True)
-    optimizer = torch.optim.Adam([logits], lr=0.05)
-    for _ in range(300):
-        optimizer.zero_grad()
-        value(logits, rows).sum().backward()
-        optimizer.step()
-    torch.testing.assert_close(logits.softmax(1), Q[:, 0], atol=0.05, rtol=0)
-
-
 @pytest.mark.parametrize("weighting", ["A", "D", "U", "E"])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_objective_is_equation_3_in_float64(weighting, normalize):

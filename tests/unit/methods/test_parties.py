@@ -113,7 +113,6 @@ def test_parties_resume_bit_identically_after_kill(place, epoch):
 
 
 def test_parties_keep_epoch_with_best_mean_score(place):
-    """By macro-F1, each party on its own valid part."""
     settings = stage(4, 8, 0.05, 0.0)
     found, facts = small.trained(together(place, training=settings), place, "a")
     scores = [row["valid"] for row in facts["epochs"]]

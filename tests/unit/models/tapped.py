@@ -21,7 +21,7 @@ NETWORKS = {
     "wrn": Network(WrnSettings("wrn", "small_wrn", 16, 1, "group", 4), SHAPE, CLASSES),
     "vgg": Network(VggSettings("vgg", "small_vgg", [[3], [4, 4], [5], [6], [7]], 2, "batch", 1), SHAPE, CLASSES),
     "bert": Network(SPEC, 500, CLASSES),
-    "own": Network(CustomSettings("custom", "own", f"{__name__}:own_model", "out"), SHAPE, CLASSES),
+    "own": Network(CustomSettings("custom", "own", f"{__name__}:Own", "out"), SHAPE, CLASSES),
 }
 
 
@@ -46,10 +46,6 @@ class Own(nn.Module):
 class Shapes(nn.Module):
     def forward(self, x):
         return {"shape": x.shape}
-
-
-def own_model(shape, classes):
-    return Own(shape, classes)
 
 
 def made(name: str) -> nn.Module:

@@ -11,13 +11,7 @@ from knot_runner.models.bert import TextClassifier, party_model
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 32, 2, 2, 64, 0.1)
 
-SHAPE = {
-    "vocab_size": 500,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-}
+SHAPE = dict(vocab_size=500, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
 
 
 @pytest.fixture

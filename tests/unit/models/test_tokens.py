@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, BertTokenizer
+from transformers import AutoTokenizer
 
 from knot_runner.models.tokens import Encoded, batches, cut_to, encode, learn_vocabulary, make_tokenizer, read_tokenizer
 from tests.golden.messages import refuses
@@ -19,16 +19,6 @@ TEXTS = ["The food is GOOD, really good!", "Café wasn't bad [SEP] I said so", "
 @pytest.fixture(scope="module")
 def vocabulary():
     return learn_vocabulary(TEXTS, 320)
-
-
-def test_encode_gives_the_ids_of_transformers(vocabulary, tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    theirs = BertTokenizer(vocab=str(path))
-    ours = encode(cut_to(read_tokenizer(tmp_path), 12), TEXTS[:3])
-    for row, text in enumerate(TEXTS[:3]):
-        expected = theirs(text, truncation=True, max_length=12)["input_ids"]
-        assert ours.batch(torch.tensor([row]))["ids"][0].tolist() == expected
 
 
 #: The table of texts that the folders below are compared on.

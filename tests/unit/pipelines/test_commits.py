@@ -34,12 +34,13 @@ def test_commits_resume_with_state_and_log(tmp_path):
     assert len((tmp_path / "rounds.jsonl").read_text().splitlines()) == 5  # each row once
 
 
-def test_commits_log_the_steps_between(tmp_path):
+def test_commits_log_the_steps_between_and_plain_values(tmp_path):
     commits = Commits(tmp_path, "data", lambda _: None)
     _, rows = commits.resume()
     rows += [{"step": step} for step in range(4)]
-    commits.save(3, {"x": torch.zeros(1)}, rows)
-    assert Commits(tmp_path, "data", lambda _: None).resume()[1] == rows
+    commits.save(3, {"x": torch.zeros(1)}, rows, {"state": {"student": "distill/abc"}})
+    commit, logged = Commits(tmp_path, "data", lambda _: None).resume()
+    assert logged == rows and commits.step == 3 and commit.values["state"] == {"student": "distill/abc"}
 
 
 def test_commits_of_other_data_begin_afresh(tmp_path):
@@ -87,15 +88,6 @@ def test_commit_that_is_not_usable_begins_afresh(tmp_path):
     assert Commits(tmp_path, "data", lambda _: None).resume()[0].step == -1
 
 
-def test_commits_keep_plain_values(tmp_path):
-    commits = Commits(tmp_path, "data", lambda _: None)
-    commits.resume()
-    commits.save(0, {"x": torch.ones(1)}, [{"step": 0}], {"state": {"student": "distill/abc"}})
-    assert commits.step == 0
-    commit, _ = Commits(tmp_path, "data", lambda _: None).resume()
-    assert commit.values["state"] == {"student": "distill/abc"} and commit.tensors["x"].item() == 1.0
-
-
 @pytest.mark.parametrize(("changes", "code", "goes_on", "said"), [
     ([], None, True, []), ([], "abc", True, []),
     (["torch 2.0 -> 2.1"], None, True, ["goes on from a commit made otherwise: torch 2.0 -> 2.1"]),
@@ -116,7 +108,6 @@ def test_state_is_used_while_its_artifacts_exist():
 
 
 def test_run_resumed_on_another_machine_says_so(tmp_path, monkeypatch):
-    """Also after a further interruption on the second machine."""
     real = Commits.save
     monkeypatch.setattr(Commits, "due", lambda self: True)
     for rounds, machine in enumerate(("AVX512, 1 thread", "DEFAULT, 2 threads", "DEFAULT, 2 threads"), 1):
@@ -141,7 +132,6 @@ def test_run_resumed_on_another_machine_says_so(tmp_path, monkeypatch):
     ([*TINY_IMAGES, *CLUSTERING], "training.lr=0.02"), (TINY_TAUGHT, "method=rkd"),
 ], ids=["rounds", "distances", "teacher"])  # fmt: skip
 def test_parts_of_another_machine_are_reported(tmp_path, monkeypatch, words, change):
-    """The result says where shared parts were computed, and so does compare."""
     notes = []
     for machine, more in (("FIRST", []), ("FIRST", ["seed=1"]), ("SECOND", [change])):
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda machine=machine: machine)

@@ -54,7 +54,6 @@ def asked_of_many(network, body=""):
 
 @pytest.mark.parametrize("model", ["mlp", "resnet_batch"])
 def test_lean_logits_ignores_body_sharing_and_worker_count(model):
-    """Neither a body that is computed once nor who computes it."""
     alone, pool = lean(MODELS[model]), lean(MODELS[model], workers=2)
     expected = alone.logits(asked_of_many(MODELS[model]))
     plain = alone.logits([replace(request, many=False) for request in asked_of_many(MODELS[model])])

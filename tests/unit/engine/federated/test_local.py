@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +11,6 @@ from knot_runner.engine.examples import augmented_images, normalized
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.recipe import Phase
-from knot_runner.engine.objectives import CrossEntropy, sample_temperatures
 from tests.unit.engine.federated.cases import MODELS, PLAIN, Case, cohort, images
 
 
@@ -84,16 +82,6 @@ def test_bytes_and_fractions_are_normalized_alike():
     assert torch.allclose(found, normalized(parts, rows, torch.float64), rtol=0, atol=1e-6)
     by_hand = (whole.pixels[0, 2, 4, 5].item() / 255 - whole.mean[2].item()) / whole.std[2].item()
     assert found[1, 2, 4, 5].item() == pytest.approx(by_hand, abs=1e-6)
-
-
-@given(st.floats(0.05, 8), st.floats(0.05, 8), st.integers(0, 1000))
-def test_temperatures_by_formula(easy, hard, seed):
-    draws = np.random.default_rng(seed)
-    logits, labels = draws.normal(size=(7, 4)), draws.integers(4, size=7)
-    values, _ = sample_temperatures(CrossEntropy(easy, hard), torch.tensor(logits), torch.tensor(labels))
-    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    expected = [easy + (hard - easy) * (1 - shares[i, y]) for i, y in enumerate(labels)]
-    np.testing.assert_allclose(values.numpy(), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -136,7 +136,6 @@ def copied(settings, work):
 
 
 def test_copies_of_a_model_have_features_of_their_own():
-    """As in APFL, whose objective is of the mixed model."""
     (request, *_) = asked(HIDDEN, "plain", FEATURES)
     (wanted,) = made("loop", HIDDEN).train([request])
     (found,) = made("lean", HIDDEN).train([replace(request, program=LocalProgram(copied))])
@@ -144,7 +143,6 @@ def test_copies_of_a_model_have_features_of_their_own():
 
 
 def test_held_out_examples_have_features_of_their_own(monkeypatch):
-    """Also where there are more than are computed at a time."""
     (request, *_) = asked(HIDDEN, "plain", FEATURES)
     held = replace(request, held=8, recipe=replace(request.recipe, check=1, patience=2))
     (whole,) = made("loop", HIDDEN).train([held])
@@ -179,22 +177,6 @@ def test_objectives_beside_each_other_stay_apart():
     wanted = made("loop", network).train(mixed)
     assert_alike(made("stacked", network).train(mixed), wanted, 1e-11)
     assert not torch.equal(wanted[1].weights, made("loop", network).train(requests)[1].weights)
-
-
-@pytest.mark.parametrize("engine", ["loop", "lean", "stacked"])
-def test_own_objective_matches_step_by_hand(engine):
-    """A linear model, one batch: the gradient at the logits is 2 (z - t) / C + w (p - p_start), and p = p_start."""
-    (request, *_), lr = list(asked(LINEAR, "plain", OWN)), 0.1
-    recipe = replace(request.recipe, phases=(replace(request.recipe.phases[0], epochs=1),), batch_size=64, lr=lr)
-    (found,) = made(engine, LINEAR).train([replace(request, recipe=recipe)])
-    data = images(LINEAR.inputs)
-    x = data.pixels[request.rows].double().numpy().reshape(len(request.rows), -1) / 255
-    x = (x - float(data.mean.double())) / float(data.std.double())
-    weights, bias = np.split(request.start.weights.numpy(), [CLASSES * x.shape[1]])
-    z = x @ weights.reshape(CLASSES, -1).T + bias
-    slope = 2 * (z - request.inputs["targets"].numpy()) / CLASSES / len(z)
-    wanted = request.start.weights.numpy() - lr * np.concatenate([(slope.T @ x).ravel(), slope.sum(0)])
-    np.testing.assert_allclose(found.weights.numpy(), wanted, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("loss", [EntropySettings("entropy", "kl"), SINKHORN], ids=lambda loss: loss.name)

@@ -108,7 +108,6 @@ def test_ray_is_an_extra(monkeypatch):
 
 
 def test_ray_engine_resumes_from_commit_after_lost_actor(tmp_path, monkeypatch, capsys):
-    """Under the name of the run with ``lean``, whose bits it has."""
     small = replaced(TINY_IMAGES, "method=scaffold", "training.rounds=2")
     assert main([*small, f"paths.output_dir={tmp_path / 'lean'}"]) == 0
     capsys.readouterr()

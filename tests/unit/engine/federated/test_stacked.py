@@ -14,11 +14,6 @@ from tests.unit.engine.federated.cases import MODELS, PLAIN, RECIPES, Case, asse
 SIZES = (23, 16, 5, 1, 9, 30, 12)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 stacked = functools.partial(made, "stacked")
 
 

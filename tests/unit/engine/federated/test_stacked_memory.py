@@ -15,11 +15,6 @@ from tests.unit.engine.federated.cases import MODELS, RECIPES, assert_alike, coh
 SIZES = (23, 16, 5, 1, 9, 30, 12)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 engine = functools.partial(made, "stacked", MODELS["mlp"])
 
 

@@ -12,11 +12,6 @@ from knot_runner.engine.federated.stacked.program import Program
 from tests.unit.engine.federated.cases import MODELS, RECIPES, cohort, images
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.mark.parametrize("model", ["mlp", "resnet_batch"])
 def test_program_step_ignores_padding(model):
     """What the warm-up of a CUDA graph and finished clients rely on."""

@@ -16,11 +16,17 @@ from tests.changed_settings import built
 from tests.unit.methods.federated.worlds import holding_out, make_world, method_of, settings
 
 PLAIN = {"name": "t", "compute": {"median": 1.0, "sigma": 0.0}, "network": None, "availability": None, "dropout": 0.0}
+#: One batch of all examples, so that no draw matters.
+WHOLE = {"batch_size": 24, "small_clients": "allow"}
 
 
 def fleet_of(**changes) -> FleetSettings:
     """Settings of a fleet whose clients are all alike, always there and never fail, with ``changes``."""
     return built(FleetSettings, "fleet/phones.yaml", **{**PLAIN, **changes})
+
+
+def buffered(buffer: int = 1, **changes) -> FleetSettings:
+    return fleet_of(mode="async", buffer=buffer, **changes)
 
 
 class NoCommits:

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from knot_runner.config.settings import LabelDistillation
 from knot_runner.methods.contract import METHODS
 from tests.unit.methods.federated.plain import examples, gradient, loss, play
 from tests.unit.methods.federated.worlds import settings
@@ -51,22 +50,6 @@ def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
     assert (len(set(alphas.values())) > 1) == adaptive
     if lr == 4.0:
         assert {0.0, 1.0} & set(alphas.values())  # clipped
-
-
-def test_apfl_extreme_alpha_equals_global_or_local_model(world):
-    config = apfl(alpha=0.0)
-    state, _ = play(world, config, APFL, 2)
-    for client in range(5):
-        assert torch.equal(APFL.deployed(config, state, world.federation, client).weights, state["weights"])
-    everybody = world.with_training(clients_per_round=5)
-    config = apfl(alpha=1.0)
-    state, _ = play(everybody, config, APFL, 2)
-    alone = settings("feddistill", labels=LabelDistillation(0.0, 1.0))  # own_models: nothing is averaged
-    method = METHODS["local"]
-    local, _ = play(everybody, alone, method, 2)
-    for client in range(5):
-        expected = method.deployed(alone, local, everybody.federation, client)
-        assert torch.equal(APFL.deployed(config, state, everybody.federation, client).weights, expected.weights)
 
 
 def test_apfl_own_optimizers_keep_their_own_momentum(world):

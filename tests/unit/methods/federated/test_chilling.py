@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from knot_runner.config.settings import Schedule, Stragglers
 from knot_runner.engine.objectives import CrossEntropy, tempered
-from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated.chilling import objective, recipe, scheduled, stragglers
 from tests.unit.methods.federated.worlds import rounds_of, settings
 
@@ -67,22 +66,6 @@ def test_stragglers_form_fixed_share_training_colder_and_shorter(world):
         assert (heat, made.phases[0].epochs) == ((0.05, 1) if client in slow else (1.0, 2))
         as_long = recipe(settings(stragglers=Stragglers(0.4, 0.05, None)), world.federation, 2, client)
         assert as_long.phases[0].epochs == 2
-
-
-def test_chilling_steps_along_tempered_loss_gradient(linear):
-    """One full-batch step of a client: w - lr * grad CE(z / T), with the gradient (p_T - y) / T by hand (eq. 2)."""
-    small = linear.with_training(local_epochs=1, batch_size=24, small_clients="allow")
-    federation = small.federation
-    for heat in (4.0, 0.25, 0.05):
-        config = settings(temperature=heat)
-        request = METHODS["fedavg"].plan(config, METHODS["fedavg"].init(config, federation), federation, 0)[0]
-        result = small.engine.train([request])[0]
-        x = small.engine.data.pixels[request.rows].flatten(1)
-        y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()
-        weight, bias = request.start.weights[:12].view(3, 4), request.start.weights[12:]
-        slope = (torch.softmax((x @ weight.T + bias) / heat, 1) - y) / heat / len(x)
-        expected = torch.cat([(weight - 0.1 * slope.T @ x).flatten(), bias - 0.1 * slope.sum(0)])
-        torch.testing.assert_close(result.weights, expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"])

@@ -66,7 +66,6 @@ class Played:
     ],
 )  # fmt: skip
 def test_rounds_count_bytes_each_method_needs(algorithm, numbers):
-    """In the second round, too: what clients keep is not sent."""
     world = holding_out(make_world([5])) if algorithm == "fedsoup" else None
     for costs in Played(settings(algorithm), count=2, world=world, clients_per_round=3).costs:
         assert costs["bytes_up"] == costs["bytes_down"] == 3 * numbers * SIZE
@@ -222,7 +221,6 @@ def test_rounds_count_what_custom_method_sends():
 
 
 def test_rounds_count_what_is_sent_after_the_wire():
-    """Of messages in half the precision, half the bytes."""
     method = dataclasses.replace(
         METHODS["fedavg"],
         send=lambda sent, phase: dataclasses.replace(sent, parts={"update": sent.parts["update"].float()}),

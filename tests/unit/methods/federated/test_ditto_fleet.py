@@ -4,11 +4,8 @@ import pytest
 import torch
 
 from knot_runner.methods.around.fleet import devices
-from tests.unit.methods.federated.fleets import Played, fleet_of
+from tests.unit.methods.federated.fleets import WHOLE, Played, buffered, fleet_of
 from tests.unit.methods.federated.plain import descend, examples
-
-#: One batch of all examples, so that no draw matters.
-WHOLE = {"batch_size": 24, "small_clients": "allow"}
 
 
 def ditto(lam=0.7, epochs=None, lr=None):
@@ -51,23 +48,10 @@ def test_ditto_fleet_counts_transfer_of_global_model_only(paced):
     assert sent.column("clock") == pytest.approx([32.0 + 720.0, 64.0 + 1440.0])
 
 
-@pytest.mark.parametrize("buffer", [1, 2])
-def test_ditto_fleet_global_model_equals_fedbuff(buffer, paced):
-    """With clients that are twice as fast, since they train two models."""
-    speeds = (1 / 16, 2.5 / 24, 10 / 32)
-    paced(*speeds)
-    plain = Played(fleet_of(mode="async", buffer=buffer), rounds=8)
-    paced(*(speed / 2 for speed in speeds))
-    own = played(fleet_of(mode="async", buffer=buffer), rounds=8)
-    assert own.column("clock") == plain.column("clock") and any(plain.column("staleness"))
-    assert own.column("staleness") == plain.column("staleness")
-    assert torch.equal(own.state["weights"], plain.state["weights"])
-
-
 def test_ditto_fleet_pulls_own_models_towards_starting_version(paced):
     """Clients of 1, 2.5 and 10 s, a step with every update: clients 0, 0, 1 and 0 began with versions 0, 1, 0 and 2."""
     paced(1 / 32, 2.5 / 48, 10 / 64)
-    own = played(fleet_of(mode="async", buffer=1), changes=ditto(lam=0.7, epochs=2, lr=0.2), rounds=6, **WHOLE)
+    own = played(buffered(), changes=ditto(lam=0.7, epochs=2, lr=0.2), rounds=6, **WHOLE)
     begun = [(0, 0), (0, 1), (1, 0), (0, 2)]
     assert own.column("participants")[:4] == [[client] * 2 for client, _ in begun]
     assert own.column("staleness")[:4] == [0.0, 0.0, 2.0, 1.0]

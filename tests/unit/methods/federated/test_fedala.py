@@ -107,20 +107,16 @@ def test_fedala_share_redraws_examples_every_round(linear):
     config = fedala(share=0.3, max_epochs=1, rate=5.0)
     _, seen = play(world, config, FEDALA, 3)
     last = {}
-    for round in (1, 2):
-        for request, result in zip(seen[round][0], seen[round][1], strict=True):
-            count = round_half(0.3 * len(request.rows))
-            chosen = torch.randperm(len(request.rows), generator=generator(3, "fedala", round, request.client))[:count]
+    for number in (1, 2):
+        for request, result in zip(seen[number][0], seen[number][1], strict=True):
+            count = round(0.3 * len(request.rows))
+            chosen = torch.randperm(len(request.rows), generator=generator(3, "fedala", number, request.client))[:count]
             x, y = examples(world, request)
             v, w = request.program.tensors["weights"], request.start.weights
             mix = last.get(request.client, torch.ones_like(v))
             step = gradient(v + (w - v) * mix, x[chosen], y[chosen])
             last[request.client] = (mix - 5.0 * step * (w - v)).clamp(0, 1)
             torch.testing.assert_close(result.kept["mix"], last[request.client], rtol=1e-10, atol=1e-12)
-
-
-def round_half(value):
-    return int(np.rint(value))
 
 
 def test_training_goes_on_as_without_a_program():

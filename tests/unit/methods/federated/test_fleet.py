@@ -181,7 +181,6 @@ def test_fleet_last_head_round_includes_all_clients(paced, failing):
 
 
 def test_clusters_have_clocks_of_their_own(paced, failing):
-    """Also where all clients of one of them fail, so that it has no requests."""
     paced(1.0, 2.0, 0.5)
     failing({3: 0.5, 4: 0.25})
     world, fleet, config = make_world([]), fleet_of(), settings()

@@ -62,25 +62,6 @@ def test_private_fedgen_clips_model_and_labels_together(deep):
     torch.testing.assert_close(state["generator/labels"].double(), wanted, rtol=0, atol=0.51)
 
 
-def test_private_fedgen_generator_learns_from_global_head_alone(deep):
-    """Clients' heads may be whatever they are, if their sum is the same."""
-    whole, fedgen = private(deep, clip_norm=None)
-    state = fedgen.init(HP, whole.federation)
-    requests = fedgen.plan(HP, state, whole.federation, 0)
-    trained = whole.engine.train(requests)
-    apart = torch.zeros_like(trained[0].weights)
-    apart[-5:] = 3.0
-    shifted = [dataclasses.replace(trained[0], weights=trained[0].weights + apart),
-               dataclasses.replace(trained[1], weights=trained[1].weights - apart), *trained[2:]]  # fmt: skip
-    after, row = fedgen.fold(HP, state, whole.federation, 0, requests, trained)
-    other, same = fedgen.fold(HP, state, whole.federation, 0, requests, shifted)
-    assert row["generator_loss"] == pytest.approx(same["generator_loss"], rel=1e-9)
-    for name, tensor in after.items():
-        assert torch.allclose(tensor.double(), other[name].double(), rtol=0, atol=1e-9), name
-    # of the one head every label's share is 1: its loss is the cross-entropy of the head, about log 3, less diversity
-    assert row["generator_loss"] > 0.8 * math.log(CLASSES)
-
-
 def test_private_fedgen_generator_gets_head_after_server_step(deep, monkeypatch):
     (whole, fedgen), given = private(deep), untrained(monkeypatch)
     after, _ = play(whole, HP, fedgen, 1)
@@ -89,63 +70,22 @@ def test_private_fedgen_generator_gets_head_after_server_step(deep, monkeypatch)
     assert torch.equal(head.counts, after["generator/labels"])
 
 
-def test_private_fedgen_bounds_one_client(deep, monkeypatch):
-    whole, fedgen = private(deep, config=PLAIN, clip_norm=0.15)
-    untrained(monkeypatch)
-    state = fedgen.init(PLAIN, whole.federation)
-    requests = fedgen.plan(PLAIN, state, whole.federation, 0)
-    trained = whole.engine.train(requests)
-    for factor in (1.0, 1e6):
-        wild, found = dataclasses.replace(trained[4], weights=trained[4].weights * factor), []
-        for sent in ([*trained[:4], wild], trained[:4]):
-            after, row = fedgen.fold(PLAIN, state, whole.federation, 0, requests[: len(sent)], sent)
-            shares = [min(1.0, 0.15 / norm) for norm in row["update_norms"]]  # labels' shares are sent times these
-            told = SCALE * sum(shares) * after["generator/labels"].double() / MILLION
-            found.append((EXPECTED * after["weights"], told))
-        moved = [with_ - without for with_, without in zip(*found, strict=True)]
-        norm = math.sqrt(sum(float(part.square().sum()) for part in moved))
-        assert 0 < norm <= 0.15 * (1 + 1e-5)
-        assert norm == pytest.approx(0.15, rel=1e-5)
-
-
 def test_private_fedgen_round_without_participants_gives_noise(deep, monkeypatch):
-    """Over 100 rounds: the model's standard deviation z C / (qK); labels where noise is above zero, at least one."""
+    """Over 100 rounds: labels where noise is above zero, at least one."""
     whole, fedgen = private(deep, chosen=(), config=PLAIN, rounds=100, noise_multiplier=2.0)
     state, federation = fedgen.init(PLAIN, whole.federation), whole.federation
     drawn, row = fedgen.fold(PLAIN, state, federation, 0, [], [])
     assert "generator/labels" in drawn and row["generator_loss"] > 0
     untrained(monkeypatch)
-    moves, labels = [], []
+    labels = []
     for round in range(100):
         after, row = fedgen.fold(PLAIN, state, federation, round, [], [])
         counts = after["generator/labels"]
         assert row["update_norms"] == [] and "clipped" not in row
         assert abs(int(counts.sum()) - MILLION) <= CLASSES and int(counts.min()) >= 0
-        moves.append(after["weights"] - state["weights"])
         labels.append(counts)
-    seen = torch.stack(moves).flatten()
-    assert float(seen.std()) == pytest.approx(2.0 * BOUND / EXPECTED, rel=4 / math.sqrt(2 * len(seen)))
     zero = float((torch.stack(labels) == 0).double().mean())
     assert 0.3 < zero < 0.6  # an eighth of the rounds has no positive one, and all alike
     assert any(len(set(counts.tolist())) == 1 for counts in labels)
     again, _ = fedgen.fold(PLAIN, state, federation, 99, [], [])
     assert torch.equal(again["weights"], after["weights"])
-
-
-def test_private_fedgen_noise_of_label_shares_is_relative_to_their_scale(deep):
-    """Over 400 rounds, of the mean that the server reads: standard deviation z C / (s qK), 4 standard errors."""
-    whole, _ = private(deep, chosen=(), rounds=400)
-    spec = UserPrivacy(BOUND, 2.0, "poisson", EXPECTED, 5, (("labels", SCALE),))
-    read = []
-
-    def fold(config, state, federation, round, mean, share):
-        read.append(mean["labels"])
-        return state, {}
-
-    method = worlds.private(PLAIN, whole.federation, spec)
-    rounds = in_rounds(dataclasses.replace(method, fold=fold), PLAIN)
-    state = rounds.init(PLAIN, whole.federation)
-    for round in range(400):
-        rounds.fold(PLAIN, state, whole.federation, round, [], [])
-    seen = torch.stack(read).flatten()
-    assert float(seen.std()) == pytest.approx(2.0 * BOUND / (SCALE * EXPECTED), rel=4 / math.sqrt(2 * len(seen)))

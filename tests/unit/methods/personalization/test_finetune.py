@@ -94,22 +94,12 @@ def test_finetune_request_scales_rate_for_lr_control(world):
     assert request.recipe.lr == pytest.approx(0.2) and request.objective.settings["temperature"] == 1.0
 
 
-def test_finetune_wd_pulls_to_start_unless_zero(world):
+def test_finetune_request_without_prox_has_no_control(world):
     federation = federation_of(world)
-    plainly, near = (run(world, tuned_by(lr=0.2, epochs=4, checkpoints=2, prox=wd), federation) for wd in (0.0, 2.4))
-    gone = {key: float((theta - federation.start(key[1]).weights).norm()) for key, theta in plainly.items()}
-    held = {key: float((theta - federation.start(key[1]).weights).norm()) for key, theta in near.items()}
-    assert all(held[2, client] < gone[2, client] for client in range(5))
-    request = finetune.finetune_request(
-        tuned_by(prox=0.0),
-        federation,
-        {"theta/0/weights": plainly[1, 0], "theta/0/buffers": plainly[1, 0][:0]},
-        0,
-        1,
-    )
+    theta = federation.start(0).weights + 1.0
+    state = {"theta/0/weights": theta, "theta/0/buffers": theta[:0]}
+    request = finetune.finetune_request(tuned_by(prox=0.0), federation, state, 0, 1)
     assert request.control is None and request.recipe.proximal == 0
-    least = run(world, tuned_by(lr=0.2, epochs=4, checkpoints=2, prox=1e-30), federation)
-    assert all(torch.equal(least[key], theta) for key, theta in plainly.items())  # wd -> 0, bit for bit
 
 
 def test_finetune_request_ignores_optimizer_settings_of_rounds(world):
@@ -158,7 +148,6 @@ def test_soup_lies_between_and_has_both_ends(world, at):
 
 
 def test_mixing_flat_models_is_mixing_their_parameters():
-    """Module by module, with running statistics."""
     network = MODELS["resnet_batch"]
     modules, models = [], []
     for seed in (1, 2):
