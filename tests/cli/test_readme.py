@@ -1,6 +1,7 @@
 """Every command in README and the guides is run: README's first and last block by .ci/run, the others here."""
 
 import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
@@ -180,16 +181,11 @@ def test_sweeps_guide_commands_run_one_after_another(tmp_path):
     assert (tmp_path / "reports" / "chill/table1.html").exists() and (tmp_path / "claims" / "chill/table1.md").exists()
 
 
-@pytest.fixture
-def bench(monkeypatch):
-    """``scripts/bench.py`` as a module."""
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    return importlib.import_module("bench")
-
-
 @pytest.mark.parametrize("line", BENCHMARKS)
-def test_benchmarks_are_there_and_have_these_options(line, bench):
+def test_benchmarks_are_there_and_have_these_options(line, monkeypatch):
     """That they can be imported and take the options; running all of them takes a minute."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    bench = importlib.import_module("bench")
     program, script, *arguments = shlex.split(line)
     assert (program, script) == ("python", "scripts/bench.py")
     assert callable(importlib.import_module(bench.BENCHES[bench.parsed(arguments).bench]).main)
@@ -206,3 +202,22 @@ def test_package_guide_python_examples_run(capsys, tmp_path, monkeypatch):
     exec(compile(distance, "knot_runner/README.md", "exec"), {})
     value, server_only, first, last = map(float, capsys.readouterr().out.split())
     assert 0.9 < server_only / value < 1 and value <= last < first
+
+
+@pytest.mark.thorough
+def test_guide_has_the_table_of_compositions(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    script = importlib.import_module("compositions")
+    assert script.markdown(script.table()) in script.GUIDE.read_text(), "run python scripts/compositions.py table"
+
+
+def test_tour_outputs_come_from_one_ordered_run():
+    text = (ROOT / "scripts" / "tour.ipynb").read_text()
+    cells = json.loads(text)["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    kinds = {output["output_type"] for cell in code for output in cell["outputs"]}
+    assert kinds == {"stream", "execute_result"}  # and no error
+    assert not any(word in text for word in ("/tmp/", "/home/", "/root/"))
+    links = re.findall(r"\]\(([^)#]*)", "".join("".join(cell["source"]) for cell in cells if cell not in code))
+    assert links and all((ROOT / "scripts" / link).is_file() for link in links)
