@@ -111,14 +111,8 @@ def test_times_are_medians_of_finished_runs_alike(tmp_path, capsys):
 
 
 def test_check_reports_stop_cause_and_writes_nothing(tmp_path, capsys):
-    arguments = [
-        *TINY_IMAGES,
-        f"paths.output_dir={tmp_path / 'out'}",
-        "task.source=local",
-        "paths.data_dir=null",
-        "seed=0,1",
-    ]
-    assert run_verb("check", arguments) == 2
+    words = ["task.source=local", "paths.data_dir=null", "seed=0,1", f"paths.output_dir={tmp_path / 'out'}"]
+    assert run_verb("check", [*TINY_IMAGES, *words]) == 2
     out = capsys.readouterr().out
     assert "2 jobs, 0 done, 2 to do" in out and "the command would stop: paths.data_dir: is not set" in out
     assert not (tmp_path / "out").exists()

@@ -194,17 +194,12 @@ def test_job_here_refuses_hostile_or_malformed_configs(made, tmp_path):
     marker = tmp_path / "executed"
     plugin = tmp_path / "evil_plugin.py"
     plugin.write_text(f"open({str(marker)!r}, 'w').close()")
+    files = [{"train": ["/etc/x"], "test": []}, {"train": [], "test": ["x/../../y"]}, {"train": [], "test": [".."]}]
     for change in (
         lambda config: config.update(plugins=[str(plugin)]),
-        lambda config: config["task"].update(
-            source="local", local={"format": "idx", "train": [], "test": []} | dict(train=["/etc/x"])
-        ),
-        lambda config: config["task"].update(
-            source="local", local={"format": "idx", "train": [], "test": []} | dict(test=["x/../../y"])
-        ),
-        lambda config: config["task"].update(
-            source="local", local={"format": "idx", "train": [], "test": []} | dict(test=[".."])
-        ),
+        lambda config: config["task"].update(source="local", local={"format": "idx", **files[0]}),
+        lambda config: config["task"].update(source="local", local={"format": "idx", **files[1]}),
+        lambda config: config["task"].update(source="local", local={"format": "idx", **files[2]}),
         lambda config: config["task"].update(source="hub"),
         lambda config: config["method"].update(more=1),
         lambda config: config.update(hardware=None),
@@ -219,20 +214,12 @@ def test_job_here_replaces_tracker_paths_and_hardware(made, tmp_path):
     def change(config):
         config["tracker"] = {"name": "wandb", "project": "theirs", "mode": "online"}
         config["paths"] = {"data_dir": "/theirs", "output_dir": "/theirs"}
-        config["hardware"] |= {
-            "device": "cuda:3",
-            "num_workers": 1024,
-            "threads": 1024,
-            "engine": "ray",
-            "devices": ["cuda:0"],
-        }
+        config["hardware"] |= {"device": "cuda:3", "engine": "ray", "devices": ["cuda:0"]}
+        config["hardware"] |= {"num_workers": 1024, "threads": 1024}
 
     settings = here(made, tmp_path, change).settings
-    assert (
-        settings.tracker.name == "none"
-        and settings.paths.output_dir == str(tmp_path / "out")
-        and settings.paths.data_dir is None
-    )
+    paths = settings.paths
+    assert (settings.tracker.name, paths.output_dir, paths.data_dir) == ("none", str(tmp_path / "out"), None)
     hardware = settings.hardware
     assert hardware.device == "cpu" and hardware.num_workers <= cores() and hardware.threads <= cores()
     assert hardware.devices == [] and hardware.engine == "auto"

@@ -47,13 +47,7 @@ def together(task: ImageTask) -> tuple[np.ndarray, np.ndarray]:
 def test_read_folders_reads_trees_and_zips(write, load, tmp_path: Path, files: dict[str, bytes], entry: str) -> None:
     (tmp_path / "deep").mkdir()
     write.tree(tmp_path, files | {"train/.DS_Store": b"x", "train/ape/.hidden": b"x", "train/ape/Thumbs.db": b"x"})
-    others = {
-        "train/ape/desktop.ini": b"x",
-        "test/zebra/1.png": b"",
-        "readme.txt": b"x",
-        "train/": b"",
-        "train/wolf/": b"",
-    }
+    others = dict.fromkeys(["train/ape/desktop.ini", "test/zebra/1.png", "readme.txt", "train/", "train/wolf/"], b"")
     write.zipped(tmp_path / "set.zip", files | others)
     write.zipped(tmp_path / "deep" / "Set.ZIP", {f"some/{name}": data for name, data in files.items()})
     write.zipped(tmp_path / "flat.zip", {name.removeprefix("train/"): data for name, data in files.items()})
