@@ -168,12 +168,6 @@ def test_describe_figure_covers_every_figure():
         assert about.endswith(".") and len(about) > 20 and "`" not in about and "eturns" not in about, kind
 
 
-@pytest.mark.parametrize("wrong", [["curvs"], [3]], ids=str)
-def test_unknown_figure_is_refused(wrong):
-    with refuses():
-        page_figures.figure_names({"figures": wrong})
-
-
 CLAIM = {
     "text": "Sinkhorn-E has the higher F1 <b>", "source": "KNOT Table 3", "measure": "f1", "dataset": "ALL",
     "of": {"method.name": "sinkhorn_e"}, "against": {"method.name": "entropy_a"}, "expect": "higher",
