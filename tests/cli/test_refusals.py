@@ -34,7 +34,8 @@ COMMANDS = [
     "data mnist --fech", "data mnist seed=1",
     "data mnist --fetch", "verify", "verify a b", "verify a --rounds=0", "verify a --rounds=two", "verify a --round=2",
     "verify a --memory=0", "verify a paths.output_dir=", "verify a seed=1",
-    "experiment=chill/table1 task=femnist paper=1",
+    "experiment=chill/table1 task=femnist paper=1", "check --quick task=femnist +report.kind=gridd",
+    "task=femnist seed=0,1 +report.kind=gridd",
     *(f"task=femnist {name}" for name in UNSUPPORTED if name.startswith("--")),
 ]  # fmt: skip
 #: Values, lists, interpolations, and Hydra's own keys.

@@ -8,11 +8,10 @@ import pytest
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.sweeps import job, launchers, task
-from knot_runner.sweeps.board import sweep_summary
 from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure, write_failure
 from knot_runner.util.processes import begin_child
-from tests.cli.sweep.planned import composed, planned, pretended
+from tests.cli.sweep.planned import composed, planned
 from tests.tiny import TINY_IMAGES
 
 
@@ -135,18 +134,3 @@ def test_run_in_process_records_process_start_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(task, "start_process", refuse)
     assert task.run_in_process(one, planned(tmp_path, [one]))["state"] == "failed"
     assert "could not be started: no more processes" in read_failure(one.folder).cause
-
-
-def ended(run_id, state, resumed=False):
-    return {"run_id": run_id, "state": state, "resumed": resumed, "seconds": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("kinds", "code"), [((), 0), (("user",), 2), (("user", "user"), 2), (("user", "error"), 1), (("killed",), 1)]
-)
-def test_sweep_summary_returns_2_only_for_user_errors(tmp_path, kinds, code):
-    jobs = pretended(tmp_path, len(kinds))
-    for one, kind in zip(jobs, kinds, strict=True):
-        write_failure(one.folder, kind, f"{kind}: why")
-    lines, found = sweep_summary(jobs, 3, [ended(one.run_id, "failed") for one in jobs])
-    assert found == code and lines[0] == f"3 done, {len(kinds)} failed (3 were there)"
