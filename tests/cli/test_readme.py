@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from knot_runner.cli.main import main
@@ -189,6 +190,38 @@ def test_benchmarks_are_there_and_have_these_options(line, monkeypatch):
     program, script, *arguments = shlex.split(line)
     assert (program, script) == ("python", "scripts/bench.py")
     assert callable(importlib.import_module(bench.BENCHES[bench.parsed(arguments).bench]).main)
+
+
+def test_bench_gpu_runs_without_a_gpu(capsys, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    bench, bench_gpu = (importlib.import_module(name) for name in ("bench", "bench_gpu"))
+    only = ["tf32", "graphs", "W2, loop", "64 x 4"]
+    words = ["gpu", "--cpu", "--quick", "--rounds", "1", "--only", *only, "--out", str(tmp_path / "table.md")]
+    bench_gpu.main(bench.parsed(words))
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == len(only) and not any("FAILED" in found for _, found in rows)
+    assert all(row[1].startswith("not here: a CPU has no ") for row in rows[:2])
+    assert "| W2, loop, float32: s a round |" in (tmp_path / "table.md").read_text()
+
+
+STOPS = (ROOT / "conf" / "README.md").read_text().partition("## What it says when it stops")[2].partition("\n## ")[0]
+#: Commands, and what the guide says that they print.
+MESSAGES = re.findall(r"^\| `([^`]*)` \| `([^`]*)` \| .+ \|$", STOPS, flags=re.M)
+
+
+@pytest.mark.parametrize("command, says", MESSAGES, ids=[command for command, _ in MESSAGES])
+def test_troubleshooting_commands_print_guide_messages(command, says, tmp_path, monkeypatch, capsys):
+    assert len(MESSAGES) == 9
+    if "hardware=cuda" in command and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    monkeypatch.delenv("KNOT_DATA", raising=False)
+    data = tmp_path / "data"
+    data.mkdir()
+    words = [word.replace("DIR", str(data)) for word in command.split()]
+    assert main([*words, f"paths.output_dir={tmp_path / 'out'}"]) == 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: "))
+    expected = re.escape(says.replace("DIR/", f"{data}/")).replace(re.escape("..."), ".*")
+    assert re.fullmatch(f"knot-runner: {expected}", line), line
 
 
 @pytest.mark.thorough

@@ -144,11 +144,6 @@ def test_public_names_are_unique_in_the_package():
 HOUSES = ("pipelines", "config/settings", "engine/federated")
 
 
-def rooms(house):
-    """``house`` and the folders below it that hold Python files."""
-    return sorted({path.parent for path in (PACKAGE / house).rglob("*.py")})
-
-
 def run_time_imports(tree):
     """The modules that ``tree`` imports when it runs: those for type checking aside."""
     for node in ast.iter_child_nodes(tree):

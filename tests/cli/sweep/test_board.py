@@ -10,7 +10,7 @@ from rich.console import Console
 from knot_runner.sweeps import board
 from knot_runner.sweeps.board import sweep_summary
 from knot_runner.sweeps.state import JobProgress, write_failure
-from tests.cli.sweep.planned import pretended
+from tests.cli.sweep.grids import pretended
 from tests.contents import write_content
 
 

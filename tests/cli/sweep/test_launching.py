@@ -1,5 +1,6 @@
 """What launches the jobs of a sweep, part by part: what is waited for, what is stopped, what is said at the end."""
 
+import contextlib
 import multiprocessing
 import os
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from knot_runner.sweeps import job, launchers, task
 from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure, write_failure
 from knot_runner.util.processes import begin_child
-from tests.cli.sweep.planned import composed, planned
+from tests.cli.sweep.grids import composed, planned
 from tests.tiny import TINY_IMAGES
 
 
@@ -134,3 +135,23 @@ def test_run_in_process_records_process_start_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(task, "start_process", refuse)
     assert task.run_in_process(one, planned(tmp_path, [one]))["state"] == "failed"
     assert "could not be started: no more processes" in read_failure(one.folder).cause
+
+
+def on_devices(out, devices):
+    return composed(out, f"hardware.devices=[{devices}]")[0].settings
+
+
+def test_leased_returns_device_with_fewest_jobs(tmp_path):
+    two = on_devices(tmp_path, "cuda:0,cuda:1")
+    with contextlib.ExitStack() as first:
+        with contextlib.ExitStack() as others:
+            taken = [(first if turn == 0 else others).enter_context(job.leased(two)) for turn in range(3)]
+            assert taken == ["cuda:0", "cuda:1", "cuda:0"]
+        with job.leased(two) as device, job.leased(two) as next_one:
+            assert (device, next_one) == ("cuda:1", "cuda:0")
+
+
+def test_leased_returns_run_device_without_device_list(tmp_path):
+    with job.leased(on_devices(tmp_path, "")) as first, job.leased(on_devices(tmp_path, "")) as second:
+        assert first == second == "cpu"
+    assert not (tmp_path / ".locks").exists()

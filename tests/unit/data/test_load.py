@@ -14,6 +14,7 @@ from knot_runner.data.load import load_task
 from knot_runner.provenance import Opened, fingerprints
 from knot_runner.testing.data import opened_files, recorded_files
 from tests.golden.messages import refuses
+from tests.unit.data.text_tasks import write_jsonl
 
 
 def pool(*paths: str) -> dict[str, list[dict[str, str]]]:
@@ -65,7 +66,7 @@ def test_load_task_applies_official_splits_chunks_and_limits(folder: Path, task_
     assert [len(p) for p in load_task(make(task_dict), folder).datasets["A"].splits.values()] == [10, 4, 10]
 
 
-def test_load_task_reads_pairs(folder: Path, task_dict, make, write_jsonl) -> None:
+def test_load_task_reads_pairs(folder: Path, task_dict, make) -> None:
     rows = [{"p": f"premise {i}", "h": f"hypothesis {i}", "y": "bad" if i % 2 else "good"} for i in range(20)]
     write_jsonl(folder / "pairs.jsonl", rows)
     for data in task_dict["datasets"].values():
@@ -183,12 +184,6 @@ def test_load_task_compares_checksums(folder: Path, task_dict, make) -> None:
         load_task(make(task_dict), folder)
 
 
-def test_load_task_reports_rows_without_text(folder: Path, task_dict, make) -> None:
-    with (folder / "a.csv").open("a") as file:
-        file.write(",good\n")
-    assert load_task(make(task_dict), folder).notes == ["A: 1 row without text left out"]
-
-
 def test_load_task_takes_another_delimiter(folder: Path, task_dict, make) -> None:
     before = load_task(make(task_dict), folder)
     file = folder / "a.csv"
@@ -205,7 +200,7 @@ def test_load_task_takes_another_delimiter(folder: Path, task_dict, make) -> Non
 
 
 @pytest.fixture
-def all_formats(folder: Path, task_dict, make, write_jsonl) -> TaskSettings:
+def all_formats(folder: Path, task_dict, make) -> TaskSettings:
     """A dailydialog, a jsonl and a csv data set, the files below ``folder``."""
     (folder / "dialogues_x.txt").write_text("a __eou__ b __eou__\n" * 10)
     (folder / "dialogues_emotion_x.txt").write_text("1 2\n" * 10)

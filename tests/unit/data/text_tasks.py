@@ -56,22 +56,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def preset() -> Callable[..., TaskSettings]:
+def preset(name: str, **changes: Any) -> TaskSettings:
     """Settings of a file in conf/task, with top-level changes."""
-
-    def load(name: str, **changes: Any) -> TaskSettings:
-        config = OmegaConf.load(PRESETS / f"{name}.yaml")
-        config.update(changes)
-        return build(TaskSettings, OmegaConf.to_container(config, resolve=True), "task")
-
-    return load
+    config = OmegaConf.load(PRESETS / f"{name}.yaml")
+    config.update(changes)
+    return build(TaskSettings, OmegaConf.to_container(config, resolve=True), "task")
 
 
-@pytest.fixture
-def write_jsonl() -> Callable[[Path, list[dict[str, Any]]], Path]:
-    def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return path
-
-    return write
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
