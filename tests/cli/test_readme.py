@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.util.config_yaml import config_folder
+from knot_runner.util.config_yaml import choices, config_folder, yaml_files
 from tests.cli.sweep.grids import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -202,6 +203,37 @@ def test_bench_gpu_runs_without_a_gpu(capsys, tmp_path, monkeypatch):
     assert len(rows) == len(only) and not any("FAILED" in found for _, found in rows)
     assert all(row[1].startswith("not here: a CPU has no ") for row in rows[:2])
     assert "| W2, loop, float32: s a round |" in (tmp_path / "table.md").read_text()
+
+
+ROWS = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", (ROOT / "conf" / "experiment" / "README.md").read_text(), flags=re.M)
+#: Commands of the guide's table of pieces.
+PIECES = re.findall(r"\| `(method=[^`]*)` \|$", (ROOT / "conf" / "README.md").read_text(), re.M)
+#: Of presets with printed numbers: name -> what their command has besides.
+BESIDES = {name: cells.split("|")[2].strip(" `") for name, cells in ROWS if cells.count("|") > 3}
+#: Of those whose runs are recorded with settings of their own: one job of the grid.
+ONE_JOB = {
+    "chill/table1": "method.temperature=1 method.lr_control=false",
+    "chill/mnist_notebook": "method.temperature=1",
+    "fedwad/table1": "method=clustered_fedavg partition=pairs partition.num_clients=20 method.clustering.graph=none",
+    "knot/table3": "method=entropy_a",
+}
+
+
+def test_experiment_guide_lists_every_preset_once_and_papers_first():
+    assert sorted(name for name, _ in ROWS) == choices("experiment")
+    presets = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
+    assert set(BESIDES) == {name for name, preset in presets.items() if "paper" in (preset.get("report") or {})}
+
+
+@pytest.mark.parametrize("name", ONE_JOB)
+def test_experiment_guide_command_words_compose_to_one_job(name):
+    words = [word for word in BESIDES[name].split() if not word.startswith("seed=")]
+    assert len(compose_all([f"experiment={name}", *words, *ONE_JOB[name].split(), "seed=0"])[0]) == 1
+
+
+@pytest.mark.parametrize("command", PIECES)
+def test_conf_guide_pieces_compose_to_one_job(command):
+    assert len(PIECES) == 5 and len(compose_all(["task=femnist", *command.split()])[0]) == 1
 
 
 STOPS = (ROOT / "conf" / "README.md").read_text().partition("## What it says when it stops")[2].partition("\n## ")[0]
