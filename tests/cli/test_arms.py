@@ -73,12 +73,6 @@ def test_arms_that_do_not_fit_are_refused(words: str, preset: list[str]) -> None
         composed(*preset, *words.split())
 
 
-@pytest.mark.parametrize("words", ["task=femnist", "experiment=chill/table1"])
-def test_arm_without_arms_is_refused(words: str) -> None:
-    with refuses():
-        composed(words, "arm=near")
-
-
 @pytest.mark.parametrize("arm", [
     "lrs: {training.lr: '0.1,0.2'}", "lrs: {training.lr: 'range(1,3)'}", "flat: fedavg", "typo: {method.temprature: 2}",
 ])  # fmt: skip

@@ -5,6 +5,7 @@ What federated methods carry from round to round is checked in process (``integr
 
 import functools
 import signal
+import time
 
 import pytest
 
@@ -55,3 +56,37 @@ def test_killed_run_ends_with_the_same_bits(name, tmp_path):
     again = run(out, *words)
     assert left_by(again) == left_by(run(tmp_path / "alone", *words))
     assert not there(out, "**/*.tmp")
+
+
+ENDLESS = replaced(TINY, "training.local.epochs=500", "training.pretrain.epochs=500", "hardware.num_workers=2")
+
+
+def wait_for(out, pattern, process):
+    for _ in range(1200):
+        if there(out, pattern):
+            return
+        assert not process.ended, process.said
+        time.sleep(0.05)
+    raise AssertionError(f"{pattern} never came")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_run_exits_without_traceback_on_signal(tmp_path, number, code):
+    process = Forked(*ENDLESS, f"paths.output_dir={tmp_path}")
+    wait_for(tmp_path, "artifacts/local/*/commit.json", process)
+    process.send(number)
+    assert process.wait(30) == code
+    assert "Traceback" not in process.said
+
+
+def test_worker_processes_die_with_a_killed_parent(tmp_path):
+    process = Forked(*ENDLESS, f"paths.output_dir={tmp_path}")
+    wait_for(tmp_path, "artifacts/local/*/commit.json", process)
+    assert len(process.processes) == 3  # and its workers
+    process.send(signal.SIGKILL)  # the parent alone, not its group
+    process.wait(30)
+    for _ in range(200):
+        if not process.processes:
+            return
+        time.sleep(0.05)
+    raise AssertionError("a worker outlived its parent")

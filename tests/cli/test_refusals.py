@@ -54,6 +54,22 @@ VALUES = [
     "check +task.datasets.Cell.labels={0:low,high:high}", "check task.labels.names=[true,b]",
     "hydra/job_logging=default", "hydra/sweeper=basic", "hydra.nope=1", "--cfg=jobs",
 ]  # fmt: skip
+#: Tasks, methods and trainings that do not go together, points of classes, and verbs without what they need.
+MISFITS = [
+    "task=gaussians method=fedavg", "task=mnist method=federated_distance", "task=sa method=temperature_probe",
+    "task=image_sets method=fedavg", "task=gaussians model=bert_tiny", "task=gaussians training=published",
+    "task=gaussians training=quick training.rounds=3", "task=femnist method=soup partition=centralized",
+    "task=image_sets partition=iid", "task=mnist_fedwad method.clustering.graph=sparse0",
+    "task=mnist_fedwad method.clustering.clusters=0", "task=mnist_fedwad method.clustering.otdd.fedwad.t=1.5",
+    "task=gaussians method.fedwad.support=0", "task=nli method=entropy_a training=published",
+    "task=mnist method=kd training=published", "task=erc method=fedavg training=published",
+    "task=femnist method=fedavg ~training", "task=mnist task.geometry=superclasses",
+    *(f"task=cifar10 task.geometry=superclasses {word}task.superclasses.{rest}" for word, rest in (
+        ("", "animals=[cat]"), ("+", "more=[cat]"), ("+", "more=[zebra]"))),
+    "task=mnist task.coordinates=[[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0]]",
+    "task=femnist arm=near", "experiment=chill/table1 arm=near", "claims", "claims seed=0", "claims --al",
+    "claims knot/bias", "claims knot_tabel3", "claims kd/mnist seed=0", "report", "report seed=1", "report ../x",
+]  # fmt: skip
 #: Keys that were meant otherwise, of FedAvg.
 KEYS = [
     "training.batch", "training.E", "join_ratio", "global_rounds", "trainig.rounds", "mehtod.schedul.rounds",
@@ -77,7 +93,7 @@ def test_run_that_cannot_be_is_refused(words, tmp_path, capsys):
     assert not [path for path in tmp_path.rglob("*") if path.suffix in suffixes and "artifacts" not in path.parts]
 
 
-@pytest.mark.parametrize("words", [*COMMANDS, *VALUES])
+@pytest.mark.parametrize("words", [*COMMANDS, *VALUES, *MISFITS])
 def test_command_that_cannot_be_is_refused(words, tmp_path, capsys):
     refused(capsys, *words.split())
     assert not list(tmp_path.iterdir())
