@@ -46,6 +46,16 @@ def tampered(folder: Path, place: Path, change: Callable[[dict[str, Any], list[d
     return place / "tampered.tar.gz"
 
 
+def tampered_config(folder: Path, place: Path, old: str, new: str) -> Path:
+    """A bundle of the run in ``folder`` with another text in its config."""
+    config = (folder / "config.yaml").read_text()
+    try:
+        (folder / "config.yaml").write_text(config.replace(old, new))
+        return tampered(folder, place, lambda *_: None)
+    finally:
+        (folder / "config.yaml").write_text(config)
+
+
 def members_of(path: Path) -> dict[str, bytes]:
     """Name -> bytes of all files of an archive, in their order."""
     with tarfile.open(path) as tar:

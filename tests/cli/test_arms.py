@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.composing.job import ComposedJob
 from tests.golden.messages import refuses
-from tests.tiny import TINY_IMAGES
 
 PRESET = """\
 # @package _global_
@@ -75,12 +73,6 @@ def test_arms_that_do_not_fit_are_refused(words: str, preset: list[str]) -> None
         composed(*preset, *words.split())
 
 
-@pytest.mark.parametrize("words", ["task=femnist", "experiment=chill/table1"])
-def test_arm_without_arms_is_refused(words: str) -> None:
-    with refuses():
-        composed(words, "arm=near")
-
-
 @pytest.mark.parametrize("arm", [
     "lrs: {training.lr: '0.1,0.2'}", "lrs: {training.lr: 'range(1,3)'}", "flat: fedavg", "typo: {method.temprature: 2}",
 ])  # fmt: skip
@@ -92,16 +84,3 @@ def test_invalid_arms_are_refused(arm: str, tmp_path: Path) -> None:
 def test_derived_preset_adds_and_selects_arms() -> None:
     jobs = composed("experiment=federated/feddf_terms", "partition.alpha=1", "seed=0")
     assert [job.arm for job in jobs] == ["fedavg", "feddf", "kd", "rkd"]
-
-
-@pytest.mark.thorough
-def test_tables_and_claims_name_the_arms(preset: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = [*TINY_IMAGES[1:], "arm=plain,near", f"paths.output_dir={tmp_path / 'out'}", "training.rounds=1"]
-    words = [word for word in small if word != "training.rounds=3"]
-    assert main([*preset, *words]) == 0
-    shown = capsys.readouterr().out
-    assert "plain" in shown and "near" in shown
-    table = (tmp_path / "out" / "tables" / "mine" / "arms.csv").read_text().splitlines()
-    assert table[0].startswith("arm,") and {line.split(",")[0] for line in table[1:]} == {"plain", "near"}
-    assert main(["claims", "mine/arms", preset[0], *words]) == 0
-    assert "no runs" not in capsys.readouterr().out

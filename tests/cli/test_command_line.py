@@ -88,11 +88,6 @@ def test_compose_all_merges_mappings_and_readds_deleted_keys():
     assert job.settings.model.dropout == 0.7
 
 
-def test_glob_is_a_job_for_every_name():
-    jobs, _ = compose_all(["task=femnist", "method=glob(fedp*)"])
-    assert [job.settings.method.name for job in jobs] == ["fedper", "fedprox"]
-
-
 def test_glob_finds_ones_own_methods(tmp_path):
     (tmp_path / "method").mkdir()
     (tmp_path / "method" / "fedmine.yaml").write_text("defaults:\n  - fedavg\n  - _self_\nname: fedmine\n")

@@ -74,15 +74,8 @@ def test_sweep_ignores_yaml_edits_after_start(tmp_path, monkeypatch):
         return task.outcome("none", "failed", False, 0.0)
 
     monkeypatch.setattr(task, "run_in_process", run)
-    sweep = [
-        "-m",
-        f"--config-dir={tmp_path}",
-        *TINY_IMAGES,
-        "method=mine",
-        "seed=0,1",
-        f"paths.output_dir={tmp_path / 'out'}",
-    ]
-    assert cli.main(sweep) == 1
+    flags = ["-m", f"--config-dir={tmp_path}", f"paths.output_dir={tmp_path / 'out'}"]
+    assert cli.main([*flags, *TINY_IMAGES, "method=mine", "seed=0,1"]) == 1
     assert found == [(0, 0.5, tmp_path / "out"), (1, 0.5, tmp_path / "out")]
 
 

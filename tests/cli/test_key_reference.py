@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from knot_runner import compose
+from tests.changed_settings import leaves
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = (
@@ -71,12 +72,6 @@ def documented(text: str) -> set[str]:
     return found
 
 
-def leaves(values: object, place: str = "") -> list[str]:
-    if not isinstance(values, dict) or not values:
-        return [place]
-    return [leaf for key, value in values.items() for leaf in leaves(value, f"{place}.{key}".lstrip("."))]
-
-
 @pytest.mark.thorough
 def test_key_reference_and_schema_match_the_settings(reference: ModuleType) -> None:
     assert reference.KEYS.read_text() == reference.page(), "run python scripts/key_reference.py"
@@ -93,7 +88,7 @@ def test_key_reference_covers_composed_run_keys(words: str, reference: ModuleTyp
     patterns = [re.escape(key).replace("NAME", "[^.]+") for key in documented(text)]
     names = ("task.probe", r"task.datasets.\w+.labels", r".*.splits", r"task(.sets.\w+)?.superclasses")
     free = [rf"{place}\..*" for place in names]
-    for key in leaves(compose(words.split())[0].config):
+    for key, _ in leaves(compose(words.split())[0].config):
         told_of_all_groups = key.rpartition(".")[2] in ("name", "kind", "algorithm")
         of_no_group = key in ("fleet", "privacy", "transfer", "model", "training", "partition")  # null
         assert told_of_all_groups or of_no_group or re.fullmatch("|".join(patterns + free), key), key

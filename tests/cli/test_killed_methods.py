@@ -5,6 +5,7 @@ What federated methods carry from round to round is checked in process (``integr
 
 import functools
 import signal
+import time
 
 import pytest
 
@@ -14,15 +15,19 @@ from tests.integration.test_coreset_runs import CORESET, DIGITS, KNN
 from tests.integration.test_datafree import TINY_FREE
 from tests.integration.test_plugins import own
 from tests.runs import run
-from tests.tiny import TINY_IMAGES, replaced
+from tests.tiny import TINY, TINY_IMAGES, replaced
 
 FREE = replaced(TINY_DISTILL, "method=data_free", *replaced(TINY_FREE, "method.synthesis.steps=250"))
 ENSEMBLE = own("ensemble.py", TINY_IMAGES, "method=ensemble", "training.local_epochs=40")
+#: Enough epochs that a kill lands between two of them.
+KNOT = replaced(TINY, "training.local.epochs=4", "training.pretrain.epochs=3", "training.distill.epochs=12")
+STAGES = [f"artifacts/{stage}/*/commit.json" for stage in ("local", "distill")]
 PROBE = [*DIGITS, "method=temperature_probe", "method.warm_epochs=1", "model.hidden=[8]"]
 #: (words, the rounds or the file after which the run is killed)
 CASES = {
     "fedavg": (replaced(TINY_IMAGES, "training.rounds=30"), [2]),
     "scaffold": (replaced(TINY_IMAGES, "method=scaffold", "training.rounds=70"), [1, 12, 30]),
+    **{name: ([*KNOT, f"method={name}"], STAGES) for name in ("entropy_a", "sinkhorn_e")},
     "phases": (replaced(TWO_STAGE, "training.distill.epochs=20"), ["artifacts/phase1/*/info.json"]),
     "data_free": (FREE, ["artifacts/synthetic/*/commit.json"]),
     "coreset": (replaced(CORESET, "method.epochs=400", "method.distance=exact"), [0]),
@@ -33,8 +38,9 @@ CASES = {
 
 
 def left_by(record):
-    """All that must be equal: result and rows without times, and every array."""
-    return record.result, record.rows, {path.name: path.read_bytes() for path in record.folder.glob("*.safetensors")}
+    """All that must be equal: result and rows without times, every array and the answers to probes."""
+    files = [*record.folder.glob("*.safetensors"), *record.folder.glob("probe.json")]
+    return record.result, record.rows, {path.name: path.read_bytes() for path in files}
 
 
 @pytest.mark.thorough
@@ -50,3 +56,37 @@ def test_killed_run_ends_with_the_same_bits(name, tmp_path):
     again = run(out, *words)
     assert left_by(again) == left_by(run(tmp_path / "alone", *words))
     assert not there(out, "**/*.tmp")
+
+
+ENDLESS = replaced(TINY, "training.local.epochs=500", "training.pretrain.epochs=500", "hardware.num_workers=2")
+
+
+def wait_for(out, pattern, process):
+    for _ in range(1200):
+        if there(out, pattern):
+            return
+        assert not process.ended, process.said
+        time.sleep(0.05)
+    raise AssertionError(f"{pattern} never came")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_run_exits_without_traceback_on_signal(tmp_path, number, code):
+    process = Forked(*ENDLESS, f"paths.output_dir={tmp_path}")
+    wait_for(tmp_path, "artifacts/local/*/commit.json", process)
+    process.send(number)
+    assert process.wait(30) == code
+    assert "Traceback" not in process.said
+
+
+def test_worker_processes_die_with_a_killed_parent(tmp_path):
+    process = Forked(*ENDLESS, f"paths.output_dir={tmp_path}")
+    wait_for(tmp_path, "artifacts/local/*/commit.json", process)
+    assert len(process.processes) == 3  # and its workers
+    process.send(signal.SIGKILL)  # the parent alone, not its group
+    process.wait(30)
+    for _ in range(200):
+        if not process.processes:
+            return
+        time.sleep(0.05)
+    raise AssertionError("a worker outlived its parent")

@@ -97,16 +97,6 @@ def test_check_and_reports_exclude_other_data_runs(data, tmp_path: Path, capsys)
     assert any("1 results of other data" in line for line in compare_runs(Question(out=out, data=str(b))).lines)
 
 
-def test_compare_notes_runs_on_different_data(data, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    for root, method in zip(data, ("fedavg", "fedprox"), strict=True):
-        assert main(command(out, root, f"method={method}")) == 0
-    said = [line for line in compare_runs(Question(out=out)).lines if "different data" in line]
-    assert len(said) == 1
-    assert main(["--stale=rerun", *command(out, data[0], "method=fedprox")]) == 0
-    assert not [line for line in compare_runs(Question(out=out)).lines if "different data" in line]
-
-
 def test_run_rejects_other_recorded_settings_without_stale_flag(tmp_path: Path, capsys) -> None:
     run = [*TINY_IMAGES, "method=fedavg", f"paths.output_dir={tmp_path}"]
     assert main(run) == 0

@@ -1,17 +1,20 @@
 """Every command in README and the guides is run: README's first and last block by .ci/run, the others here."""
 
 import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import yaml
 from PIL import Image
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.util.config_yaml import config_folder
+from knot_runner.util.config_yaml import choices, config_folder, yaml_files
 from tests.cli.sweep.grids import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,19 +183,77 @@ def test_sweeps_guide_commands_run_one_after_another(tmp_path):
     assert (tmp_path / "reports" / "chill/table1.html").exists() and (tmp_path / "claims" / "chill/table1.md").exists()
 
 
-@pytest.fixture
-def bench(monkeypatch):
-    """``scripts/bench.py`` as a module."""
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    return importlib.import_module("bench")
-
-
 @pytest.mark.parametrize("line", BENCHMARKS)
-def test_benchmarks_are_there_and_have_these_options(line, bench):
+def test_benchmarks_are_there_and_have_these_options(line, monkeypatch):
     """That they can be imported and take the options; running all of them takes a minute."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    bench = importlib.import_module("bench")
     program, script, *arguments = shlex.split(line)
     assert (program, script) == ("python", "scripts/bench.py")
     assert callable(importlib.import_module(bench.BENCHES[bench.parsed(arguments).bench]).main)
+
+
+def test_bench_gpu_runs_without_a_gpu(capsys, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    bench, bench_gpu = (importlib.import_module(name) for name in ("bench", "bench_gpu"))
+    only = ["tf32", "graphs", "W2, loop", "64 x 4"]
+    words = ["gpu", "--cpu", "--quick", "--rounds", "1", "--only", *only, "--out", str(tmp_path / "table.md")]
+    bench_gpu.main(bench.parsed(words))
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == len(only) and not any("FAILED" in found for _, found in rows)
+    assert all(row[1].startswith("not here: a CPU has no ") for row in rows[:2])
+    assert "| W2, loop, float32: s a round |" in (tmp_path / "table.md").read_text()
+
+
+ROWS = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", (ROOT / "conf" / "experiment" / "README.md").read_text(), flags=re.M)
+#: Commands of the guide's table of pieces.
+PIECES = re.findall(r"\| `(method=[^`]*)` \|$", (ROOT / "conf" / "README.md").read_text(), re.M)
+#: Of presets with printed numbers: name -> what their command has besides.
+BESIDES = {name: cells.split("|")[2].strip(" `") for name, cells in ROWS if cells.count("|") > 3}
+#: Of those whose runs are recorded with settings of their own: one job of the grid.
+ONE_JOB = {
+    "chill/table1": "method.temperature=1 method.lr_control=false",
+    "chill/mnist_notebook": "method.temperature=1",
+    "fedwad/table1": "method=clustered_fedavg partition=pairs partition.num_clients=20 method.clustering.graph=none",
+    "knot/table3": "method=entropy_a",
+}
+
+
+def test_experiment_guide_lists_every_preset_once_and_papers_first():
+    assert sorted(name for name, _ in ROWS) == choices("experiment")
+    presets = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
+    assert set(BESIDES) == {name for name, preset in presets.items() if "paper" in (preset.get("report") or {})}
+
+
+@pytest.mark.parametrize("name", ONE_JOB)
+def test_experiment_guide_command_words_compose_to_one_job(name):
+    words = [word for word in BESIDES[name].split() if not word.startswith("seed=")]
+    assert len(compose_all([f"experiment={name}", *words, *ONE_JOB[name].split(), "seed=0"])[0]) == 1
+
+
+@pytest.mark.parametrize("command", PIECES)
+def test_conf_guide_pieces_compose_to_one_job(command):
+    assert len(PIECES) == 5 and len(compose_all(["task=femnist", *command.split()])[0]) == 1
+
+
+STOPS = (ROOT / "conf" / "README.md").read_text().partition("## What it says when it stops")[2].partition("\n## ")[0]
+#: Commands, and what the guide says that they print.
+MESSAGES = re.findall(r"^\| `([^`]*)` \| `([^`]*)` \| .+ \|$", STOPS, flags=re.M)
+
+
+@pytest.mark.parametrize("command, says", MESSAGES, ids=[command for command, _ in MESSAGES])
+def test_troubleshooting_commands_print_guide_messages(command, says, tmp_path, monkeypatch, capsys):
+    assert len(MESSAGES) == 9
+    if "hardware=cuda" in command and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    monkeypatch.delenv("KNOT_DATA", raising=False)
+    data = tmp_path / "data"
+    data.mkdir()
+    words = [word.replace("DIR", str(data)) for word in command.split()]
+    assert main([*words, f"paths.output_dir={tmp_path / 'out'}"]) == 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: "))
+    expected = re.escape(says.replace("DIR/", f"{data}/")).replace(re.escape("..."), ".*")
+    assert re.fullmatch(f"knot-runner: {expected}", line), line
 
 
 @pytest.mark.thorough
@@ -206,3 +267,22 @@ def test_package_guide_python_examples_run(capsys, tmp_path, monkeypatch):
     exec(compile(distance, "knot_runner/README.md", "exec"), {})
     value, server_only, first, last = map(float, capsys.readouterr().out.split())
     assert 0.9 < server_only / value < 1 and value <= last < first
+
+
+@pytest.mark.thorough
+def test_guide_has_the_table_of_compositions(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    script = importlib.import_module("compositions")
+    assert script.markdown(script.table()) in script.GUIDE.read_text(), "run python scripts/compositions.py table"
+
+
+def test_tour_outputs_come_from_one_ordered_run():
+    text = (ROOT / "scripts" / "tour.ipynb").read_text()
+    cells = json.loads(text)["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    kinds = {output["output_type"] for cell in code for output in cell["outputs"]}
+    assert kinds == {"stream", "execute_result"}  # and no error
+    assert not any(word in text for word in ("/tmp/", "/home/", "/root/"))
+    links = re.findall(r"\]\(([^)#]*)", "".join("".join(cell["source"]) for cell in cells if cell not in code))
+    assert links and all((ROOT / "scripts" / link).is_file() for link in links)

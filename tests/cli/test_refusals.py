@@ -34,7 +34,8 @@ COMMANDS = [
     "data mnist --fech", "data mnist seed=1",
     "data mnist --fetch", "verify", "verify a b", "verify a --rounds=0", "verify a --rounds=two", "verify a --round=2",
     "verify a --memory=0", "verify a paths.output_dir=", "verify a seed=1",
-    "experiment=chill/table1 task=femnist paper=1",
+    "experiment=chill/table1 task=femnist paper=1", "check --quick task=femnist +report.kind=gridd",
+    "task=femnist seed=0,1 +report.kind=gridd",
     *(f"task=femnist {name}" for name in UNSUPPORTED if name.startswith("--")),
 ]  # fmt: skip
 #: Values, lists, interpolations, and Hydra's own keys.
@@ -43,8 +44,8 @@ VALUES = [
     "method=glob(zz*)", "=5", "seed=range(0,1e9)", "seed=range(0,1,0)", "seed=range(0,inf)",
     "hydra.sweeper.max_batch_size=1,2", "hydra.sweeper.max_batch_size=0", "seed=range(5,0)", "seed=range(5,5)",
     "seed=1,,2", "seed=[1", 'seed="x', "seed=1]", "seed=foo(1)", "seed=range(a,b)", "seed=1;2", "seed", "+seed=1",
-    "~nope", "+method=entropy_a", "~method=[a]", "model@x=bert_tiny", "seed=${nope}", "seed=${seed}", "++report=${x}",
-    "task.datasets.Cell.labels.5=${:eed}", "task.max_examples=${:eed},5", "sweep=${x}",
+    "seed.x=1,2", "~nope", "+method=entropy_a", "~method=[a]", "model@x=bert_tiny", "seed=${nope}", "seed=${seed}",
+    "++report=${x}", "task.datasets.Cell.labels.5=${:eed}", "task.max_examples=${:eed},5", "sweep=${x}",
     "seed=${oc.env:NO_SUCH_VARIABLE}",
     "--config-path=/", "method=[fedavg,fedprox]", "task=[sa,erc]", "task={a:1}", "experiment=glob(mine/*)",
     "seed=range(0,200) training.distill.epochs=range(1,200)", "hydra.run.dir=x", "hydra.job.chdir=true",
@@ -52,6 +53,22 @@ VALUES = [
     "check +sweep={arm:{a:{seed:1}}}", "table chill/table1 report.kind=[a]", "+hydra.callbacks.x.y=1",
     "check +task.datasets.Cell.labels={0:low,high:high}", "check task.labels.names=[true,b]",
     "hydra/job_logging=default", "hydra/sweeper=basic", "hydra.nope=1", "--cfg=jobs",
+]  # fmt: skip
+#: Tasks, methods and trainings that do not go together, points of classes, and verbs without what they need.
+MISFITS = [
+    "task=gaussians method=fedavg", "task=mnist method=federated_distance", "task=sa method=temperature_probe",
+    "task=image_sets method=fedavg", "task=gaussians model=bert_tiny", "task=gaussians training=published",
+    "task=gaussians training=quick training.rounds=3", "task=femnist method=soup partition=centralized",
+    "task=image_sets partition=iid", "task=mnist_fedwad method.clustering.graph=sparse0",
+    "task=mnist_fedwad method.clustering.clusters=0", "task=mnist_fedwad method.clustering.otdd.fedwad.t=1.5",
+    "task=gaussians method.fedwad.support=0", "task=nli method=entropy_a training=published",
+    "task=mnist method=kd training=published", "task=erc method=fedavg training=published",
+    "task=femnist method=fedavg ~training", "task=mnist task.geometry=superclasses",
+    *(f"task=cifar10 task.geometry=superclasses {word}task.superclasses.{rest}" for word, rest in (
+        ("", "animals=[cat]"), ("+", "more=[cat]"), ("+", "more=[zebra]"))),
+    "task=mnist task.coordinates=[[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0],[0.0]]",
+    "task=femnist arm=near", "experiment=chill/table1 arm=near", "claims", "claims seed=0", "claims --al",
+    "claims knot/bias", "claims knot_tabel3", "claims kd/mnist seed=0", "report", "report seed=1", "report ../x",
 ]  # fmt: skip
 #: Keys that were meant otherwise, of FedAvg.
 KEYS = [
@@ -76,7 +93,7 @@ def test_run_that_cannot_be_is_refused(words, tmp_path, capsys):
     assert not [path for path in tmp_path.rglob("*") if path.suffix in suffixes and "artifacts" not in path.parts]
 
 
-@pytest.mark.parametrize("words", [*COMMANDS, *VALUES])
+@pytest.mark.parametrize("words", [*COMMANDS, *VALUES, *MISFITS])
 def test_command_that_cannot_be_is_refused(words, tmp_path, capsys):
     refused(capsys, *words.split())
     assert not list(tmp_path.iterdir())

@@ -21,11 +21,6 @@ from tests.tiny import TINY, TINY_IMAGES, replaced
 RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.local_epochs=1")
 
 
-def complaint(capsys):
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
-    return line
-
-
 class Gadget:
     """A pickle that leaves a file when it is loaded."""
 
@@ -71,17 +66,6 @@ KEYS = {
 
 
 @pytest.fixture
-def keys(monkeypatch):
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-
-
-def held(out):
-    values = [value.encode() for value in KEYS.values()]
-    return [path for path in out.rglob("*") if path.is_file() and any(v in path.read_bytes() for v in values)]
-
-
-@pytest.fixture
 def sent(monkeypatch):
     """All that a tracker would send."""
     found = []
@@ -91,28 +75,28 @@ def sent(monkeypatch):
     return found
 
 
-def test_environment_keys_are_neither_written_nor_sent(keys, tmp_path, sent, capsys):
+def test_environment_keys_are_neither_written_nor_sent(tmp_path, sent, capsys, monkeypatch):
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
     assert main([*RUN, "tracker=wandb", f"paths.output_dir={tmp_path}"]) == 0
     assert main([*RUN, "tracker=wandb", "training.lr=1e30", f"paths.output_dir={tmp_path}"]) == 1  # diverges
     assert main([*RUN, "training.batch_size=99999", f"paths.output_dir={tmp_path}"]) == 2
     assert main(["compare", f"paths.output_dir={tmp_path}", f"--export={tmp_path}/all.csv"]) == 0
     said = capsys.readouterr()
     assert len(list(tmp_path.glob("*/*/*/result.json"))) == 2 and len(sent) > 3
-    assert not held(tmp_path)
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for value in KEYS.values():
-        assert value not in said.out + said.err + repr(sent)
+        assert value not in said.out + said.err + repr(sent) and value.encode() not in written
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_config_refuses_environment_keys_without_telling_them(name, keys, tmp_path, capsys):
+def test_config_refuses_environment_keys_without_telling_them(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv(name, KEYS[name])
     interpolated = f"${{oc.env:{name}}}"
-    for override in (
-        f"tracker.project={interpolated}",
-        f"task.name='x {interpolated}'",
-        f"paths.data_dir={KEYS[name]}",
-    ):
+    overrides = f"tracker.project={interpolated}", f"task.name='x {interpolated}'", f"paths.data_dir={KEYS[name]}"
+    for override in overrides:
         assert main([*RUN, "tracker=wandb", override, f"paths.output_dir={tmp_path}"]) == 2
-        line = complaint(capsys)
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
         key = override.partition("=")[0]
         assert line.startswith(f"knot-runner: {key}: ") and name in line and KEYS[name] not in line
     assert not list(tmp_path.rglob("*.yaml"))

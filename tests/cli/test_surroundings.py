@@ -10,6 +10,7 @@ import pytest
 
 from knot_runner.cli.main import main
 from tests.disk import ReadOnly
+from tests.golden.messages import refused
 from tests.tiny import TINY_IMAGES, replaced
 
 RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.local_epochs=1")
@@ -73,10 +74,7 @@ def test_paths_out_refuses_what_is_no_folder(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for out in (*(tmp_path / name for name in ("file", "file/x", "dangling", "dangling/x")), "/dev/null"):
-        assert main([*RUN, f"paths.output_dir={out}"]) == 2
-        assert complaints(capsys) == [
-            f"knot-runner: paths.output_dir: {out}: is not a folder, nor can one be made there"
-        ]
+        refused(capsys, *RUN, f"paths.output_dir={out}")
     for verb in ([], ["check"], ["-m"]):
         assert main([*verb, *RUN, f"paths.output_dir={tmp_path}/{'a' * 300}"]) == 2
         assert complaints(capsys) == ["knot-runner: paths.output_dir: has a name of 300 bytes; file systems take 255"]

@@ -14,6 +14,7 @@ import yaml
 from knot_runner.composing.commands import compose_all
 from knot_runner.report.run_folders import lookup
 from knot_runner.util.config_yaml import yaml_files
+from tests.unit.report.made_runs import LABELS
 
 EXPERIMENTS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
 
@@ -24,30 +25,18 @@ def config(*overrides: str) -> dict[str, Any]:
     return job.config
 
 
-#: KNOT section 4.1: names, coordinates, and the roles of the data sets (locals, global, transfer)
-LABELS = {
-    "sa": (
-        ["strong_negative", "weak_negative", "neutral", "weak_positive", "strong_positive"],
-        [[-2], [-1], [0], [1], [2]],
-        (["Cell", "Cloths", "Toys"], ["Food"], ["Grocery"]),
-    ),
-    "erc": (
-        ["anger", "happiness", "no_emotion", "sadness", "surprise"],
-        [[-0.4, 0.8], [0.9, 0.2], [0, 0], [-0.9, -0.4], [0.4, 0.9]],
-        (["MELD", "IEMOCAP", "DyDa0", "DyDa1"], ["DyDa2"], ["DyDa3"]),
-    ),
-    "nli": (
-        ["entailment", "neutral", "contradiction"],
-        [[1, 0, 0], [0.5, 1, 0.5], [0, 0, 1]],
-        (["Fic", "Gov", "Slate", "Tele", "Trv"], ["SNLI"], ["ANLI"]),
-    ),
+#: KNOT section 4.1: the roles of the data sets (locals, global, transfer); names and coordinates stand in LABELS
+ROLES = {
+    "sa": (["Cell", "Cloths", "Toys"], ["Food"], ["Grocery"]),
+    "erc": (["MELD", "IEMOCAP", "DyDa0", "DyDa1"], ["DyDa2"], ["DyDa3"]),
+    "nli": (["Fic", "Gov", "Slate", "Tele", "Trv"], ["SNLI"], ["ANLI"]),
 }
 
 
-@pytest.mark.parametrize("task", LABELS)
+@pytest.mark.parametrize("task", ROLES)
 def test_label_tasks_follow_the_paper(task: str) -> None:
-    chosen, (names, coordinates, roles) = config(f"task={task}")["task"], LABELS[task]
-    assert (chosen["labels"]["names"], chosen["labels"]["coordinates"]) == (names, coordinates)
+    chosen, roles = config(f"task={task}")["task"], ROLES[task]
+    assert (chosen["labels"]["names"], chosen["labels"]["coordinates"]) == LABELS[task]
     assert chosen["labels"]["support"] == "semantic"
     for role, expected in zip(("local", "global", "transfer"), roles, strict=True):
         assert [name for name, one in chosen["datasets"].items() if one["role"] == role] == expected

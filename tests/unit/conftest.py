@@ -1,6 +1,6 @@
 """Fixtures of the unit tests, each beside the tests of its part."""
 
 from tests.unit.data.images.image_tasks import image_task, load_cifar, write  # noqa: F401
-from tests.unit.data.text_tasks import folder, make, preset, task_dict, write_jsonl  # noqa: F401
+from tests.unit.data.text_tasks import folder, make, task_dict  # noqa: F401
 from tests.unit.methods.federated.worlds import deep, failing, linear, paced, world  # noqa: F401
 from tests.unit.report.made_runs import factory, federated, full_grid, trio  # noqa: F401

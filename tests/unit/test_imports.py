@@ -56,13 +56,12 @@ def test_reports_read_records_only():
 
 
 #: What reads or runs more than data: pickles, shells, archives that name their own paths, YAML with Python in it.
+PICKLES = {"pickle", "cPickle", "dill", "marshal"}
 DANGEROUS = {
-    "load": {"pickle", "cPickle", "dill", "joblib", "torch", "marshal", "yaml", "hub", "np", "numpy", "shelve"},
-    "loads": {"pickle", "cPickle", "dill", "marshal"},
-    "unsafe_load": {"yaml"},
-    "full_load": {"yaml"},
-    "system": {"os"},
-    "popen": {"os"},
+    "load": PICKLES | {"joblib", "torch", "yaml", "hub", "np", "numpy", "shelve"},
+    "loads": PICKLES,
+    **dict.fromkeys(("unsafe_load", "full_load"), {"yaml"}),
+    **dict.fromkeys(("system", "popen"), {"os"}),
 }
 NEVER_CALLED = {"extractall", "read_pickle", "load_inline", "__import__", "Unpickler"}
 #: Builtins; a model's ``eval`` is another.
@@ -143,11 +142,6 @@ def test_public_names_are_unique_in_the_package():
 
 #: Folders whose files lie in rooms.
 HOUSES = ("pipelines", "config/settings", "engine/federated")
-
-
-def rooms(house):
-    """``house`` and the folders below it that hold Python files."""
-    return sorted({path.parent for path in (PACKAGE / house).rglob("*.py")})
 
 
 def run_time_imports(tree):

@@ -20,33 +20,22 @@ class FaultySettings(AveragingSettings):
     faults: list[str] = field(default_factory=list)
 
 
-def _raise():
-    raise RuntimeError("a planted bug")
-
-
-def _exhaust():
-    raise MemoryError("a planted lack of memory")
-
-
-def _cuda():
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-
-
-def _wait():
-    time.sleep(60)
-
-
+ERRORS = {
+    "raise": RuntimeError("a planted bug"), "exit": SystemExit(3), "memory": MemoryError("a planted lack of memory"),
+    "cuda": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+}  # fmt: skip
 FAULTS = {
-    "raise": _raise, "exit": lambda: (_ for _ in ()).throw(SystemExit(3)),
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
-    "memory": _exhaust, "cuda": _cuda, "leave": lambda: os._exit(9), "wait": _wait, "pause": lambda: time.sleep(3),
+    "leave": lambda: os._exit(9), "wait": lambda: time.sleep(60), "pause": lambda: time.sleep(3),
 }  # fmt: skip
 
 
 def plan(config, state, federation, round):
     fault = config.faults[federation.seed]
-    if round == 1 and fault in FAULTS and "NO_FAULTS" not in os.environ:
-        FAULTS[fault]()
+    if round == 1 and "NO_FAULTS" not in os.environ:
+        if fault in ERRORS:
+            raise ERRORS[fault]
+        FAULTS.get(fault, int)()
     requests = averaging.plan(config, state, federation, round)
     if fault == "diverge":
         return [replace(one, recipe=replace(one.recipe, lr=1e30)) for one in requests]

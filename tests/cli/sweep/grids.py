@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
+from knot_runner.sweeps.plan import new_plan, write_plan
 from knot_runner.testing.launchers import runs_below as results  # noqa: F401  for tests of sweeps and endure.py
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -63,3 +66,18 @@ def sweep_apart(out, *arguments, timeout=240, **env):
 def begun(out):
     """Run folder -> how often it was begun."""
     return {log.parent.name: log.read_text().count(" begin ") for log in Path(out).glob("*/*/*/log.txt")}
+
+
+def composed(out, *overrides, base=TINY_IMAGES):
+    return compose_all([*base, f"paths.output_dir={out}", *overrides])[0]
+
+
+def planned(out, jobs, fail_fast=False):
+    plan = new_plan(out, fail_fast, None)
+    write_plan(plan, {job.run_id: job.config for job in jobs})
+    return plan
+
+
+def pretended(out, count, title="job {}"):
+    """Jobs as far as a launcher, its board and its summary look at them."""
+    return [SimpleNamespace(run_id=str(at), folder=out / str(at), title=title.format(at)) for at in range(count)]

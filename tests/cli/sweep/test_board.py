@@ -10,7 +10,7 @@ from rich.console import Console
 from knot_runner.sweeps import board
 from knot_runner.sweeps.board import sweep_summary
 from knot_runner.sweeps.state import JobProgress, write_failure
-from tests.cli.sweep.planned import pretended
+from tests.cli.sweep.grids import pretended
 from tests.contents import write_content
 
 
@@ -75,7 +75,9 @@ def test_sweep_summary_groups_causes_and_returns_exit_code(tmp_path):
     cause = "  femnist fedavg seed 1 and 1 more: training.batch_size: 99 is more than the 12 images"
     assert lines == ["6 done, 2 failed (5 were there, 1 went on from a commit)", cause] and code == 2
     assert "could not be made" in sweep_summary(all_jobs, 0, outcomes)[0][-1]
-    all_jobs[3].folder.mkdir()
+    write_failure(all_jobs[3].folder, "error", "why")
+    assert sweep_summary(all_jobs, 0, outcomes)[1] == 1
+    (all_jobs[3].folder / "failed.json").unlink()
     lines, code = sweep_summary(all_jobs, 0, outcomes)
     assert "ended without a result or a word" in lines[-1] and code == 1
     assert sweep_summary(all_jobs[:1], 0, [])[1] == 0

@@ -12,8 +12,7 @@ import yaml
 import knot_runner as kr
 from knot_runner.sweeps.job import attempt
 from knot_runner.sweeps.state import read_failure
-from tests.cli.sweep.grids import begun, faulty, results, small, sweep
-from tests.cli.sweep.planned import composed, planned
+from tests.cli.sweep.grids import begun, composed, faulty, planned, results, small, sweep
 from tests.disk import Disk
 from tests.forked import Forked
 

@@ -1,7 +1,7 @@
 """A sweep killed at random moments and relaunched gives the results of one left alone, under every launcher."""
 
 import contextlib
-import importlib.util
+import importlib
 import os
 import random
 import signal
@@ -15,14 +15,6 @@ from tests.cli.sweep.grids import LAUNCHERS, begun, command, faulty, results, sm
 from tests.forked import Forked
 
 GRID = ["seed=0,1,2", "training.rounds=40", "training.local_epochs=4"]
-
-
-def _endure():
-    path = Path(__file__).resolve().parents[3] / "scripts" / "endure.py"
-    spec = importlib.util.spec_from_file_location("endure", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def forked(out, *grid):
@@ -41,9 +33,10 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.parametrize(
     "launcher", ["basic", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("joblib", "submitit_local"))]
 )
-def test_killed_and_relaunched(launcher, undisturbed, tmp_path):
+def test_killed_and_relaunched(launcher, undisturbed, tmp_path, monkeypatch):
     """Once here; ``scripts/endure.py`` does it five times each to sweeps of 24 jobs."""
-    endure = _endure()
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "scripts")
+    endure = importlib.import_module("endure")
     begin = forked if launcher == "basic" else endure.Session  # the others have processes of their own
     assert endure.killed_sweep([*GRID, *LAUNCHERS[launcher]], tmp_path, 1, 1, random.Random(launcher), begin) == 1
     assert results(tmp_path) == undisturbed

@@ -1,5 +1,6 @@
 """What launches the jobs of a sweep, part by part: what is waited for, what is stopped, what is said at the end."""
 
+import contextlib
 import multiprocessing
 import os
 from types import SimpleNamespace
@@ -8,11 +9,10 @@ import pytest
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.sweeps import job, launchers, task
-from knot_runner.sweeps.board import sweep_summary
 from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure, write_failure
 from knot_runner.util.processes import begin_child
-from tests.cli.sweep.planned import composed, planned, pretended
+from tests.cli.sweep.grids import composed, planned
 from tests.tiny import TINY_IMAGES
 
 
@@ -137,16 +137,21 @@ def test_run_in_process_records_process_start_failure(tmp_path, monkeypatch):
     assert "could not be started: no more processes" in read_failure(one.folder).cause
 
 
-def ended(run_id, state, resumed=False):
-    return {"run_id": run_id, "state": state, "resumed": resumed, "seconds": 1.0}
+def on_devices(out, devices):
+    return composed(out, f"hardware.devices=[{devices}]")[0].settings
 
 
-@pytest.mark.parametrize(
-    ("kinds", "code"), [((), 0), (("user",), 2), (("user", "user"), 2), (("user", "error"), 1), (("killed",), 1)]
-)
-def test_sweep_summary_returns_2_only_for_user_errors(tmp_path, kinds, code):
-    jobs = pretended(tmp_path, len(kinds))
-    for one, kind in zip(jobs, kinds, strict=True):
-        write_failure(one.folder, kind, f"{kind}: why")
-    lines, found = sweep_summary(jobs, 3, [ended(one.run_id, "failed") for one in jobs])
-    assert found == code and lines[0] == f"3 done, {len(kinds)} failed (3 were there)"
+def test_leased_returns_device_with_fewest_jobs(tmp_path):
+    two = on_devices(tmp_path, "cuda:0,cuda:1")
+    with contextlib.ExitStack() as first:
+        with contextlib.ExitStack() as others:
+            taken = [(first if turn == 0 else others).enter_context(job.leased(two)) for turn in range(3)]
+            assert taken == ["cuda:0", "cuda:1", "cuda:0"]
+        with job.leased(two) as device, job.leased(two) as next_one:
+            assert (device, next_one) == ("cuda:1", "cuda:0")
+
+
+def test_leased_returns_run_device_without_device_list(tmp_path):
+    with job.leased(on_devices(tmp_path, "")) as first, job.leased(on_devices(tmp_path, "")) as second:
+        assert first == second == "cpu"
+    assert not (tmp_path / ".locks").exists()

@@ -14,8 +14,7 @@ from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure
 from knot_runner.util import processes
 from knot_runner.util.errors import UserError
-from tests.cli.sweep.grids import begun, faulty, results, small, sweep, sweep_apart
-from tests.cli.sweep.planned import composed, planned
+from tests.cli.sweep.grids import begun, composed, faulty, planned, results, small, sweep, sweep_apart
 from tests.fake_ray import faked
 from tests.golden.messages import refused
 

@@ -15,7 +15,7 @@ from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
 from knot_runner.cli.main import main
 from knot_runner.config.settings import GaussiansSettings
 from knot_runner.records import recorded_config
-from tests.bundled import bundled, members_of, small_run, tampered
+from tests.bundled import bundled, members_of, small_run, tampered, tampered_config
 from tests.changed_settings import CONF
 from tests.golden.messages import check
 
@@ -167,12 +167,7 @@ def test_fedsoup_is_made_again_whole(tmp_path, capsys):
 
 def test_verify_reports_a_run_without_its_data(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("KNOT_DATA", raising=False)
-    config = (folder / "config.yaml").read_text()
-    try:
-        (folder / "config.yaml").write_text(config.replace("source: embedded", "source: local"))
-        path = tampered(folder, tmp_path, lambda *_: None)
-    finally:
-        (folder / "config.yaml").write_text(config)
+    path = tampered_config(folder, tmp_path, "source: embedded", "source: local")
     lines = said_by(["verify", path], capsys, 2)
     assert lines[0].endswith("not made again") and "'knot-runner data femnist' shows what is needed" in lines[1]
     assert lines[-1] == "1 run: 1 not made again"

@@ -18,7 +18,7 @@ from knot_runner.cli.main import main
 from knot_runner.records import recorded_config, require_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import cores
-from tests.bundled import archive, bundled, members_of, small_run, tampered
+from tests.bundled import archive, bundled, members_of, small_run, tampered, tampered_config
 from tests.golden.messages import refused, refuses
 
 
@@ -38,10 +38,6 @@ def with_manifest(members, change):
     table = json.loads(members["bundle.json"])
     change(table)
     return {**members, "bundle.json": json.dumps(table).encode()}
-
-
-def renamed(members, old, new):
-    return {name.replace(old, new): content for name, content in members.items()}
 
 
 def link(name, target, kind=tarfile.SYMTYPE):
@@ -180,7 +176,8 @@ def test_results_that_no_run_writes(name, made, tmp_path, capsys):
     path = tampered(folder, tmp_path, RESULTS[name])
     if name == "of another run":
         place = json.loads(members["bundle.json"])["runs"][0]["folder"]
-        path = archive(path, renamed(with_manifest(members_of(path), set_run("folder", place)), "fedprox", "fedavg"))
+        changed = with_manifest(members_of(path), set_run("folder", place))
+        path = archive(path, {key.replace("fedprox", "fedavg"): content for key, content in changed.items()})
     refused(capsys, "verify", str(path))
 
 
@@ -194,17 +191,12 @@ def test_job_here_refuses_hostile_or_malformed_configs(made, tmp_path):
     marker = tmp_path / "executed"
     plugin = tmp_path / "evil_plugin.py"
     plugin.write_text(f"open({str(marker)!r}, 'w').close()")
+    files = [{"train": ["/etc/x"], "test": []}, {"train": [], "test": ["x/../../y"]}, {"train": [], "test": [".."]}]
     for change in (
         lambda config: config.update(plugins=[str(plugin)]),
-        lambda config: config["task"].update(
-            source="local", local={"format": "idx", "train": [], "test": []} | dict(train=["/etc/x"])
-        ),
-        lambda config: config["task"].update(
-            source="local", local={"format": "idx", "train": [], "test": []} | dict(test=["x/../../y"])
-        ),
-        lambda config: config["task"].update(
-            source="local", local={"format": "idx", "train": [], "test": []} | dict(test=[".."])
-        ),
+        lambda config: config["task"].update(source="local", local={"format": "idx", **files[0]}),
+        lambda config: config["task"].update(source="local", local={"format": "idx", **files[1]}),
+        lambda config: config["task"].update(source="local", local={"format": "idx", **files[2]}),
         lambda config: config["task"].update(source="hub"),
         lambda config: config["method"].update(more=1),
         lambda config: config.update(hardware=None),
@@ -219,20 +211,12 @@ def test_job_here_replaces_tracker_paths_and_hardware(made, tmp_path):
     def change(config):
         config["tracker"] = {"name": "wandb", "project": "theirs", "mode": "online"}
         config["paths"] = {"data_dir": "/theirs", "output_dir": "/theirs"}
-        config["hardware"] |= {
-            "device": "cuda:3",
-            "num_workers": 1024,
-            "threads": 1024,
-            "engine": "ray",
-            "devices": ["cuda:0"],
-        }
+        config["hardware"] |= {"device": "cuda:3", "engine": "ray", "devices": ["cuda:0"]}
+        config["hardware"] |= {"num_workers": 1024, "threads": 1024}
 
     settings = here(made, tmp_path, change).settings
-    assert (
-        settings.tracker.name == "none"
-        and settings.paths.output_dir == str(tmp_path / "out")
-        and settings.paths.data_dir is None
-    )
+    paths = settings.paths
+    assert (settings.tracker.name, paths.output_dir, paths.data_dir) == ("none", str(tmp_path / "out"), None)
     hardware = settings.hardware
     assert hardware.device == "cpu" and hardware.num_workers <= cores() and hardware.threads <= cores()
     assert hardware.devices == [] and hardware.engine == "auto"
@@ -247,11 +231,22 @@ def test_made_again_refuses_more_steps_than_allowed(key, made, tmp_path):
     assert not list(tmp_path.rglob("rounds.jsonl"))
 
 
-@pytest.mark.parametrize("old, new", [("seed: 0", "seed: 1"), ("embedded_clients: 6", "embedded_clients: 5")])
-def test_verify_refuses_the_settings_of_another_run(old, new, made, tmp_path, capsys):
+OTHER = "config.yaml: has the settings of run "
+
+
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ("seed: 0", "seed: 1", OTHER), ("embedded_clients: 6", "embedded_clients: 5", OTHER),
+    ("plugins: []", "plugins: ['PLUGIN']", "plugins: names code that is not in the bundle"),
+])  # fmt: skip
+def test_verify_refuses_the_settings_of_another_run_and_any_code(old, new, said, made, tmp_path, capsys):
+    plugin = tmp_path / "evil_plugin_of_a_bundle.py"
+    plugin.write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()")
+    bundle = tampered_config(made[0], tmp_path, old, new.replace("PLUGIN", str(plugin)))
     capsys.readouterr()
-    assert main(["verify", str(tampered_config(made[0], tmp_path, lambda text: text.replace(old, new)))]) == 2
-    assert "not made again\n  config.yaml: has the settings of run " in capsys.readouterr().out
+    assert main(["verify", str(bundle)]) == 2
+    shown = capsys.readouterr().out
+    assert f": not made again\n  {said}" in shown and "1 run: 1 not made again" in shown
+    assert not (tmp_path / "executed").exists()
 
 
 def test_settings_problem_reports_another_run_id_under_other_code(made):
@@ -261,23 +256,3 @@ def test_settings_problem_reports_another_run_id_under_other_code(made):
     assert "has the settings of run " in settings_problem(BundledRun("", config, result, made[0]))
     with pytest.raises(UserError, match="seed 0; the result is of run [0-9a-f]+, seed 1"):
         settings_problem(BundledRun("", config, replace(result, seed=1), made[0]))
-
-
-def test_verify_reports_but_never_executes_plugins(made, tmp_path, capsys):
-    plugin = tmp_path / "evil_plugin_of_a_bundle.py"
-    plugin.write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()")
-    own = tampered_config(made[0], tmp_path, lambda text: text.replace("plugins: []", f"plugins: ['{plugin}']"))
-    capsys.readouterr()
-    assert main(["verify", str(own)]) == 2
-    said = capsys.readouterr().out
-    assert ": not made again\n  plugins: names code that is not in the bundle" in said
-    assert "1 run: 1 not made again" in said and not (tmp_path / "executed").exists()
-
-
-def tampered_config(folder, place, change):
-    config = (folder / "config.yaml").read_text()
-    try:
-        (folder / "config.yaml").write_text(change(config))
-        return tampered(folder, place, lambda *_: None)
-    finally:
-        (folder / "config.yaml").write_text(config)

@@ -16,12 +16,6 @@ from knot_runner.composing.hydra_compose import composing
 from knot_runner.composing.job import job_of
 from knot_runner.composing.overrides import GROUPS
 from knot_runner.util.config_yaml import config_folder
-from tests.golden.messages import refuses
-
-
-def run_id(*overrides):
-    (job,) = compose(list(overrides))
-    return job.run_id
 
 
 def test_command_line_replaces_a_presets_grid():
@@ -80,42 +74,9 @@ def test_compose_interpolates_in_lists(tmp_path):
     assert [job.config["model"]["hidden"] for job in found] == [[5, 3], [6, 3]]
 
 
-def test_compose_refuses_method_unfit_for_task():
-    with refuses():
-        compose(["task=femnist", "method=fedavg,federated_distance"])
-
-
-def test_compose_jobs_keeps_grid_values_per_job():
-    first, second = compose(["task=femnist", "training.lr=0.1,0.2", "paths.output_dir=x"])
-    assert (first.config["training"]["lr"], second.config["training"]["lr"]) == (0.1, 0.2)
-
-
-@pytest.mark.parametrize("override", ["training.lrr=1", "training.lr.x=1", "seed.x=1,2", "nosuch=1"])
-def test_compose_refuses_unknown_keys(override):
-    with refuses():
-        compose(["task=femnist", override])
-
-
 def test_job_label_omits_task_method_and_seed():
     jobs = compose(["task=erc,nli", "method=sinkhorn_e", "method.loss.epsilon=0.1,1", "seed=0,1"])
     assert {job.label for job in jobs} == {"method.loss.epsilon=0.1", "method.loss.epsilon=1"}
-
-
-SAME = [
-    "hardware.num_workers=7", "hardware=auto", "tracker=wandb", "paths.output_dir=elsewhere",
-    "paths.data_dir=elsewhere", "task.datasets.Food.hub.revision=abc",
-]  # fmt: skip
-CHANGES = [
-    "seed=1", "task=nli", "task.max_examples=50", "method=entropy_e", "method.normalize=true",
-    "training.distill.lr=0.1", "model.dropout=0.2", "model.vocab_size=500", "model=bert_tiny_plain",
-    "task.labels.support=onehot", "method.loss.epsilon=0.1", "task.datasets.Food.embedded.rows=100",
-    "method.bias.texts=10", "+model.per_party.Cell.layers=1",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("override", [*SAME, *CHANGES])
-def test_run_id_has_what_changes_numbers(override):
-    assert (run_id(override) == run_id()) == (override in SAME)
 
 
 def test_config_yamls_start_with_command_and_description():

@@ -129,8 +129,3 @@ def test_run_id_includes_revision_but_not_equivalent_engines() -> None:
     assert len(set(_ids(hub, f"{hub} task.datasets.Food.hub.revision=x"))) == 2
     lean, ray, loop = _ids(*(f"task=femnist hardware.engine={name}" for name in ("lean", "ray", "loop")))
     assert lean == ray != loop
-
-
-def test_run_id_has_no_grid_and_report() -> None:
-    (job,) = compose(["task=femnist"])
-    assert run_id({**job.config, "sweep": {"seed": "0,1"}, "report": {"claims": {}}}) == job.run_id

@@ -82,6 +82,13 @@ def test_a_size_fits_every_kind_of_training(size):
     assert not hasattr(found["mnist", "kd"], "pretrain") and found["erc", "entropy_a"].pretrain.lr == 5e-4
 
 
+@pytest.mark.parametrize("size", ["quick", "small"])
+@pytest.mark.parametrize("task", ["gaussians", "image_sets"])
+def test_a_size_goes_with_tasks_that_train_nothing(task, size):
+    (plain,), (sized,) = compose([f"task={task}"]), compose([f"task={task}", f"training={size}"])
+    assert sized.settings.training is None and sized.run_id == plain.run_id
+
+
 def test_what_is_typed_lies_over_a_size():
     words = ["task=erc", "method=entropy_a", "training.distill.epochs=3", "training=quick"]
     (typed,), (plain,) = compose(words), compose([words[0], words[1], words[3]])
@@ -90,22 +97,11 @@ def test_what_is_typed_lies_over_a_size():
     assert typed.settings.training.local == plain.settings.training.local
 
 
-@pytest.mark.parametrize("words", ["task=nli method=entropy_a", "task=mnist method=kd", "task=erc method=fedavg"])
-def test_training_published_is_refused_without_a_source(words):
-    with refuses():
-        compose([*words.split(), "training=published"])
-
-
 def test_interpolations_read_nothing_that_a_size_gives():
     """A block is chosen after they are resolved."""
     for path in config_folder().rglob("*.yaml"):
         read = re.findall(r"\$\{(?:oc\.select:)?training\b[^}]*", path.read_text(encoding="utf-8"))
         assert not read, path
-
-
-def test_compose_refuses_a_deleted_training():
-    with refuses():
-        compose(["task=femnist", "method=fedavg", "~training"])
 
 
 def test_compose_keeps_what_was_typed(caplog):

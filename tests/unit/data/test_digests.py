@@ -31,11 +31,6 @@ def test_examples_digest_hashes_lengths_texts_and_labels() -> None:
     assert PAIRS.digest == sha(b"pairs", *texts, long(0, 1))
 
 
-def test_examples_digest_depends_on_text_boundaries_and_pairs() -> None:
-    kinds = [(["ab", "c"], None), (["a", "bc"], None), (["ab", "c"], ["", ""])]
-    assert len({Examples(texts, pairs, np.array([0, 1])).digest for texts, pairs in kinds}) == len(kinds)
-
-
 def test_images_by_type_shape_and_values() -> None:
     head = b"uint8 (2, 1, 2, 2)"
     images = Images(PIXELS, np.array([1, 0]), files=np.array([3, 4]))

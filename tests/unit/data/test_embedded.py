@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -18,29 +19,19 @@ from knot_runner.data.embedded import draw_gaussians, label_counts, split_sizes
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import Examples, PartyTask
 from tests.golden.messages import refuses
+from tests.unit.data.text_tasks import preset
 
 KINDS = ("sa", "erc", "nli")
 
 
-@pytest.fixture(scope="module")
-def tasks() -> dict[str, PartyTask]:
-    return {}
-
-
-@pytest.fixture
-def task(tasks, preset):
+@functools.cache
+def task(name: str) -> PartyTask:
     """The preset's generated task, made once."""
-
-    def get(name: str) -> PartyTask:
-        if name not in tasks:
-            tasks[name] = load_task(preset(name), None)
-        return tasks[name]
-
-    return get
+    return load_task(preset(name), None)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_generated_texts_have_configured_sizes_and_shares(task, preset, name: str) -> None:
+def test_generated_texts_have_configured_sizes_and_shares(name: str) -> None:
     settings = preset(name)
     made = task(name)
     assert any("generated" in note for note in made.notes)
@@ -60,13 +51,13 @@ def test_generated_texts_have_configured_sizes_and_shares(task, preset, name: st
     ("erc", "614244ce8f71772f70b40eecab969ba79d79a57f3c84369f47b7e30dce60ef79"),
     ("nli", "99d9423217bbcb9061e1da0d4827d5d2e75acf20077e8554617bf5bdd31509ca"),
 ])  # fmt: skip
-def test_generated_texts_match_recorded_digests_and_differ(task, name: str, digest: str) -> None:
+def test_generated_texts_match_recorded_digests_and_differ(name: str, digest: str) -> None:
     """Runs on generated text are compared with those of earlier versions."""
     digests = [part.digest for data in task(name).datasets.values() for part in data.splits.values()]
     assert task(name).digest == digest and len(set(digests)) == len(digests)
 
 
-def test_embedded_seed_changes_only_its_party(task, preset) -> None:
+def test_embedded_seed_changes_only_its_party() -> None:
     settings = preset("sa")
     settings.datasets["Cell"].embedded.seed = 5
     changed, before = load_task(settings, None), task("sa")
@@ -86,7 +77,7 @@ def own_f1(train: Examples, test: Examples) -> float:
 
 
 @pytest.mark.parametrize(("name", "local", "world"), [("sa", "Cell", "Food"), ("nli", "Fic", "SNLI")])
-def test_generated_texts_favor_local_models(task, name: str, local: str, world: str) -> None:
+def test_generated_texts_favor_local_models(name: str, local: str, world: str) -> None:
     data = task(name).datasets
     test = data[local].splits["test"]
     mine, theirs = own_f1(data[local].splits["train"], test), own_f1(data[world].splits["train"], test)
@@ -94,7 +85,7 @@ def test_generated_texts_favor_local_models(task, name: str, local: str, world: 
     assert mine - theirs > 0.1
 
 
-def test_generated_dialogues_give_context(task, preset) -> None:
+def test_generated_dialogues_give_context() -> None:
     texts = task("erc").datasets["MELD"].splits["train"].texts
     lengths = {text.count("[SEP]") for text in texts}
     assert lengths == set(range(8))
@@ -106,7 +97,7 @@ def test_generated_dialogues_give_context(task, preset) -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [("domain", "toy"), ("shares", [0.5, 0.5]), ("", None), ("split", 1e-5)])
-def test_generate_refuses(preset, key: str, value) -> None:
+def test_generate_refuses(key: str, value) -> None:
     settings = preset("sa", **({"split": {"valid": value, "test": 0.2, "seed": 1}} if key == "split" else {}))
     toys = settings.datasets["Toys"]
     if key in ("domain", "shares"):

@@ -5,7 +5,6 @@ import pytest
 
 from knot_runner import compose
 from knot_runner.data.images.load import class_points, one_hot, superclass_points
-from tests.golden.messages import refused
 from tests.runs import run
 from tests.tiny import TINY_IMAGES
 
@@ -36,13 +35,3 @@ def test_geometry_adds_semantic_distance_to_federated_run(tmp_path, fedavg_run):
     plain = fedavg_run.result
     assert "sd" not in plain["metrics"] and 0 < apart["metrics"]["sd"]["ALL"] < 1.01  # digits are all one superclass
     assert plain["metrics"]["accuracy"] == apart["metrics"]["accuracy"] and plain["run_id"] != apart["run_id"]
-
-
-@pytest.mark.parametrize("overrides", [
-    ["task=mnist", "task.geometry=superclasses"], ["task=cifar10", "task.superclasses.animals=[cat]"],
-    ["task=cifar10", "+task.superclasses.more=[cat]"], ["task=cifar10", "+task.superclasses.more=[zebra]"],
-    ["task=mnist", "task.coordinates=" + str([[0.0]] * 10).replace(" ", "")],
-], ids=lambda words: words[1][:40])  # fmt: skip
-def test_class_points_refuse_settings(overrides, tmp_path, capsys):
-    extra = [] if "mnist" in overrides[0] else ["task.geometry=superclasses"]
-    refused(capsys, *overrides, *extra, f"paths.output_dir={tmp_path}")

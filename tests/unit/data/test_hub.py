@@ -10,12 +10,8 @@ import pytest
 from knot_runner.data.load import load_task
 from tests.golden.messages import refuses
 
-ROWS = {
-    "text": [f"row {i}" for i in range(20)],
-    "star": [1.0, 5.0] * 10,
-    "kind": ["x", "x", "y", "y"] * 5,
-    "unread": [0] * 20,
-}
+TEXTS = [f"row {i}" for i in range(20)]
+ROWS = {"text": TEXTS, "star": [1.0, 5.0] * 10, "kind": ["x", "x", "y", "y"] * 5, "unread": [0] * 20}
 
 
 @pytest.fixture

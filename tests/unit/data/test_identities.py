@@ -10,6 +10,7 @@ import pytest
 from knot_runner.data.load import load_task
 from knot_runner.data.pools import pool_texts
 from tests.golden.messages import refuses
+from tests.unit.data.text_tasks import write_jsonl
 
 LONG = "an address of a dialogue that says nothing of it in its first eighty characters, but: "
 #: case -> values of the columns "one" and "two" per row, and the columns of the id
@@ -26,7 +27,7 @@ IDENTITIES: dict[str, tuple[list[tuple[Any, Any]], Any]] = {
 }
 
 
-def load(task_dict, make, write_jsonl, folder, rows: list[tuple[Any, Any]], columns: dict[str, Any], **changes: Any):
+def load(task_dict, make, folder, rows: list[tuple[Any, Any]], columns: dict[str, Any], **changes: Any):
     """The task whose data set A has ``rows`` (columns one and two) as train, in order, and as test."""
     records = [
         {"text": f"text {i}", "label": ("good", "bad")[i % 2], "one": one, "two": two}
@@ -49,18 +50,18 @@ def groups(rows: list[tuple[Any, Any]], column: str | list[str]) -> list[int]:
 
 
 @pytest.mark.parametrize("case", IDENTITIES)
-def test_speaker_is_the_whole_value(task_dict, make, write_jsonl, folder, case: str) -> None:
+def test_speaker_is_the_whole_value(task_dict, make, folder, case: str) -> None:
     rows, column = IDENTITIES[case]
-    pool = pool_texts(load(task_dict, make, write_jsonl, folder, rows, {"clients": {"speaker": column}}), "speaker")
+    pool = pool_texts(load(task_dict, make, folder, rows, {"clients": {"speaker": column}}), "speaker")
     assert pool.train.users[: len(rows)].tolist() == groups(rows, column)
     assert pool.test.users[: len(rows)].tolist() == groups(rows, column)  # a speaker is one in all files
 
 
 @pytest.mark.parametrize("case", IDENTITIES)
-def test_dialogue_ids_agree_between_contexts_and_clients(task_dict, make, write_jsonl, folder, case: str) -> None:
+def test_dialogue_ids_agree_between_contexts_and_clients(task_dict, make, folder, case: str) -> None:
     rows, column = IDENTITIES[case]
     rows = [row for _, row in sorted(zip(groups(rows, column), rows, strict=True), key=lambda pair: pair[0])]
-    task = load(task_dict, make, write_jsonl, folder, rows, {"dialogue": column})
+    task = load(task_dict, make, folder, rows, {"dialogue": column})
     numbers = groups(rows, column)
     assert pool_texts(task, "dialogue").train.users[: len(rows)].tolist() == numbers
     lengths = [text.count("[SEP]") for text in task.datasets["A"].splits["train"].texts]
@@ -71,10 +72,10 @@ def test_dialogue_ids_agree_between_contexts_and_clients(task_dict, make, write_
 
 
 @pytest.mark.parametrize(("column", "dialogues", "repeated"), [(["one", "two"], 520, 0), ("two", 520, 465)])
-def test_restarting_dialogue_numbers_are_told_apart(task_dict, make, write_jsonl, folder, column, dialogues, repeated):
+def test_restarting_dialogue_numbers_are_told_apart(task_dict, make, folder, column, dialogues, repeated):
     """Nine episodes of 55 dialogues and one of 25, numbered from 0 in each; two utterances in each dialogue."""
     rows = [(number // 55, number % 55) for number in range(520) for _ in range(2)]
-    task = load(task_dict, make, write_jsonl, folder, rows, {"dialogue": column})
+    task = load(task_dict, make, folder, rows, {"dialogue": column})
     pool, texts = pool_texts(task, "dialogue"), task.datasets["A"].splits["train"].texts
     assert len(set(pool.train.users[: len(rows)])) == sum("[SEP]" not in text for text in texts) == dialogues
     assert len(set(pool.user_names)) == len(pool.user_names)
@@ -86,15 +87,15 @@ def test_restarting_dialogue_numbers_are_told_apart(task_dict, make, write_jsonl
     ("gpt-4", [1]), ("gpt-4.0", [0]), (LONG + "a", [2]), ([LONG + "a", LONG + "b"], [2, 3]), (7, [4, 5, 6]),
     ("7", [4, 5, 6]), (7.0, [4, 5, 6]), (None, [7]), ("None", [8]),
 ])  # fmt: skip
-def test_filter_compares_the_whole_value(task_dict, make, write_jsonl, folder, value, kept: list[int]) -> None:
+def test_filter_compares_the_whole_value(task_dict, make, folder, value, kept: list[int]) -> None:
     values = ["gpt-4.0", "gpt-4", LONG + "a", LONG + "b", 7, 7.0, "7.0", None, "None"]
-    task = load(task_dict, make, write_jsonl, folder, [(one, 0) for one in values], {}, where={"one": value})
+    task = load(task_dict, make, folder, [(one, 0) for one in values], {}, where={"one": value})
     assert [text.split()[-1] for text in task.datasets["A"].splits["train"].texts] == [str(i) for i in kept]
 
 
 @pytest.mark.parametrize("columns", [
     {"dialogue": []}, {"dialogue": ["one", "tow"]}, {"clients": {"speaker": []}}, {"dialogue": 3},
 ])  # fmt: skip
-def test_columns_of_an_id_are_checked(task_dict, make, write_jsonl, folder, columns) -> None:
+def test_columns_of_an_id_are_checked(task_dict, make, folder, columns) -> None:
     with refuses():
-        load(task_dict, make, write_jsonl, folder, [("a", 0)], columns)
+        load(task_dict, make, folder, [("a", 0)], columns)

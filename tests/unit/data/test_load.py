@@ -14,6 +14,7 @@ from knot_runner.data.load import load_task
 from knot_runner.provenance import Opened, fingerprints
 from knot_runner.testing.data import opened_files, recorded_files
 from tests.golden.messages import refuses
+from tests.unit.data.text_tasks import write_jsonl
 
 
 def pool(*paths: str) -> dict[str, list[dict[str, str]]]:
@@ -65,7 +66,7 @@ def test_load_task_applies_official_splits_chunks_and_limits(folder: Path, task_
     assert [len(p) for p in load_task(make(task_dict), folder).datasets["A"].splits.values()] == [10, 4, 10]
 
 
-def test_load_task_reads_pairs(folder: Path, task_dict, make, write_jsonl) -> None:
+def test_load_task_reads_pairs(folder: Path, task_dict, make) -> None:
     rows = [{"p": f"premise {i}", "h": f"hypothesis {i}", "y": "bad" if i % 2 else "good"} for i in range(20)]
     write_jsonl(folder / "pairs.jsonl", rows)
     for data in task_dict["datasets"].values():
@@ -166,7 +167,8 @@ def test_load_task_omits_set_missing_all_files(folder: Path, task_dict, make) ->
     with_files(task_dict, "B", "A", train=[{"path": "b.csv"}], heldout=[{"path": "c.csv"}])
     task = load_task(make(task_dict | {"missing": ["B", "c.csv"]}), folder)
     assert "B" not in task.datasets and task.notes == ["B: left out, b.csv, c.csv not there"]
-    assert [file.path for file in task.files if not file.sha256] == ["b.csv", "c.csv"]
+    assert [file for file in task.files if not file.sha256] == [Opened(path, 0, 0, None) for path in ("b.csv", "c.csv")]
+    assert recorded_files(task.files, folder) == {folder / name for name in ("a.csv", "g.csv", "t.csv")}
 
 
 def test_load_task_compares_checksums(folder: Path, task_dict, make) -> None:
@@ -180,12 +182,6 @@ def test_load_task_compares_checksums(folder: Path, task_dict, make) -> None:
     (folder / "SHA256SUMS").write_text("abc a.csv\n")
     with refuses():
         load_task(make(task_dict), folder)
-
-
-def test_load_task_reports_rows_without_text(folder: Path, task_dict, make) -> None:
-    with (folder / "a.csv").open("a") as file:
-        file.write(",good\n")
-    assert load_task(make(task_dict), folder).notes == ["A: 1 row without text left out"]
 
 
 def test_load_task_takes_another_delimiter(folder: Path, task_dict, make) -> None:
@@ -204,7 +200,7 @@ def test_load_task_takes_another_delimiter(folder: Path, task_dict, make) -> Non
 
 
 @pytest.fixture
-def all_formats(folder: Path, task_dict, make, write_jsonl) -> TaskSettings:
+def all_formats(folder: Path, task_dict, make) -> TaskSettings:
     """A dailydialog, a jsonl and a csv data set, the files below ``folder``."""
     (folder / "dialogues_x.txt").write_text("a __eou__ b __eou__\n" * 10)
     (folder / "dialogues_emotion_x.txt").write_text("1 2\n" * 10)
@@ -242,11 +238,3 @@ def test_load_task_hashes_shared_file_once(folder: Path, task_dict, make, monkey
     monkeypatch.setattr(fingerprints, "sha256", lambda path: hashed.append(path.name) or path.name)
     files = load_task(make(task_dict), folder).files
     assert hashed == [one.path for one in files] == [one.sha256 for one in files] == ["a.csv", "g.csv", "t.csv"]
-
-
-def test_load_task_records_an_absent_file(folder: Path, task_dict, make) -> None:
-    own = task_dict["datasets"]["A"]
-    task_dict["datasets"]["B"] = {**own, "local": own["local"] | {"files": {"pool": [{"path": "more.csv"}]}}}
-    files = load_task(make(task_dict | {"missing": ["B"]}), folder).files
-    assert Opened("more.csv", 0, 0, None) in files
-    assert recorded_files(files, folder) == {folder / name for name in ("a.csv", "g.csv", "t.csv")}

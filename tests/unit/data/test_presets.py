@@ -9,11 +9,12 @@ import pytest
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import PartyTask
 from tests.golden.messages import refuses
+from tests.unit.data.text_tasks import preset
 
 pytestmark = [pytest.mark.real_data, pytest.mark.thorough]
 
 
-def load(preset, name: str, root: Path, **changes) -> tuple[PartyTask, dict[str, list[int]]]:
+def load(name: str, root: Path, **changes) -> tuple[PartyTask, dict[str, list[int]]]:
     """The task without files that a smaller copy lacks, and the sizes of its splits."""
     settings = preset(name, source="local", missing="skip", **changes)
     for data in settings.datasets.values():
@@ -23,8 +24,8 @@ def load(preset, name: str, root: Path, **changes) -> tuple[PartyTask, dict[str,
     return task, {name: [len(part) for part in data.splits.values()] for name, data in task.datasets.items()}
 
 
-def test_emotion_preset_reads_real_files(preset, data_root: Path) -> None:
-    task, sizes = load(preset, "erc", data_root)
+def test_emotion_preset_reads_real_files(data_root: Path) -> None:
+    task, sizes = load("erc", data_root)
     assert sizes["MELD"] == [9450, 1047, 2492]  # Table 1
     quarters = [sizes[f"DyDa{i}"] for i in range(4)]
     assert all(max(rows) - min(rows) <= 1 for rows in list(zip(*quarters, strict=False))[:2])
@@ -36,14 +37,14 @@ def test_emotion_preset_reads_real_files(preset, data_root: Path) -> None:
     assert load_task(whole, data_root).datasets["DyDa0"].splits["train"].texts == sum(parts, [])
 
 
-def test_sentiment_preset_reads_real_files(preset, data_root: Path) -> None:
-    task, sizes = load(preset, "sa", data_root)
+def test_sentiment_preset_reads_real_files(data_root: Path) -> None:
+    task, sizes = load("sa", data_root)
     assert {tuple(sizes[name]) for name in ("Food", "Cell", "Cloths", "Toys")} == {(3500, 510, 990)}
     assert sizes["Grocery"] == [1796, 262] and task.notes == []
 
 
-def test_inference_preset_reads_real_files(preset, data_root: Path) -> None:
-    _, sizes = load(preset, "nli", data_root)
+def test_inference_preset_reads_real_files(data_root: Path) -> None:
+    _, sizes = load("nli", data_root)
     genres = [sizes[name] for name in ("Fic", "Gov", "Slate", "Tele", "Trv")]
     matched = [1973, 1945, 1955, 1966, 1976]  # knot.md 1.6: Table 1 less the 9,832 mismatched rows
     assert [valid + test for _, valid, test in genres] == matched

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -32,17 +31,17 @@ def images():
     return job("method=fedavg_chill", *TINY_IMAGES).settings.task
 
 
-class Counted:
-    """Stands for a loader: how often it was called."""
+@pytest.fixture
+def limits(monkeypatch):
+    """``task.max_examples`` of all texts that are loaded."""
+    found = []
 
-    def __init__(self, load):
-        self.__name__, self._load = load.__name__, load
-        self.lock, self.calls = threading.Lock(), []
+    def load_task_(settings, root):
+        found.append(settings.max_examples)
+        return load_task(settings, root)
 
-    def __call__(self, settings, root):
-        with self.lock:
-            self.calls.append((settings.max_examples, root))
-        return self._load(settings, root)
+    monkeypatch.setattr(shared, "load_task", load_task_)
+    return found
 
 
 def limited(settings, limit):
@@ -55,12 +54,11 @@ def test_shared_tasks_are_what_the_loaders_read(texts, images, tmp_path):
     assert tasks.images(images, tmp_path).digest == load_images(images, tmp_path).digest
 
 
-def test_shared_tasks_load_once_across_threads(texts, monkeypatch):
-    monkeypatch.setattr(shared, "load_task", counted := Counted(load_task))
+def test_shared_tasks_load_once_across_threads(texts, limits):
     tasks = SharedTasks()
     with ThreadPoolExecutor(8) as threads:
         made = list(threads.map(lambda _: tasks.texts(copy.deepcopy(texts), None), range(16)))
-    assert len(counted.calls) == 1 and len({id(task) for task in made}) == 1
+    assert len(limits) == 1 and len({id(task) for task in made}) == 1
 
 
 def test_shared_tasks_do_not_keep_an_error(texts, monkeypatch):
@@ -77,10 +75,9 @@ def test_shared_tasks_do_not_keep_an_error(texts, monkeypatch):
     assert tasks.texts(texts, None).digest == load_task(texts, None).digest
 
 
-def test_shared_tasks_keep_the_last_ones(texts, monkeypatch):
-    monkeypatch.setattr(shared, "load_task", counted := Counted(load_task))
+def test_shared_tasks_keep_the_last_ones(texts, limits, monkeypatch):
     monkeypatch.setattr(shared, "KEPT_TASKS", 2)
     tasks = SharedTasks()
     for limit in (20, 30, 20, 40, 20, 30):
         tasks.texts(limited(texts, limit), None)
-    assert [limit for limit, _ in counted.calls] == [20, 30, 40, 30]
+    assert limits == [20, 30, 40, 30]

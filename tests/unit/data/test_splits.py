@@ -44,12 +44,6 @@ def test_cut_splits_loses_nothing_and_repeats(labels: list[int], share: float, s
             assert count > 1 or label in values[kept]
 
 
-def test_complete_splits_gives_the_papers_sizes() -> None:
-    # Toys, 166,666 rows in Table 1: 30% held out, 66% of them for test (knot.md 1.6), here a tenth of it
-    made = splits.complete_splits("Toys", {"pool": numbered([0, 1] * 8333)}, "local", PAPER, [])
-    assert {key: len(part) for key, part in made.items()} == {"train": 11666, "valid": 1700, "test": 3300}
-
-
 @given(st.lists(st.integers(0, 2), min_size=30, max_size=90), st.sampled_from(["local", "transfer"]))
 def test_complete_splits_cuts_pool_into_disjoint_parts(labels: list[int], role) -> None:
     made = splits.complete_splits("A", {"pool": numbered(labels)}, role, PAPER, [])

@@ -36,23 +36,18 @@ def gray(count, side, value=0.5, channels=1):
 
 @pytest.mark.parametrize("limit", ["null", "12"])
 def test_load_unlabeled_ignores_labels(limit, tmp_path):
-    """All 30 images stand in file order, whatever the labels: no part is held out, and a limit is no stratified one."""
+    """All 30 images stand in file order: no part is held out, a limit is not stratified, and no test set is read."""
+    own = settings("transfer.source=local", f"transfer.max_examples={limit}", "transfer.local.test=[usps/none.gz]")
     found = []
     for labels in (np.arange(30) % 10, np.zeros(30), np.arange(30)[::-1] % 7):
         write_usps(tmp_path, labels)
-        found.append(load_unlabeled(settings("transfer.source=local", f"transfer.max_examples={limit}"), tmp_path))
+        found.append(load_unlabeled(own, tmp_path))
     assert {one.images.digest for one in found} == {found[0].images.digest}
     assert set(found[0].images.labels) == {-1} and [file.path for file in found[0].files] == ["usps/zip.test.gz"]
     pixels, all_pixels = found[0].images.pixels.reshape(-1, 256), ((LEVELS + 1) / 2).astype(np.float32)
     rows = [int(np.abs(all_pixels - row).sum(1).argmin()) for row in pixels]
     assert rows == sorted(set(rows)) and len(rows) == (30 if limit == "null" else 12)
     np.testing.assert_allclose(pixels, all_pixels[rows], atol=1e-6)
-
-
-def test_load_unlabeled_needs_no_test_images(tmp_path):
-    write_usps(tmp_path, np.arange(30) % 10)
-    own = settings("transfer.source=local", "transfer.local.test=[usps/none.gz]")
-    assert own.local.test == ["usps/none.gz"] and len(load_unlabeled(own, tmp_path).images) == 30
 
 
 def test_load_unlabeled_draws_limit_by_seed(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +24,9 @@ def party(role: str, path: str, **changes: Any) -> dict[str, Any]:
     return {"role": role, "labels": dict(LABELS), "drop": [], "local": local} | changes
 
 
-def plain_task() -> dict[str, Any]:
+@pytest.fixture
+def task_dict() -> dict[str, Any]:
+    """Settings of a two-label task over a.csv (local), g.csv (global) and t.csv (transfer); change and build it."""
     return {
         "name": "tiny",
         "kind": "sentiment",
@@ -41,18 +42,6 @@ def plain_task() -> dict[str, Any]:
     }
 
 
-def write_rows(path: Path, rows: list[tuple[str, ...]], header: str = "text,label") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join([header, *(",".join(row) for row in rows)]) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def task_dict() -> dict[str, Any]:
-    """Settings of a two-label task over a.csv (local), g.csv (global) and t.csv (transfer); change and build it."""
-    return copy.deepcopy(plain_task())
-
-
 @pytest.fixture
 def make() -> Callable[[dict[str, Any]], TaskSettings]:
     return lambda values: build(TaskSettings, values, "task")
@@ -62,27 +51,17 @@ def make() -> Callable[[dict[str, Any]], TaskSettings]:
 def folder(tmp_path: Path) -> Path:
     """a.csv, g.csv and t.csv, ten rows of each label in each."""
     for name in ("a", "g", "t"):
-        rows = [(f"{name} text {i}", "bad" if i % 2 else "good") for i in range(20)]
-        write_rows(tmp_path / f"{name}.csv", rows)
+        rows = [f"{name} text {i},{'bad' if i % 2 else 'good'}\n" for i in range(20)]
+        (tmp_path / f"{name}.csv").write_text("".join(["text,label\n", *rows]))
     return tmp_path
 
 
-@pytest.fixture
-def preset() -> Callable[..., TaskSettings]:
+def preset(name: str, **changes: Any) -> TaskSettings:
     """Settings of a file in conf/task, with top-level changes."""
-
-    def load(name: str, **changes: Any) -> TaskSettings:
-        config = OmegaConf.load(PRESETS / f"{name}.yaml")
-        config.update(changes)
-        return build(TaskSettings, OmegaConf.to_container(config, resolve=True), "task")
-
-    return load
+    config = OmegaConf.load(PRESETS / f"{name}.yaml")
+    config.update(changes)
+    return build(TaskSettings, OmegaConf.to_container(config, resolve=True), "task")
 
 
-@pytest.fixture
-def write_jsonl() -> Callable[[Path, list[dict[str, Any]]], Path]:
-    def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return path
-
-    return write
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

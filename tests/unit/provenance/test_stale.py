@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import shutil
 import sys
@@ -11,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from knot_runner import provenance
 from knot_runner.provenance import fingerprints, staleness
@@ -114,19 +111,6 @@ def test_reasons_name_a_folder_that_is_gone(tree, tmp_path: Path, change) -> Non
     folder, was = tree
     change(folder)
     assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: train is gone"]
-
-
-@given(before=st.binary(max_size=4), after=st.none() | st.binary(max_size=4), later=st.integers(1, 3))
-def test_change_is_of_the_content(tmp_path_factory, before: bytes, after: bytes | None, later: int) -> None:
-    path = tmp_path_factory.mktemp("file") / "x"
-    path.write_bytes(before)
-    was = fingerprints.fingerprint(path, "x")
-    if after is None:
-        path.unlink()
-    else:
-        path.write_bytes(after)
-        os.utime(path, ns=(0, was.mtime_ns + later))
-    assert (fingerprints.Now().change(path.parent, was) is not None) == (after != before)
 
 
 def test_reasons_read_each_file_once_across_runs(data, tree, tmp_path: Path, monkeypatch) -> None:

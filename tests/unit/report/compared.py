@@ -12,6 +12,7 @@ from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.compare.files import Sheet
 from knot_runner.report.compare.settings import parse_filter
 from knot_runner.report.run_folders import Job
+from tests.changed_settings import replaced
 from tests.contents import write_content
 from tests.unit.report.made_runs import FederatedFactory
 
@@ -34,11 +35,7 @@ def config(**changes):
     """A composed config; ``method__temperature=4`` sets ``method.temperature``."""
     made = copy.deepcopy(CONFIG)
     for path, value in changes.items():
-        *groups, key = path.split("__")
-        place = made
-        for group in groups:
-            place = place.setdefault(group, {})
-        place[key] = value
+        made = replaced(made, path.replace("__", "."), value)
     return made
 
 

@@ -3,7 +3,6 @@
 import pytest
 import yaml
 
-from knot_runner.cli.main import main
 from knot_runner.report.check import check_report
 from knot_runner.util.config_yaml import yaml_files
 from tests.golden.messages import refuses
@@ -26,15 +25,3 @@ def test_report_of_every_preset_passes():
 def test_misspelled_report_is_refused(spec):
     with refuses():
         check_report(spec)
-
-
-@pytest.mark.parametrize("verb", [[], ["check", "--quick"]])
-def test_main_runs_nothing_for_unknown_report_kind(verb, tmp_path, capsys):
-    (tmp_path / "experiment").mkdir()
-    own = "# @package _global_\nsweep:\n  seed: 0,1\nreport:\n  kind: gridd\n"
-    (tmp_path / "experiment" / "mine.yaml").write_text(own)
-    out = tmp_path / "out"
-    assert main([*verb, f"--config-dir={tmp_path}", "experiment=mine", "task=femnist", f"paths.output_dir={out}"]) == 2
-    shown = capsys.readouterr()
-    assert "report.kind: there is no table or figure 'gridd' (did you mean 'grid'?)" in shown.err
-    assert "Traceback" not in shown.err and not list(out.rglob("config.yaml"))

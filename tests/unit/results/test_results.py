@@ -9,18 +9,8 @@ from knot_runner.config.settings.families import FAMILIES
 from knot_runner.results import result_of
 from knot_runner.results.base import RunResult, total_costs
 from tests.contents import problem_of
-from tests.unit.report.made_runs import (
-    CORESET,
-    COSTS,
-    EXACT,
-    FLEET,
-    KNN,
-    SCORES,
-    Factory,
-    FederatedFactory,
-    distance_result,
-    matrix_result,
-)
+from tests.unit.report import made_runs
+from tests.unit.report.made_runs import CORESET, COSTS, EXACT, FLEET, KNN, SCORES, Factory, FederatedFactory
 
 PROBE = {"status": "done", "kind": "probe", "task": "mnist", "method": "temperature_probe", "seed": 0,
          "temperatures": [4.0, 0.05], "model": "cnn", "labels": {"names": ["a"]}, "notes": []}  # fmt: skip
@@ -30,7 +20,7 @@ SPENT = total_costs([COSTS], 1, "models")
 VALID = {
     "probe": PROBE, "distillation": TEXTS.result(TEXTS.job()), "coreset": CORESET, "knn": KNN,
     "federated": IMAGES.result(IMAGES.job(), IMAGES.rows(IMAGES.job(), [0.1, 0.2])),
-    "distance": distance_result(), "matrix": matrix_result(),
+    "distance": made_runs.distance_result(), "matrix": made_runs.matrix_result(),
 }  # fmt: skip
 
 

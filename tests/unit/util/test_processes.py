@@ -1,5 +1,6 @@
 """Processes that end with another one and leave nothing."""
 
+import multiprocessing
 import os
 import resource
 import subprocess
@@ -7,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import joblib  # noqa: F401  registers the start method loky
 import pytest
 
-from knot_runner.util.processes import is_running, memory_limit
+from knot_runner.util.processes import is_running, memory_limit, prepared
 
 #: A process that another program has begun, as launchers do.
 GRANDCHILD = """
@@ -51,6 +53,17 @@ def test_processes_end_with_a_killed_one_and_leave_nothing(code, tmp_path, tmp_p
             os.killpg(process.pid, 0)
             time.sleep(0.02)
     assert not list(own.iterdir())
+
+
+def test_processes_under_joblib_need_not_know_joblib():
+    """They were told their parent's start method, loky, which only scikit-learn's import of joblib made known."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("loky", force=True)
+    try:
+        prepared([])
+        assert multiprocessing.get_start_method() in multiprocessing.get_all_start_methods()
+    finally:
+        multiprocessing.set_start_method(before, force=True)
 
 
 WATCHED = """

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from knot_runner.config.settings import Natural
 from knot_runner.data.images import Images, ImageTask, Partition
-
-CONF = Path(__file__).parents[4] / "conf" / "partition"
 
 
 def images(labels: Any, users: Any = None, files: Any = None) -> Images:
@@ -39,9 +35,3 @@ def natural(**changes: Any) -> Natural:
 def same(one: Partition, other: Partition) -> bool:
     rows = zip([*one.train, *one.test], [*other.train, *other.test], strict=True)
     return one.names == other.names and all(np.array_equal(a, b) for a, b in rows)
-
-
-def own_keys(kind: str) -> dict[str, Any]:
-    """What the YAML file of a kind of partition says itself."""
-    config = yaml.safe_load((CONF / f"{kind}.yaml").read_text())
-    return {key: value for key, value in config.items() if key != "defaults"}

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.images import load_images
 from tests import image_files
 from tests.golden.messages import refuses
@@ -17,11 +16,6 @@ from tests.image_files import image_settings
 
 TREE = {f"train/{kind}/{letter}.png": image_files.png(np.full((4, 4), i, np.uint8))
         for i, (kind, letter) in enumerate([("ape", "a"), ("ape", "b"), ("wolf", "a"), ("wolf", "b")])}  # fmt: skip
-
-
-def tree_task(entry: str = "train") -> ImageTaskSettings:
-    local = {"format": "folders", "train": [entry], "test": []}
-    return image_settings(local=local, classes=["ape", "wolf"], shape=[1, 4, 4], holdout=0.5)
 
 
 @pytest.mark.parametrize(("name", "count"), [("cifar10", 10), ("cifar100", 100), ("femnist", 62)])
@@ -78,7 +72,9 @@ def test_load_images_refuses_folders_and_keys(tmp_path: Path, root: str | None, 
 def test_load_images_records_folders_independent_of_root(tmp_path: Path, monkeypatch) -> None:
     image_files.tree(tmp_path / "data", TREE)
     monkeypatch.chdir(tmp_path)
-    relative, absolute = (load_images(tree_task(), root) for root in (Path("data"), tmp_path / "data"))
+    local = {"format": "folders", "train": ["train"], "test": []}
+    settings = image_settings(local=local, classes=["ape", "wolf"], shape=[1, 4, 4], holdout=0.5)
+    relative, absolute = (load_images(settings, root) for root in (Path("data"), tmp_path / "data"))
     (file,) = absolute.files
     assert (file.path, file.pattern, file.size) == ("train", "*/*", sum(map(len, TREE.values())))
     (same,) = relative.files

@@ -36,31 +36,20 @@ def load(image_task, tmp_path: Path):
     return read
 
 
-def together(task: ImageTask) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels and labels of train and test, in the order of pixel sums."""
-    pixels = np.concatenate([task.train.pixels, task.test.pixels])
-    order = np.argsort(pixels.sum((1, 2, 3), dtype=int))
-    return pixels[order], np.concatenate([task.train.labels, task.test.labels])[order]
-
-
 @pytest.mark.parametrize("entry", ["train", "set.zip/train", "deep/Set.ZIP/some/train", "flat.zip"])
 def test_read_folders_reads_trees_and_zips(write, load, tmp_path: Path, files: dict[str, bytes], entry: str) -> None:
     (tmp_path / "deep").mkdir()
     write.tree(tmp_path, files | {"train/.DS_Store": b"x", "train/ape/.hidden": b"x", "train/ape/Thumbs.db": b"x"})
-    others = {
-        "train/ape/desktop.ini": b"x",
-        "test/zebra/1.png": b"",
-        "readme.txt": b"x",
-        "train/": b"",
-        "train/wolf/": b"",
-    }
+    others = dict.fromkeys(["train/ape/desktop.ini", "test/zebra/1.png", "readme.txt", "train/", "train/wolf/"], b"")
     write.zipped(tmp_path / "set.zip", files | others)
     write.zipped(tmp_path / "deep" / "Set.ZIP", {f"some/{name}": data for name, data in files.items()})
     write.zipped(tmp_path / "flat.zip", {name.removeprefix("train/"): data for name, data in files.items()})
-    pixels, labels = together(load(entry))
-    order = np.argsort(COLOR.sum((1, 2, 3), dtype=int))
-    np.testing.assert_array_equal(pixels, COLOR.transpose(0, 3, 1, 2)[order])
-    assert labels.tolist() == [i // 2 for i in order]
+    task = load(entry)
+    pixels = np.concatenate([task.train.pixels, task.test.pixels])
+    labels = np.concatenate([task.train.labels, task.test.labels])
+    found, order = (np.argsort(one.sum((1, 2, 3), dtype=int)) for one in (pixels, COLOR))
+    np.testing.assert_array_equal(pixels[found], COLOR.transpose(0, 3, 1, 2)[order])
+    assert labels[found].tolist() == [i // 2 for i in order]
 
 
 def test_read_folders_sorts_zip_members(write, load, tmp_path: Path, files) -> None:
@@ -102,16 +91,6 @@ def huge_png() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
 
 
-def attack(path: Path, files: dict[str, bytes], name: str, data: bytes = b"x", kind: int = stat.S_IFREG) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for good, content in files.items():
-            archive.writestr(good, content)
-        info = zipfile.ZipInfo(name)
-        info.external_attr = (kind | 0o755) << 16
-        info.compress_type = zipfile.ZIP_DEFLATED
-        archive.writestr(info, data)
-
-
 FILE, LINK, DEVICE = stat.S_IFREG, stat.S_IFLNK, stat.S_IFCHR
 
 
@@ -122,7 +101,12 @@ FILE, LINK, DEVICE = stat.S_IFREG, stat.S_IFLNK, stat.S_IFCHR
     ("train/ape/big.png", FILE, bytes(20_000_001)), ("train/ape/setup.sh", FILE, b"x"),
 ], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_read_folders_refuses_zip_attacks(load, tmp_path: Path, files, name: str, kind: int, data: bytes) -> None:
-    attack(tmp_path / "x.zip", files, name, data, kind)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for good, content in files.items():
+            archive.writestr(good, content)
+        info = zipfile.ZipInfo(name)
+        info.external_attr, info.compress_type = (kind | 0o755) << 16, zipfile.ZIP_DEFLATED
+        archive.writestr(info, data)
     before = sorted(tmp_path.parent.rglob("*"))
     with refuses():
         load("x.zip/train")

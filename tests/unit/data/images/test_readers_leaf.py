@@ -50,12 +50,6 @@ def test_read_leaf_numbers_writers_and_files(load, shards: Path) -> None:
     assert task.notes == ["mnist: the training images are of 9 of the 10 classes"]
 
 
-def test_read_leaf_holds_out_images_per_writer(load, shards: Path) -> None:
-    task = load(test=[])
-    assert task.test.users.tolist() == [0, 1, 2] and len(task.train) == 6
-    assert task.notes[:1] == ["mnist: no test set of its own; 20% of each writer's images, 3, are held out"]
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pixels=st.lists(st.integers(0, 255), min_size=4, max_size=4), places=st.integers(4, 17))
 def test_read_leaf_restores_bytes(write, load, tmp_path: Path, pixels: list[int], places: int) -> None:

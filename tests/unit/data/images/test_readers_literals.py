@@ -30,13 +30,8 @@ class Reduce:
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_read_literals_reads_python_3_dumps(protocol: int) -> None:
-    batch = {
-        b"data": PIXELS,
-        b"labels": [6, 9, 255, 70000],
-        "filenames": ["a", "b"],
-        b"pair": (1, None, True, ()),
-        b"b": b"\xff",
-    }
+    batch = {b"data": PIXELS, b"labels": [6, 9, 255, 70000], "filenames": ["a", "b"], b"b": b"\xff"}
+    batch[b"pair"] = (1, None, True, ())
     made = read_literals(pickle.dumps(batch, protocol))
     assert made.keys() == batch.keys() and made[b"data"].dtype == np.uint8
     np.testing.assert_array_equal(made.pop(b"data"), batch.pop(b"data"))
@@ -160,11 +155,9 @@ def test_read_literals_ends_deep_nesting() -> None:
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_read_literals_reads_or_refuses_changed_bytes(write, protocol: int) -> None:
-    content = (
-        write.python2(PIXELS, [1, 2, 3, 4])
-        if protocol == 2
-        else pickle.dumps({b"data": PIXELS, b"labels": [1, 2]}, protocol)
-    )
+    content = pickle.dumps({b"data": PIXELS, b"labels": [1, 2]}, protocol)
+    if protocol == 2:
+        content = write.python2(PIXELS, [1, 2, 3, 4])
     program = [i for i in range(len(content)) if not 500 < i < len(content) - 200] + [510]  # not only in the pixels
     random = np.random.default_rng(protocol)
     for _ in range(700):

@@ -33,16 +33,6 @@ def test_judge_refuses_two_runs_of_one_side(factory):
         judged([*jobs, other], claim())
 
 
-def gained(tmp_path, clients=(20, 40)):
-    """Affinity gains 10 points with 20 clients and 30 with 40, a point more in the second and third seed."""
-    return [
-        write(clustered(tmp_path, graph, seed, n), 0.5 + (graph != "none") * (gain + 0.01 * bool(seed)))
-        for n, gain in zip(clients, (0.1, 0.3), strict=True)
-        for graph in ("none", "affinity")
-        for seed in (0, 1, 2)
-    ]
-
-
 LIFT = {"measure": "accuracy", "over": "clusters", "of": {"method.clustering.graph": "affinity"}}
 
 
@@ -66,7 +56,13 @@ def with_clients(jobs):
     ([-3, 5], [21], 2),  # both have two seeds, and share the middle one
 ], ids=["none", "one", "two"])  # fmt: skip
 def test_effect_averages_pairs_of_settings_with_most_seeds(tmp_path, absent, effects, left_out):
-    jobs = with_clients(gained(tmp_path))
+    gained = [
+        write(clustered(tmp_path, graph, seed, n), 0.5 + (graph != "none") * (gain + 0.01 * bool(seed)))
+        for n, gain in ((20, 0.1), (40, 0.3))
+        for graph in ("none", "affinity")
+        for seed in (0, 1, 2)
+    ]
+    jobs = with_clients(gained)
     for at in absent:
         (jobs[at].folder / "result.json").unlink()
     found = judged(jobs, lift())[0]

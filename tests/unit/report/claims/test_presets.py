@@ -14,7 +14,7 @@ from knot_runner.report.check import check_report
 from knot_runner.report.claims.spec import read_claims
 from knot_runner.report.claims.verdicts import judge
 from knot_runner.util.config_yaml import yaml_files
-from tests.golden.messages import refused, refuses
+from tests.golden.messages import refuses
 
 PRESETS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
 CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items() if preset["report"].get("claims")}
@@ -99,16 +99,6 @@ def test_paper_effects_of_clustering_match_table_means(name):
             for graph in graphs
         )
         assert claim.paper == pytest.approx(of - against, abs=0.06), claim.text
-
-
-@pytest.mark.parametrize("arguments", [[], ["seed=0"], ["--al"], ["knot/bias"], ["knot_tabel3"]])
-def test_claims_verb_requires_preset_with_claims(arguments):
-    with refuses():
-        run_verb("claims", arguments)
-
-
-def test_claims_verb_without_finished_runs_is_refused(tmp_path, capsys):
-    refused(capsys, "claims", "kd/mnist", "seed=0", f"paths.output_dir={tmp_path}")
 
 
 def test_planned_seeds_come_only_from_preset():

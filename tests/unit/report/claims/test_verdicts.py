@@ -54,10 +54,11 @@ def test_judge_gives_one_seed_interval_without_verdict(factory):
     assert found.more_seeds is None and found.p is None
 
 
-def test_holm_correction_excludes_claims_without_runs(factory):
+def test_holm_correction_counts_claims_without_number_but_not_without_runs(factory):
     jobs = grid(factory)
     one = judged(jobs, claim())[0]
-    many = judged(jobs, *[claim(by=0.2) for _ in range(3)], claim(), claim(against={"method.name": "x"}))
+    others = claim(by=0.2), claim(by=0.2), claim(dataset="Nowhere")
+    many = judged(jobs, *others, claim(), claim(against={"method.name": "x"}))
     assert one.adjusted == pytest.approx(one.p / (2 / 3))  # the share of the first look
     assert many[3].p == pytest.approx(one.p) and many[3].adjusted == pytest.approx(4 * one.adjusted)
     assert many[4].verdict == "no runs"
@@ -229,14 +230,6 @@ def test_planned_seeds_follow_preset_within_range(factory):
     for wrong in (True, 2.5, "3", 1001):
         with refuses():
             planned_seeds({"seeds": wrong})
-
-
-def test_holm_correction_counts_claims_without_number(factory):
-    jobs = grid(factory, seeds=3)
-    alone = judged(jobs, claim())[0]
-    rewrite(jobs[0].folder, diverged={"took": 1.0})
-    both = judged(jobs, claim(), claim(dataset="Nowhere"))[0]
-    assert both.p == alone.p and both.adjusted == pytest.approx(2 * alone.adjusted)
 
 
 def test_auc_interval_stops_at_1(factory):

@@ -8,16 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knot_runner.cli.parsers import run_verb
-from knot_runner.report.compare.files import (
-    Column,
-    TerminalSheet,
-    exact_frame,
-    form_of,
-    sheet_csv,
-    sheet_latex,
-    sheet_markdown,
-    write,
-)
+from knot_runner.report.compare import files
+from knot_runner.report.compare.files import Column, TerminalSheet, sheet_csv, sheet_markdown
 from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
 from tests.golden.messages import refuses
 from tests.unit.report.compared import begun, made, sheet_of
@@ -43,7 +35,7 @@ def read_csv(text):
 @given(rows)
 def test_sheet_csv_keeps_frame_numbers_exactly(found):
     sheet = sheet_of(COLUMNS, found, ("a line",))
-    text, frame = read_csv(sheet_csv(sheet)), exact_frame(sheet).astype(object)
+    text, frame = read_csv(sheet_csv(sheet)), files.exact_frame(sheet).astype(object)
     exact = frame.where(frame.notna(), None).to_dict("list")
     assert list(text) == list(exact)
     for name in exact:
@@ -65,7 +57,7 @@ def test_sheet_csv_keeps_frame_numbers_exactly(found):
 ])  # fmt: skip
 def test_column_of_a_frame_has_one_type(cells, exact, dtype):
     sheet = sheet_of(COLUMNS[:1], [(cell,) for cell in cells])
-    found = exact_frame(sheet)["method.x"]
+    found = files.exact_frame(sheet)["method.x"]
     assert found.dtype == dtype and found.astype(object).where(found.notna(), None).tolist() == exact
     assert sheet_csv(sheet).count("\n") == 1 + len(cells)
 
@@ -75,7 +67,7 @@ def test_hostile_names_are_escaped():
     assert "\x1b" not in shown(TerminalSheet(sheet), 200)
     line = sheet_csv(sheet).splitlines()[1]
     assert line.startswith("\"'=1+1") and "\x1b" not in line
-    markdown, latex = sheet_markdown(sheet), sheet_latex(sheet)
+    markdown, latex = sheet_markdown(sheet), files.sheet_latex(sheet)
     assert "<i>" not in markdown and "\\|" in markdown and "\x1b" not in markdown
     assert markdown.splitlines()[4].replace("\\|", "").count("|") == 2
     assert "\\textbackslash{}" in latex and "\\&\\%" in latex and "\x1b" not in latex
@@ -126,9 +118,9 @@ def test_compare_verb_prints_and_writes(tmp_path, capsys):
 def test_file_that_cannot_be_written_is_refused(tmp_path):
     sheet = sheet_of(COLUMNS, ())
     with refuses():
-        write(sheet, tmp_path / ("x" * 300 + ".csv"))
+        files.write(sheet, tmp_path / ("x" * 300 + ".csv"))
     (tmp_path / "a.md").mkdir()
     with refuses():
-        write(sheet, tmp_path / "a.md")
+        files.write(sheet, tmp_path / "a.md")
     with refuses():
-        form_of(tmp_path / "a")
+        files.form_of(tmp_path / "a")
