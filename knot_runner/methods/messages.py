@@ -104,7 +104,7 @@ def fold_round(
             begun = as_begun(state, work.begun, round)
             parts = {} if method.message is None else method.message(config, begun, federation, work)
             message = method.send(Sent(work.client, work.examples, parts), 1)
-            down += size(received_by(method, config, begun, federation, work.client))
+            down += size((method.received or received)(config, begun, federation, work.client))
             up += message.bytes
             kept = personal_parts(config, federation, work)
             if method.own is not None:
@@ -207,13 +207,6 @@ def empty_message(
 def with_chosen(federation: Federation, clients: list[int]) -> Federation:
     """``federation`` with ``clients`` as those who take part in a round."""
     return dataclasses.replace(federation, chosen=tuple(clients))
-
-
-def received_by(
-    method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, client: int
-) -> ClientMessage:
-    """What the server sends the client."""
-    return (method.received or received)(config, state, federation, client)
 
 
 def run_exchange(
