@@ -181,12 +181,9 @@ def personal_parts(config: FederatedSettings, federation: Federation, work: Clie
     """What a client keeps of the model that it trained: the parameters that it does not share, and its running
     statistics with ``batchnorm=local``."""
     kept: ClientMessage = {}
-    if not config.averages:
-        return kept
-    shared = shared_of(config, federation)
-    if shared is not None:
+    if config.averages and (shared := shared_of(config, federation)) is not None:
         kept["unshared"] = work.trained[0].weights[~shared]
-    if config.batchnorm == "local":
+    if config.averages and config.batchnorm == "local":
         kept["statistics"] = work.trained[0].buffers
     return kept
 
