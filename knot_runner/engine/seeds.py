@@ -24,13 +24,15 @@ def generator(seed: int, *names: object) -> torch.Generator:
 
 
 @contextmanager
-def seeded(seed: int, *names: object) -> Iterator[None]:
-    """torch's global CPU generator, seeded with (seed, *names) and restored afterwards.
+def seeded(seed: int, *names: object, device: torch.device | None = None) -> Iterator[None]:
+    """torch's global CPU generator, seeded with (seed, *names) and restored afterwards; that of ``device``, too.
 
     Modules initialize their weights from no other generator. Models for another device are built on the CPU and moved.
     """
-    before = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(keyed(seed, *names))
+    before, key = torch.default_generator.get_state(), keyed(seed, *names)
+    torch.default_generator.manual_seed(key)
+    if device is not None and device.type != "cpu":
+        torch.get_device_module(device).manual_seed(key)
     try:
         yield
     finally:

@@ -5,12 +5,13 @@ Training in epochs survives a kill: commits after whole epochs, and selection of
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +19,33 @@ from torch import Tensor, nn
 from knot_runner.config.settings import StageSettings
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import ClientExamples, InputBatch, batch_count
+from knot_runner.engine.federated.recipe import Recipe
 from knot_runner.engine.hardware import all_machines, zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss
 from knot_runner.engine.requests import OwnTraining, TensorsAndFacts, Train
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.util.errors import DivergedError
+
+Batch = TypeVar("Batch")
+
+
+def take_steps(
+    batches: Iterable[Batch], step: Callable[[Batch], tuple[Tensor, int]], device: torch.device,
+    ends: Callable[[int], bool | None] | None = None,
+) -> tuple[float, int]:  # fmt: skip
+    """The loop of every training: take ``step`` on each of ``batches``; return the mean loss and the steps taken.
+
+    ``step(batch)`` -> (its loss [] on ``device``, its weight in the mean). ``ends(steps so far)``, called after each
+    one, returns whether training ends there.
+    """
+    total, weights, steps = zero_sum(device), 0, 0
+    for batch in batches:
+        loss, weight = step(batch)
+        total += loss.to(total.dtype) * weight
+        weights, steps = weights + weight, steps + 1
+        if ends is not None and ends(steps):
+            break
+    return float(total) / max(weights, 1), steps
 
 
 def train_batch(
@@ -73,17 +96,14 @@ def forward_all(
     ``size``: examples a batch; ``report``: receives the number of finished batches.
     """
     model.eval()
-    call = model if call is None else call
     places, batches = [], []
-    for number, (positions, inputs) in enumerate(examples.in_turn(size)):
+    for positions, inputs in examples.in_turn(size):
         places.append(positions)
-        batches.append(call(**inputs))
+        batches.append((call or model)(**inputs))
         if report is not None:
-            report(number + 1)
+            report(len(batches))
     outputs = torch.cat(batches)
-    result = torch.empty_like(outputs)
-    result[torch.cat(places).to(outputs.device)] = outputs
-    return result
+    return outputs[torch.cat(places).argsort().to(outputs.device)]
 
 
 def train_epoch(
@@ -106,18 +126,16 @@ def train_epoch(
     torch.manual_seed(keyed(request.seed, "dropout", *names, number))
     order = generator(request.seed, "order", *names, number)
     module.train()
-    step = begin()
-    total, weights = zero_sum(examples.labels.device), 0
-    steps = batch_count(len(examples), size, False)
+    count = batch_count(len(examples), size, False)
+
+    def report_step(steps: int) -> None:
+        report((number - 1) * count + steps, request.training.epochs * count, f"epoch {number}")
+
     batches = examples.epoch(size, order, drop_last=False, augment=request.augment)
-    for done, batch in enumerate(batches, (number - 1) * steps + 1):
-        loss, weight = step(batch)
-        total += loss.to(total.dtype) * weight
-        weights += weight
-        report(done, request.training.epochs * steps, f"epoch {number}")
-    if not torch.isfinite(total):
+    loss, _ = take_steps(batches, begin(), examples.labels.device, report_step)
+    if not math.isfinite(loss):
         raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
-    return float(total) / weights
+    return loss
 
 
 @dataclass(frozen=True)
@@ -136,13 +154,15 @@ class Trainee:
     weights: Callable[[], dict[str, Tensor]]
 
 
-def make_optimizer(settings: StageSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """The stage's optimizer, fused."""
+def make_optimizer(
+    settings: StageSettings | Recipe, parameters: list[nn.Parameter] | list[dict[str, Any]], fused_sgd: bool = True
+) -> torch.optim.Optimizer:
+    """The optimizer of ``parameters``, or of groups of them with settings of their own. Fused SGD with momentum rounds
+    otherwise."""
+    lr, decay = settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay, fused=True
-        )
-    return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
+        return torch.optim.SGD(parameters, lr, momentum=settings.momentum, weight_decay=decay, fused=fused_sgd)
+    return torch.optim.AdamW(parameters, lr, weight_decay=decay, fused=True)
 
 
 def set_rate(settings: StageSettings, optimizer: torch.optim.Optimizer, epoch: int) -> None:

@@ -249,12 +249,20 @@ def _accepted(where: str, method: Method) -> Method:
     return replace(
         method,
         init=checked(where, method.init, lambda state, *_: unlike(state, dict, "a dict, the state")),
-        plan=checked(where, method.plan, lambda requests, *_: unlike(requests, list, "a list of requests")),
+        plan=checked(where, method.plan, _plan_problem),
         message=method.message and checked(where, method.message, _message_problem),
         fold=method.fold and checked(where, method.fold, _fold_problem),
         fold_each=method.fold_each and checked(where, method.fold_each, _fold_problem),
         deployed=method.deployed and checked(where, method.deployed, _deployed_problem),
     )
+
+
+def _plan_problem(requests: Any, *_: object) -> str:
+    from knot_runner.engine.federated.cohort import LocalTraining
+
+    problem = unlike(requests, list, "a list of requests")
+    wrong = [] if problem else [one for one in requests if not isinstance(one, LocalTraining)]
+    return problem or (f"a list with {type(wrong[0]).__name__} instead of LocalTraining" if wrong else "")
 
 
 def _deployed_problem(model: object, *_: object) -> str:

@@ -104,7 +104,7 @@ def fold_round(
             begun = as_begun(state, work.begun, round)
             parts = {} if method.message is None else method.message(config, begun, federation, work)
             message = method.send(Sent(work.client, work.examples, parts), 1)
-            down += size(received_by(method, config, begun, federation, work.client))
+            down += size((method.received or received)(config, begun, federation, work.client))
             up += message.bytes
             kept = personal_parts(config, federation, work)
             if method.own is not None:
@@ -181,12 +181,9 @@ def personal_parts(config: FederatedSettings, federation: Federation, work: Clie
     """What a client keeps of the model that it trained: the parameters that it does not share, and its running
     statistics with ``batchnorm=local``."""
     kept: ClientMessage = {}
-    if not config.averages:
-        return kept
-    shared = shared_of(config, federation)
-    if shared is not None:
+    if config.averages and (shared := shared_of(config, federation)) is not None:
         kept["unshared"] = work.trained[0].weights[~shared]
-    if config.batchnorm == "local":
+    if config.averages and config.batchnorm == "local":
         kept["statistics"] = work.trained[0].buffers
     return kept
 
@@ -207,13 +204,6 @@ def empty_message(
 def with_chosen(federation: Federation, clients: list[int]) -> Federation:
     """``federation`` with ``clients`` as those who take part in a round."""
     return dataclasses.replace(federation, chosen=tuple(clients))
-
-
-def received_by(
-    method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, client: int
-) -> ClientMessage:
-    """What the server sends the client."""
-    return (method.received or received)(config, state, federation, client)
 
 
 def run_exchange(

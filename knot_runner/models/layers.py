@@ -18,6 +18,8 @@ from knot_runner.config.settings import MobilenetSettings, ResnetSettings, VggSe
 MOMENTUM = 0.1
 #: Added to variances, as PyTorch does.
 EPSILON = 1e-5
+#: PyTorch's batch normalization, in models of one's own.
+TORCH_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 def initialize_convolutions(model: nn.Module) -> None:

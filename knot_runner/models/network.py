@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from knot_runner.config.settings import ImageModel, ModelSettings
 from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.models.images import Shape, build_image_model
+from knot_runner.models.layers import TORCH_BATCH_NORMS
 from knot_runner.util.errors import UserError, nearest
 
 
@@ -91,7 +92,7 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
         raise UserError(text, "model.head")
     model.register_forward_pre_hook(_images_first, with_kwargs=True)
     for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
+        if isinstance(module, TORCH_BATCH_NORMS) and module.track_running_stats:
             module.register_forward_pre_hook(_freeze_for_one)
             module.register_forward_hook(_thaw)
     return model

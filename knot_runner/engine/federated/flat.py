@@ -133,12 +133,9 @@ def views(flat: Tensor, fields: tuple[Field, ...]) -> dict[str, Tensor]:
 def load_flat(model: nn.Module, layout: FlatLayout, weights: Tensor, buffers: Tensor) -> None:
     """Copy flat vectors into ``model``, in place."""
     with torch.no_grad():
-        named = views(weights, layout.parameters)
-        for name, parameter in model.named_parameters():
-            parameter.copy_(named[name])
-        named = views(buffers, layout.buffers)
-        for name, buffer in _kept_buffers(model):
-            buffer.copy_(named[name])
+        named = views(weights, layout.parameters) | views(buffers, layout.buffers)
+        for name, tensor in [*model.named_parameters(), *_kept_buffers(model)]:
+            tensor.copy_(named[name])
 
 
 def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.devices import is_host
 from knot_runner.engine.examples import ClientData, ClientExamples, InputBatch
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import (
     INFERENCE_ROWS,
     Inference,
+    LocalProgram,
     LocalResult,
     LocalTraining,
     LocalWork,
     Trained,
 )
-from knot_runner.engine.federated.recipe import Course, Recipe
-from knot_runner.engine.hardware import on_device, zero_sum
+from knot_runner.engine.federated.recipe import Course, Phase, Recipe
+from knot_runner.engine.hardware import on_device
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
-from knot_runner.engine.seeds import keyed, seeded
-from knot_runner.engine.training import cut_rows, forward_all, train_batch
-from knot_runner.models.layers import BatchNorm
+from knot_runner.engine.seeds import seeded
+from knot_runner.engine.training import cut_rows, forward_all, make_optimizer, take_steps, train_batch
+from knot_runner.models.layers import TORCH_BATCH_NORMS, BatchNorm
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.taps import feature_reader
 from knot_runner.util.errors import UserError
@@ -59,29 +59,52 @@ class Loop:
         """Nothing to free."""
 
     def train_client(self, request: LocalTraining) -> Trained:
-        """One client's epochs, step by step."""
+        """Train one client from the request's model, by its recipe or program, and measure it before and after."""
         model, start = self.model, request.start
         flat.load_flat(model, self.layout, start.weights.to(self.device), start.buffers.to(self.device))
-        trained, held = request.rows.split([len(request.rows) - request.held, request.held])
-        examples, held_out = self.data.select(trained, self.dtype), self.data.select(held, self.dtype)
+        examples = self.data.select(request.rows[: len(request.rows) - request.held], self.dtype)
         before = self._correct(request.test_rows)
-        with _dropout_seed(request, self.device):
-            local_result = self._run(request, examples, held_out)
-        weights, buffers = flat.flat_vectors(model)
-        after = self._correct(request.test_rows)
-        kept = {name: tensor.cpu() for name, tensor in local_result.kept.items()}
-        (finite,) = local.finite(weights[None])
-        finite = finite and all(bool(tensor.isfinite().all()) for tensor in kept.values())
-        measures = local_result.steps, local_result.loss, before, after, finite
-        return Trained(request.client, weights.cpu(), buffers.cpu(), *measures, kept)
-
-    def _run(self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples) -> LocalResult:
-        """The request's program, or else its recipe's steps; the model changes in place."""
-        program, recipe, model = request.program, request.recipe, self.model
         if request.objective.reads_features:
             self._watch_head()
-        if program is None:
-            return LocalResult(*self._train(request, examples, held_out))
+        with seeded(request.seed, "dropout", request.round, request.client, device=self.device):
+            if request.program is None:
+                result = LocalResult(*self._train(request, examples))
+            else:
+                result = self._run(request.program, request, examples)
+        weights, buffers = flat.flat_vectors(model)
+        after = self._correct(request.test_rows)
+        kept = {name: tensor.cpu() for name, tensor in result.kept.items()}
+        (finite,) = local.finite(weights[None])
+        finite = finite and all(bool(tensor.isfinite().all()) for tensor in kept.values())
+        measures = result.steps, result.loss, before, after, finite
+        return Trained(request.client, weights.cpu(), buffers.cpu(), *measures, kept)
+
+    def _train(self, request: LocalTraining, examples: ClientExamples) -> tuple[float, int]:
+        """Take the recipe's steps; return (mean loss over all of them, steps). The model changes in place."""
+        model, recipe = self.model, request.recipe
+        rows, loss = self._objective(request, examples)
+        optimizers = {}
+        for phase in recipe.phases:
+            optimizers[phase.trains] = _optimizer(model, self.layout.head, recipe, phase.trains)
+        penalty = before_step = ends = None
+        if recipe.proximal:
+            penalty = _proximal_term(model, recipe.proximal)
+        if request.control is not None:
+            before_step = _control_step(model, self.layout, request.control.to(self.device, self.dtype))
+        if recipe.cosine or request.held:
+            held_loss = functools.partial(self._held_loss, request, rows, loss) if request.held else None
+            ends = Course(model, recipe, optimizers.values(), local.steps(recipe, len(examples)), held_loss).ends
+        _train_mode(model, recipe)
+
+        def step(part: tuple[Phase, InputBatch]) -> tuple[Tensor, int]:
+            phase, batch = part
+            return train_batch(model, batch, loss, rows, optimizers[phase.trains], penalty, before_step), 1
+
+        return take_steps(_batches(request, examples), step, self.device, ends)
+
+    def _run(self, program: LocalProgram, request: LocalTraining, examples: ClientExamples) -> LocalResult:
+        """Run ``program`` in the place of the recipe's steps."""
+        recipe, model = request.recipe, self.model
         work = LocalWork(
             request,
             model,
@@ -89,26 +112,22 @@ class Loop:
             examples,
             {name: on_device(tensor, self.device) for name, tensor in program.tensors.items()},
             select=lambda rows: self.data.select(rows, self.dtype),
-            objective=functools.partial(self._objective, request, examples, held_out),
-            batches=functools.partial(_batches, request, examples),
+            objective=functools.partial(self._objective, request, examples),
+            batches=lambda: (batch for _, batch in _batches(request, examples)),
             optimizer=lambda module: _optimizer(module, self.layout.head, recipe, "all"),
             train_mode=functools.partial(_train_mode, recipe=recipe),
             course=functools.partial(Course, model, recipe, steps=local.steps(recipe, len(examples))),
-            train=functools.partial(self._train, request, examples, held_out),
+            train=functools.partial(self._train, request, examples),
         )
         result = program.run(program.settings, work)
         if not isinstance(result, LocalResult):
             raise UserError(f"program {program.run.__name__} returned {type(result).__name__} instead of a LocalResult")
         return result
 
-    def _objective(
-        self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples
-    ) -> tuple[LossRows, SampleLoss]:
+    def _objective(self, request: LocalTraining, examples: ClientExamples) -> tuple[LossRows, SampleLoss]:
         """The rows and the loss of the request's objective under the model as it is now."""
         inputs = {name: tensor.to(self.device) for name, tensor in request.inputs.items()}
-
-        def start_logits() -> Tensor:
-            return forward_all(self.model, examples, INFERENCE_ROWS)
+        start_logits = functools.partial(forward_all, self.model, examples, INFERENCE_ROWS)
 
         def features(name: str) -> Tensor:
             weights, buffers = flat.flat_vectors(self.model)
@@ -117,7 +136,7 @@ class Loop:
             return outputs.to(self.device)
 
         head = self._head if request.objective.reads_head else None
-        labels = torch.cat([examples.labels, held_out.labels])
+        labels = self.data.labels[request.rows.to(self.data.labels.device)]
         rows, loss = make_loss(request.objective, ObjectiveInputs(labels, inputs, start_logits, head, features))
         if not request.objective.reads_features:
             return rows, loss
@@ -134,39 +153,10 @@ class Loop:
             self._head.register_forward_pre_hook(keep)
             self._watching = True
 
-    def _train(self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples) -> tuple[float, int]:
-        """(mean loss over all steps, steps) of the client's phases; the model changes in place."""
-        model, recipe = self.model, request.recipe
-        rows, loss = self._objective(request, examples, held_out)
-        optimizers = {
-            phase.trains: _optimizer(model, self.layout.head, recipe, phase.trains) for phase in recipe.phases
-        }
-        penalty = _proximal_term(model, recipe.proximal) if recipe.proximal else None
-        before_step = None
-        if request.control is not None:
-            before_step = _control_step(model, self.layout, request.control.to(self.device, self.dtype))
-        course = Course(model, recipe, optimizers.values(), local.steps(recipe, len(examples)))
-        if request.held:
-            course.watch(functools.partial(self._held_loss, request, examples, held_out, rows, loss))
-        _train_mode(model, recipe)
-        draws = local.local_draws(request)
-        total, steps = zero_sum(self.device), 0
-        for phase in recipe.phases:
-            for _ in range(phase.epochs):
-                for batch in examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment):
-                    value = train_batch(model, batch, loss, rows, optimizers[phase.trains], penalty, before_step)
-                    total, steps = total + value.to(total.dtype), steps + 1
-                    if course.ends(steps):
-                        return float(total) / steps, steps
-        course.finish(steps)
-        return float(total) / max(steps, 1), steps
-
-    def _held_loss(
-        self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples, rows: LossRows,
-        loss: SampleLoss,
-    ) -> float:  # fmt: skip
-        """Return the mean loss of the held-out examples, whose ``rows`` follow those of ``examples``."""
-        places = torch.arange(len(examples), len(examples) + len(held_out))
+    def _held_loss(self, request: LocalTraining, rows: LossRows, loss: SampleLoss) -> float:
+        """Return the mean loss of the held-out examples, the last of the request's."""
+        places = torch.arange(len(request.rows))[-request.held :]
+        held_out = self.data.select(request.rows[-request.held :], self.dtype)
         logits = forward_all(self.model, held_out, INFERENCE_ROWS)
         if request.objective.reads_features:
             self._read = forward_all(self.model, held_out, INFERENCE_ROWS, feature_reader(self.model, self.network))
@@ -212,11 +202,13 @@ def _control_step(model: nn.Module, layout: flat.FlatLayout, control: Tensor) ->
     return _add
 
 
-def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[InputBatch]:
-    """Yields the batches of all epochs of the request, whatever its phases train."""
+def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[tuple[Phase, InputBatch]]:
+    """Yields each batch of all epochs of the request with its phase."""
     recipe, draws = request.recipe, local.local_draws(request)
-    for _ in range(sum(phase.epochs for phase in recipe.phases)):
-        yield from examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment)
+    for phase in recipe.phases:
+        for _ in range(phase.epochs):
+            for batch in examples.epoch(recipe.batch_size, draws, recipe.drop_last, recipe.augment):
+                yield phase, batch
 
 
 def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Module:
@@ -229,33 +221,21 @@ def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Mod
     return model.to(dtype).to_empty(device=device)
 
 
-@contextlib.contextmanager
-def _dropout_seed(request: LocalTraining, device: torch.device) -> Iterator[None]:
-    """Dropout keyed by (seed, round, client)."""
-    names = ("dropout", request.round, request.client)
-    with seeded(request.seed, *names):
-        if not is_host(device.type):
-            torch.get_device_module(device).manual_seed(keyed(request.seed, *names))
-        yield
-
-
 def _train_mode(model: nn.Module, recipe: Recipe) -> None:
     model.train()
     for module in model.modules():
         if isinstance(module, BatchNorm):
             module.frozen = recipe.frozen_statistics
-        elif isinstance(module, nn.modules.batchnorm._BatchNorm) and recipe.frozen_statistics:
+        elif isinstance(module, TORCH_BATCH_NORMS) and recipe.frozen_statistics:
             module.eval()
 
 
 def _optimizer(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.Optimizer:
     """The optimizer of one kind of phase; parameters that it does not train get no gradient in that phase."""
-    by_decay: dict[float, list[nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
-        decay = recipe.weight_decay if recipe.decay_biases or not name.endswith("bias") else 0.0
-        if trains == "all" or name.startswith(head) == (trains == "head"):
-            by_decay.setdefault(decay, []).append(parameter)
-    groups = [{"params": parameters, "weight_decay": decay} for decay, parameters in by_decay.items()]
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr, fused=True)
-    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)
+    named = list(model.named_parameters())
+    if trains != "all":
+        named = [(name, parameter) for name, parameter in named if name.startswith(head) == (trains == "head")]
+    decayed = [parameter for name, parameter in named if recipe.decay_biases or not name.endswith("bias")]
+    others = [parameter for name, parameter in named if not recipe.decay_biases and name.endswith("bias")]
+    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+    return make_optimizer(recipe, groups, fused_sgd=False)

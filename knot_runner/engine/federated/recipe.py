@@ -56,20 +56,18 @@ def cosine_rate(lr: float, step: int, steps: int) -> float:
 
 
 class Course:
-    """Schedule of ``model`` over at most ``steps`` steps of ``optimizers``, by ``recipe``."""
+    """Schedule of ``model`` over at most ``steps`` steps of ``optimizers``, by ``recipe``. ``held_loss()``: that of
+    held-out examples, if any, which is checked before the first step and after the last, too."""
 
     def __init__(
-        self, model: nn.Module, recipe: Recipe, optimizers: Iterable[torch.optim.Optimizer], steps: int
-    ) -> None:
+        self, model: nn.Module, recipe: Recipe, optimizers: Iterable[torch.optim.Optimizer], steps: int,
+        held_loss: Callable[[], float] | None = None,
+    ) -> None:  # fmt: skip
         self._model, self._recipe, self._optimizers, self._steps = model, recipe, list(optimizers), steps
-        self._loss: Callable[[], float] | None = None
-        self._best, self._best_step, self._checked = math.inf, 0, 0
+        self._loss, self._best, self._best_step = held_loss, math.inf, 0
         self._kept: dict[str, Tensor] = {}
-
-    def watch(self, loss: Callable[[], float]) -> None:
-        """Check the held-out ``loss()`` from now on, and before the first step."""
-        self._loss = loss
-        self._check(0)
+        if held_loss is not None:
+            self._check(0)
 
     def ends(self, step: int) -> bool:
         """Returns whether training ends after ``step`` steps; the model is then restored to the best one checked."""
@@ -77,24 +75,17 @@ class Course:
             for optimizer in self._optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = cosine_rate(self._recipe.lr, step, self._steps)
-        if self._loss is None or step % self._recipe.check:
+        is_last = step == self._steps
+        if self._loss is None or (step % self._recipe.check and not is_last):
             return False
         self._check(step)
-        if step - self._best_step < self._recipe.patience:
+        if step - self._best_step < self._recipe.patience and not is_last:
             return False
-        self.finish(step)
+        self._model.load_state_dict(self._kept)
         return True
 
-    def finish(self, step: int) -> None:
-        """After the last step: restores the model to the best one checked, including the last."""
-        if self._loss is None:
-            return
-        if self._checked < step:
-            self._check(step)
-        self._model.load_state_dict(self._kept)
-
     def _check(self, step: int) -> None:
-        found, self._checked = self._loss(), step
+        found = self._loss()
         if found < self._best:
             self._best, self._best_step = found, step
             self._kept = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}

@@ -9,6 +9,7 @@ sent; FedMD's clients send logits alone, and terms there read nothing else.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +20,11 @@ from torch import Tensor, nn
 from knot_runner.config.settings import ServerDistillation
 from knot_runner.config.settings.methods.terms import Terms, check_batch
 from knot_runner.config.settings.tasks.images import UNLABELED
-from knot_runner.engine.examples import batch_count
+from knot_runner.engine.examples import InputBatch, batch_count
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalWork
-from knot_runner.engine.hardware import zero_sum
 from knot_runner.engine.seeds import generator, seeded
+from knot_runner.engine.training import take_steps
 from knot_runner.methods.around.server_distillation import ENSEMBLE
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distill.learner import (
@@ -105,21 +106,22 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     module = nn.ModuleDict({"student": work.model, "terms": losses})
     optimizer = work.optimizer(module)
     course = work.course([optimizer])
-    draws, steps = generator(request.seed, "terms", *names), 0
+    draws, finished = generator(request.seed, "terms", *names), itertools.count()
     per_epoch = batch_count(len(work.examples), request.recipe.batch_size, request.recipe.drop_last)
-    total = zero_sum(device)
     work.train_mode(work.model)
     losses.train()
-    for positions, inputs in work.batches():
+
+    def step(batch: InputBatch) -> tuple[Tensor, int]:
+        positions, inputs = batch
         unlabeled = torch.full_like(positions, UNLABELED, device=device)
-        rows = TermBatch(unlabeled, positions.to(device), draws, 1 + steps // per_epoch)
+        rows = TermBatch(unlabeled, positions.to(device), draws, 1 + next(finished) // per_epoch)
         loss = losses(student(inputs), teacher(positions, inputs), rows)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        total, steps = total + loss.detach().to(total.dtype), steps + 1
-        course.ends(steps)
-    return LocalResult(float(total) / max(steps, 1), steps)
+        return loss.detach(), 1
+
+    return LocalResult(*take_steps(work.batches(), step, device, course.ends))
 
 
 class _Teacher:

@@ -54,33 +54,26 @@ def fold(
     mean: ClientMessage,
     share: float,
 ) -> Folded:
-    """w + the server's step along the mean update (:func:`server_step`); statistics move by their mean change."""
-    after = dict(state)
-    if "statistics" in mean:
-        after["buffers"] = _moved(state["buffers"], mean["statistics"])
-    update, shared = mean["update"], shared_of(config, federation)
-    if shared is not None and len(update) < len(shared):
-        update = torch.zeros(len(shared), dtype=torch.float64).masked_scatter(shared, update.double())
-    return server_step(config, after, update), {}
-
-
-def server_step(config: AveragingSettings, state: FederatedState, update: Tensor) -> FederatedState:
-    """The state after a step of the global model w along the mean ``update`` d [P].
+    """The server's step of the global model w along the mean update d [P]; statistics move by their mean change.
 
     ``none``: w + lr d; ``momentum`` (FedAvgM): v = beta1 v + d, w + lr v; ``adam`` (FedAdam, Reddi et al. 2021,
     Algorithm 2): w + lr m / (sqrt(v) + tau).
     """
-    server, move = config.server, update.double()
-    moments: FederatedState = {}
+    server, move, after = config.server, mean["update"].double(), dict(state)
+    shared = shared_of(config, federation)
+    if shared is not None and len(move) < len(shared):
+        move = torch.zeros(len(shared), dtype=torch.float64).masked_scatter(shared, move)
+    if "statistics" in mean:
+        after["buffers"] = _moved(state["buffers"], mean["statistics"])
     if server.optimizer == "momentum":
         move = server.beta1 * _moment(state, "server/velocity", move) + move
-        moments = {"server/velocity": move}
+        after["server/velocity"] = move
     elif server.optimizer == "adam":
         first = server.beta1 * _moment(state, "server/first", move) + (1 - server.beta1) * move
         second = server.beta2 * _moment(state, "server/second", move) + (1 - server.beta2) * move.square()
-        moments = {"server/first": first, "server/second": second}
+        after |= {"server/first": first, "server/second": second}
         move = first / (second.sqrt() + server.tau)
-    return {**state, **moments, "weights": _moved(state["weights"], server.lr * move)}
+    return {**after, "weights": _moved(state["weights"], server.lr * move)}, {}
 
 
 def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:

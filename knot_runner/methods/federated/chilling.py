@@ -45,14 +45,6 @@ def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
     return set(order[: round(config.stragglers.share * count)].tolist())
 
 
-def local_request(
-    config: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
-) -> LocalTraining:
-    """Returns ``client``'s training request for ``round``, from the model ``start``."""
-    trains, minimizes = recipe(config, federation, round, client), objective(config, federation, round, client)
-    return federation.local_training(client, round, start, trains, minimizes)
-
-
 def drawn_requests(
     config: FederatedSettings, federation: Federation, round: int, start: Callable[[int], ClientModel]
 ) -> list[LocalTraining]:
@@ -62,15 +54,34 @@ def drawn_requests(
     return [local_request(config, federation, round, client, start(client)) for client in federation.drawn(round)]
 
 
-def recipe(config: FederatedSettings, federation: Federation, round: int, client: int) -> Recipe:
-    """How ``client`` trains in ``round``, all parameters together."""
-    training = federation.training
-    temperature, epochs = temperature_and_epochs(config, federation, round, client)
-    return Recipe(
+def local_request(
+    config: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
+) -> LocalTraining:
+    """Returns ``client``'s training request for ``round``, from the model ``start``."""
+    return federation.local_training(client, round, start, *recipe_and_objective(config, federation, round, client))
+
+
+def recipe_and_objective(
+    config: FederatedSettings, federation: Federation, round: int, client: int
+) -> tuple[Recipe, Objective]:
+    """How ``client`` trains in ``round``, all parameters together, and on which loss: CE(z / T, y) (eq. 1). Stragglers
+    have their own T and epochs.
+
+    With ``lr_control`` the temperature goes into the rate: the gradient of CE(z / T) at the logits is (p_T - y) / T
+    (eq. 2), so T=1 at rate lr / T has its scale and not its shape.
+    """
+    training, is_per_sample = federation.training, config.hard_temperature is not None
+    temperature, epochs = scheduled(config.temperature, config.schedule, round), training.local_epochs
+    if config.stragglers and client in stragglers(config, federation):
+        temperature, epochs = config.stragglers.temperature, config.stragglers.epochs or epochs
+    lr = training.lr
+    if config.lr_control and not is_per_sample:
+        lr, temperature = lr / temperature, 1.0
+    recipe = Recipe(
         phases=(Phase(epochs),),
         batch_size=training.batch_size,
         drop_last=training.drop_last,
-        lr=training.lr / temperature if _in_rate(config) else training.lr,
+        lr=lr,
         momentum=training.momentum,
         weight_decay=training.weight_decay,
         decay_biases=training.decay_biases,
@@ -79,31 +90,5 @@ def recipe(config: FederatedSettings, federation: Federation, round: int, client
         augment=federation.augment,
         optimizer=training.optimizer,
     )
-
-
-def objective(config: FederatedSettings, federation: Federation, round: int, client: int) -> Objective:
-    """Returns the loss of ``client`` in ``round``: CE(z / T, y) (eq. 1).
-
-    With ``lr_control`` the temperature goes into the rate: the gradient of CE(z / T) at the logits is (p_T - y) / T
-    (eq. 2), so T=1 at rate lr / T has its scale and not its shape.
-    """
-    temperature, _ = temperature_and_epochs(config, federation, round, client)
-    options = CrossEntropy(
-        temperature=1.0 if _in_rate(config) else temperature,
-        hard_temperature=config.hard_temperature,
-        per_sample_rate=config.lr_control and config.hard_temperature is not None,
-    )
-    return Objective(cross_entropy, asdict(options))
-
-
-def temperature_and_epochs(
-    config: FederatedSettings, federation: Federation, round: int, client: int
-) -> tuple[float, int]:
-    """T and epochs of ``client`` in ``round``: stragglers have their own."""
-    if config.stragglers and client in stragglers(config, federation):
-        return config.stragglers.temperature, config.stragglers.epochs or federation.training.local_epochs
-    return scheduled(config.temperature, config.schedule, round), federation.training.local_epochs
-
-
-def _in_rate(config: FederatedSettings) -> bool:
-    return config.lr_control and config.hard_temperature is None
+    options = CrossEntropy(temperature, config.hard_temperature, config.lr_control and is_per_sample)
+    return recipe, Objective(cross_entropy, asdict(options))

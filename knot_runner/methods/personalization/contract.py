@@ -98,7 +98,7 @@ def personal_recipe(config: LocalSettings, federation: PersonalFederation, clien
     """SGD without momentum and weight decay (or AdamW) at its ``rate``; temperature, batches and augmentation are those
     of the last round."""
     training = federation.training
-    whole = chilling.recipe(federation.method, federation, training.rounds, client)
+    whole, _ = chilling.recipe_and_objective(federation.method, federation, training.rounds, client)
     return dataclasses.replace(
         whole,
         phases=(Phase(epochs),),
@@ -116,7 +116,7 @@ def personal_training(
 ) -> LocalTraining:
     """One client's training from ``start``; its draws are those of ``step``, apart from those of the rounds."""
     round = federation.training.rounds + 1 + step
-    objective = chilling.objective(federation.method, federation, federation.training.rounds, client)
+    _, objective = chilling.recipe_and_objective(federation.method, federation, federation.training.rounds, client)
     return federation.local_training(client, round, start, recipe, objective, measured=False)
 
 

@@ -16,9 +16,9 @@ from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.messages import fold_and_exchange, is_over
 from knot_runner.metrics import ACCURACY
-from knot_runner.pipelines.context import RunContext, as_kind
+from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import scores
-from knot_runner.util.errors import DivergedError, UserError
+from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
@@ -61,13 +61,12 @@ class ClientRounds:
             DivergedError: A loss, weight or logit is not finite.
         """
         method, config, federation = self.method, self.context.method, self.setup.federation
-        training = as_kind(self.context.settings.training, FederatedTraining)
+        training = federation.training
         if reached_target(training, rows):
             return None
         requests = method.plan(config, state, federation, round)
         if not requests and is_over(method, config, state, federation, round):
             return None
-        _check_requests(requests)
         engine = CheckedEngine(self.engine, federation, round)
         trained = engine.train(requests) if requests else []
         work = requests, trained, engine
@@ -100,13 +99,6 @@ def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
     if not training.stop_at_target or not rows or ACCURACY not in rows[-1]:
         return False
     return bool(rows[-1][ACCURACY] >= training.target)
-
-
-def _check_requests(requests: list[LocalTraining]) -> None:
-    """Raises :class:`UserError` for what is no request of a client's training."""
-    for request in requests:
-        if not isinstance(request, LocalTraining):
-            raise UserError(f"plan returned a list with {type(request).__name__} instead of LocalTraining", "METHODS")
 
 
 def check_outcomes(
