@@ -41,18 +41,11 @@ from knot_runner.config.settings.methods.federated import (
     architecture_settings,
     server_distillation,
 )
-from knot_runner.config.settings.methods.fedwad import (
-    CoresetKnnSettings,
-    CoresetSettings,
-    GaussiansSettings,
-    ImageSetsSettings,
-)
 from knot_runner.config.settings.methods.knot import (
     BiasSettings,
     EntropySettings,
     KnotSettings,
     MutualSettings,
-    ProbeSettings,
     SinkhornSettings,
     TeachersSettings,
 )

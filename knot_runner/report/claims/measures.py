@@ -12,8 +12,8 @@ from knot_runner.config.plugins import Table, checked, expect
 from knot_runner.metrics import METRICS, computed_metrics, top_of
 from knot_runner.report.claims.pairs import ModelSide, settings_of
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
+from knot_runner.report.learning_curves import MEGABYTE, WARM, LearningCurve, check_target, with_learning_curves
 from knot_runner.report.run_folders import Run, finished, is_finished, lookup
-from knot_runner.report.tables.chilling import MEGABYTE, WARM, LearningCurve, check_target, with_learning_curves
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
@@ -42,14 +42,6 @@ def _agreement(run: Run) -> float | str | None:
     return "no planted groups" if found.ari is None else found.ari
 
 
-def _gap(run: Run) -> float | str | None:
-    """Relative error of a federated distance against the exact one."""
-    if getattr(run.result, "kind", "") != "distance":
-        return None
-    value, exact = (getattr(run.result, key, 0.0) for key in ("value", "exact"))
-    return abs(value / exact - 1) if exact else "the exact distance is 0"
-
-
 def _accepted(where: str, measure: ClaimMeasure) -> ClaimMeasure:
     expect(where, measure, ClaimMeasure)
     return measure if measure.read is None else replace(measure, read=checked(where, measure.read, _problem))
@@ -66,8 +58,7 @@ CLAIM_MEASURES: Table[ClaimMeasure] = Table("CLAIM_MEASURES", {
     "time": ClaimMeasure("virtual s", 2, tested=True),
     "bytes": ClaimMeasure("MB", 2, tested=True),
     "ari": ClaimMeasure("ARI", 3, read=_agreement),
-    "gap": ClaimMeasure("%", 3, 100.0, read=_gap),
-}, _accepted)  # fmt: skip
+}, _accepted, papers="report")  # fmt: skip
 
 #: How clients are averaged; see ``tables.clustered.ACCURACY_WEIGHTINGS``.
 OVER = ("clusters", "weighted", "unweighted")

@@ -13,7 +13,6 @@ import torch
 from knot_runner import compose
 from knot_runner.config.settings import MlpSettings, Stragglers
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
-from knot_runner.data.embedded import draw_gaussians
 from knot_runner.data.images.partition import make_partition
 from knot_runner.data.splits import cut_splits, hold_out, limit
 from knot_runner.engine.federated import flat
@@ -23,7 +22,8 @@ from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.seeds import generator, keyed, seeded
 from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.models.network import Network
-from knot_runner.pipelines import coreset, distance
+from knot_runner.papers.fedwad import coreset, distance
+from knot_runner.papers.fedwad.distance import draw_gaussians
 from knot_runner.transport.otdd.first_iteration import draw_times, first_points
 from tests.unit.data.images.deals import balanced, images
 from tests.unit.methods.federated.worlds import make_world, settings
