@@ -151,24 +151,27 @@ def load_plugins(plugins: Sequence[str]) -> None:
 
     Raises :class:`UserError` naming the plug-in, and where it was looked for.
     """
-    global _loading
     for plugin in plugins:
-        outer, _loading = _loading, Path(plugin).stem
-        try:
+        with _owner(Path(plugin).stem):
             _load(plugin)
-        finally:
-            _loading = outer
 
 
 @functools.cache
 def load_papers(module: str) -> None:
     """Import ``module`` of each folder of ``knot_runner/papers`` that has it: ``settings`` adds families and kinds of
     task, ``report`` figures, tables and claims."""
-    global _loading
-    outer, _loading = _loading, "knot_runner"
-    try:
+    with _owner("knot_runner"):
         for path in sorted(PAPERS.glob(f"*/{module}.py")):
             importlib.import_module(f"knot_runner.papers.{path.parent.name}.{module}")
+
+
+@contextlib.contextmanager
+def _owner(name: str) -> Iterator[None]:
+    """Inside the block, entries of tables are those of the plug-in ``name``, or of "knot_runner"."""
+    global _loading
+    outer, _loading = _loading, name
+    try:
+        yield
     finally:
         _loading = outer
 

@@ -85,22 +85,22 @@ TASK_KINDS: Table[TaskKind] = Table("TASK_KINDS", {
 FAMILIES: Table[Family] = Table("FAMILIES", {}, papers="settings")
 #: ``method.algorithm`` -> dataclass of its settings, of all families.
 METHOD_SETTINGS: Table[type] = Table("METHOD_SETTINGS", {}, papers="settings")
-#: Dataclass of an algorithm's settings -> its family.
-_HOMES: dict[type, Family] = {}
 
 
 def register(family: Family) -> Family:
     """Add ``family`` and the settings of its algorithms. Raises :class:`UserError` for a name that is taken."""
     FAMILIES[family.name] = family
     METHOD_SETTINGS.update(family.settings)
-    _HOMES.update(dict.fromkeys(family.settings.values(), family))
     return family
 
 
 def family_of(config: Any) -> Family:
     """The family of a method's settings ``config`` (or of their class)."""
     cls = config if isinstance(config, type) else type(config)
-    return _HOMES.get(cls, FAMILIES["federated"])  # of a plug-in's method
+    for family in FAMILIES.data.values():  # that of a class is there
+        if cls in family.settings.values():
+            return family
+    return FAMILIES["federated"]  # of a plug-in's method
 
 
 def family_of_algorithm(algorithm: str) -> Family:
@@ -127,53 +127,40 @@ def call(name: str, *arguments: Any, **options: Any) -> Any:
     return load(name)(*arguments, **options)
 
 
-for _family in (
-    Family(
-        "distillation",
-        {"knot": KnotSettings, "mutual": MutualSettings, "teachers": TeachersSettings},
-        ("texts", "images"),
-        run="knot_runner.pipelines.distillation:run_distillation",
-        inspect="knot_runner.pipelines.distillation:inspect_distillation",
-        summary="knot_runner.report.records.run_summary:stages_summary",
-        result="knot_runner.results.training:StagesResult",
-        methods={
-            "knot": "knot_runner.methods.knot:KNOT",
-            "mutual": "knot_runner.methods.mutual:MUTUAL",
-            "teachers": "knot_runner.methods.knot:KNOT",
-        },
-        check="knot_runner.config.settings.checks.methods:check_parties_method",
-        training="stages",
-        ends_with_model=True,
-        preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
-    ),
-    Family(
-        "distill",
-        {"distill": DistillSettings},
-        ("texts", "images"),
-        run="knot_runner.pipelines.distillation:run_distillation",
-        inspect="knot_runner.pipelines.distillation:inspect_distillation",
-        summary="knot_runner.report.records.run_summary:distill_summary",
-        result="knot_runner.results.training:DistillResult",
-        methods={"distill": "knot_runner.methods.distill.distill:DISTILL"},
-        check="knot_runner.config.settings.checks.methods:check_distill_method",
-        counted="knot_runner.config.settings.methods.distill:counted_teachers",
-        training="central",
-        clients=False,
-        ends_with_model=True,
-        preload=("knot_runner.pipelines.distillation", "torch._dynamo"),
-    ),
-    Family(
-        "federated",
-        FEDERATED_ALGORITHMS,
-        ("images", "texts"),
-        run="knot_runner.pipelines.federated:run_federated",
-        inspect="knot_runner.pipelines.federated:inspect_federated",
-        summary="knot_runner.report.records.run_summary:federated_summary",
-        result="knot_runner.results.federated:FederatedResult",
-        methods={name: algorithm.functions for name, algorithm in FEDERATED_ALGORITHMS.items()},
-        check="knot_runner.config.settings.checks.methods:check_federated_method",
-        holds_out=True,
-        ends_with_model=True,
-    ),
-):
-    register(_family)
+register(Family(
+    "distillation", {"knot": KnotSettings, "mutual": MutualSettings, "teachers": TeachersSettings}, ("texts", "images"),
+    run="knot_runner.pipelines.distillation:run_distillation",
+    inspect="knot_runner.pipelines.distillation:inspect_distillation",
+    summary="knot_runner.report.records.run_summary:stages_summary",
+    result="knot_runner.results.training:StagesResult",
+    methods={
+        "knot": "knot_runner.methods.knot:KNOT",
+        "mutual": "knot_runner.methods.mutual:MUTUAL",
+        "teachers": "knot_runner.methods.knot:KNOT",
+    },
+    check="knot_runner.config.settings.checks.methods:check_parties_method",
+    training="stages", ends_with_model=True,
+    preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
+))  # fmt: skip
+register(Family(
+    "distill", {"distill": DistillSettings}, ("texts", "images"),
+    run="knot_runner.pipelines.distillation:run_distillation",
+    inspect="knot_runner.pipelines.distillation:inspect_distillation",
+    summary="knot_runner.report.records.run_summary:distill_summary",
+    result="knot_runner.results.training:DistillResult",
+    methods={"distill": "knot_runner.methods.distill.distill:DISTILL"},
+    check="knot_runner.config.settings.checks.methods:check_distill_method",
+    counted="knot_runner.config.settings.methods.distill:counted_teachers",
+    training="central", clients=False, ends_with_model=True,
+    preload=("knot_runner.pipelines.distillation", "torch._dynamo"),
+))  # fmt: skip
+register(Family(
+    "federated", FEDERATED_ALGORITHMS, ("images", "texts"),
+    run="knot_runner.pipelines.federated:run_federated",
+    inspect="knot_runner.pipelines.federated:inspect_federated",
+    summary="knot_runner.report.records.run_summary:federated_summary",
+    result="knot_runner.results.federated:FederatedResult",
+    methods={name: algorithm.functions for name, algorithm in FEDERATED_ALGORITHMS.items()},
+    check="knot_runner.config.settings.checks.methods:check_federated_method",
+    holds_out=True, ends_with_model=True,
+))  # fmt: skip

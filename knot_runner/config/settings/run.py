@@ -222,7 +222,7 @@ def _method_settings(method: Config) -> type:
 def _parts(config: Config, task_kind: str, family: Family) -> Config:
     """Groups whose kind depends on the task, built first so that errors name their keys."""
     _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
-    task = build(TASK_KINDS[task_kind].settings, config["task"], "task")
+    task: Any = build(TASK_KINDS[task_kind].settings, config["task"], "task")
     if not TASK_KINDS[task_kind].trains:
         return {"task": task}
     on_images = task_kind == "images"

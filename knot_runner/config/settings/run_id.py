@@ -63,8 +63,8 @@ def counted_settings(record: Config) -> Config:
 
 def kind_of(task: Config) -> str:
     """Return the kind of a composed task, of :data:`TASK_KINDS`."""
-    kind = task.get("kind")
-    return kind if isinstance(kind, str) and kind in TASK_KINDS else "texts"
+    kind = str(task.get("kind", "texts"))
+    return kind if kind in TASK_KINDS else "texts"
 
 
 def _read_settings(settings: Config) -> Config:

@@ -23,28 +23,28 @@ from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.seeds import generator
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.network import Network, build_network
 from knot_runner.papers.chill.settings import ProbeSettings
+from knot_runner.pipelines.context import Progress
 from knot_runner.util.errors import UserError
 
-#: Called with (stage, done, total, text); ``text="done"`` ends a stage.
-ProbeProgress = Callable[[str, int, int, str], None]
 #: Images in a batch.
 _ROWS = 256
 
 
 def probe_part(
     number: int,
-    state: dict[str, Tensor],
+    state: Tensors,
     config: ProbeSettings,
     settings: Settings,
     data: ImageData,
     test: ImageData,
     network: Network,
     device: torch.device,
-    watch: ProbeProgress,
+    watch: Progress,
     note: Callable[[str], None],
-) -> dict[str, Tensor] | None:
+) -> Tensors | None:
     """Part ``number`` of a probe, on the CPU, given the ``state`` after the parts before it; None after the last.
 
     Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The others, of K temperatures, are arrays of
@@ -85,7 +85,7 @@ def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str],
 
 
 @torch.no_grad()
-def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Callable[[str], None]) -> dict[str, Tensor]:
+def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Callable[[str], None]) -> Tensors:
     """Fig. 3: softmax(z / T) of the first misclassified image of ``rows``; of the first, with a warning, when all are
     right.
 
@@ -128,8 +128,8 @@ def start_probe(
     test: ImageData,
     network: Network,
     device: torch.device,
-    watch: ProbeProgress,
-) -> dict[str, Tensor]:
+    watch: Progress,
+) -> Tensors:
     """The model's weights and buffers: fresh, or after ``warm_epochs`` of central training at T=1 (the paper says no
     more than "an initial neural network")."""
     weights, buffers = flat.initial(network, settings.seed)
@@ -158,7 +158,7 @@ def start_probe(
     return {"model.weights": weights, "model.buffers": buffers}
 
 
-def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
+def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: Progress) -> Tensors:
     """``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] of ``rows`` [N], on the CPU."""
     norms, right = torch.empty(len(config.temperatures), len(rows)), torch.empty(len(rows), dtype=torch.uint8)
     done = 0
@@ -221,7 +221,7 @@ DOUBLINGS = 12
 
 
 @torch.no_grad()
-def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
+def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: Progress) -> Tensors:
     """``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1], for the
     M of ``rows`` that the model has wrong; see :func:`probe_part`. On the CPU."""
     wrong = torch.cat([(probed.model(images).argmax(1) != labels).cpu() for images, labels in probed.batches(rows)])
@@ -229,7 +229,7 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: 
     before, after = torch.empty(len(chosen)), torch.empty(len(config.temperatures), len(chosen))
     right = torch.empty(after.shape, dtype=torch.uint8)
 
-    def one_image(weights: dict[str, Tensor], image: Tensor) -> Tensor:
+    def one_image(weights: Tensors, image: Tensor) -> Tensor:
         logits: Tensor = functional_call(probed.model, weights, (image[None],))[0]
         return logits
 
@@ -296,14 +296,14 @@ def _first_interval(changes: Callable[[Tensor], Tensor], low: Tensor, limit: flo
     return low, high
 
 
-def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float, lr: float) -> dict[str, Tensor]:
+def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float, lr: float) -> Tensors:
     """Each parameter [n, ...] after one step of SGD on CE(z / T, y) of each image alone, all from the same start.
 
     In evaluation mode: a batch of one image has no statistics of its own for BatchNorm.
     """
-    weights: dict[str, Tensor] = dict(model.named_parameters())
+    weights: Tensors = dict(model.named_parameters())
 
-    def loss(weights: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
+    def loss(weights: Tensors, image: Tensor, label: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(model, weights, (image[None],)) / temperature, label[None])
 
     slopes = vmap(grad(loss), in_dims=(None, 0, 0))(weights, images, labels)

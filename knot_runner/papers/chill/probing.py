@@ -12,7 +12,7 @@ from knot_runner.papers.chill.probe import probe_part
 from knot_runner.pipelines.clients.setup import resident
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.kept_images import read_images
-from knot_runner.pipelines.rounds.loop import State, run_rounds
+from knot_runner.pipelines.rounds.loop import Advanced, State, run_rounds
 from knot_runner.util.files import LogRow, write_atomic
 
 
@@ -34,9 +34,9 @@ def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
         temperatures=temperatures,
     )
     context.begin()
-    data, test = resident(task, task.train), resident(task, task.test)
+    data, test = resident(task)
 
-    def _advance(state: State, number: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+    def _advance(state: State, number: int, rows: list[LogRow]) -> Advanced:
         work = context.method, settings, data, test, network, device, context.progress, context.note
         part = probe_part(number, state, *work)
         return None if part is None else ({**state, **part}, {})

@@ -39,14 +39,10 @@ class ProbeSettings:
             require(value > 0, "temperatures", f"{value} is not above 0; 1 is ordinary training")
 
 
-register(
-    Family(
-        "probe",
-        {"temperature_probe": ProbeSettings},
-        ("images",),
-        run="knot_runner.papers.chill.probing:run_probing",
-        inspect="knot_runner.papers.chill.probing:inspect_probing",
-        summary="knot_runner.papers.chill.results:probe_summary",
-        result="knot_runner.papers.chill.results:ProbeResult",
-    )
-)
+register(Family(
+    "probe", {"temperature_probe": ProbeSettings}, ("images",),
+    run="knot_runner.papers.chill.probing:run_probing",
+    inspect="knot_runner.papers.chill.probing:inspect_probing",
+    summary="knot_runner.papers.chill.results:probe_summary",
+    result="knot_runner.papers.chill.results:ProbeResult",
+))  # fmt: skip

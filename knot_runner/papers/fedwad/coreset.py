@@ -1,17 +1,19 @@
-"""A run that learns a coreset of all clients' data: each epoch some clients send gradients by the points (FedWaD 4,
-D.2)."""
+"""Coresets: one of all clients' data, by whose points some clients send gradients in each epoch (FedWaD 4, D.2); one
+per client, of its own data, which all together classify by the nearest neighbor (FedWaD 4)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import torch
+from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from knot_runner.data.counts import of_images
-from knot_runner.engine.seeds import keyed
+from knot_runner.data.pools import TextPool
+from knot_runner.engine.seeds import numpy_generator
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.papers.fedwad import descent as descent
 from knot_runner.papers.fedwad.descent import Descent
@@ -19,7 +21,7 @@ from knot_runner.papers.fedwad.settings import CoresetKnnSettings, CoresetSettin
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
 from knot_runner.pipelines.features.encoding import Space, client_partition, feature_space, read_examples
 from knot_runner.pipelines.features.texts import TextSpace
-from knot_runner.pipelines.rounds.loop import State, run_rounds
+from knot_runner.pipelines.rounds.loop import Advanced, State, run_rounds
 from knot_runner.transport.federated.plan import squared_distances
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, LogRow, write_atomic
@@ -63,7 +65,7 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     clients = Clients(space.points(task.train), partition.train)
     points, rows = _learn(context, clients, task.digest)
     compared = np.concatenate(clients.rows)
-    compared = subsample(compared, COMPARED, coreset_draws(settings.seed, "coreset", "compared"))
+    compared = subsample(compared, COMPARED, numpy_generator(settings.seed, "coreset", "compared"))
     distance, _ = descent.exact_gradient(points, clients.points[compared])  # the objective
     labels = nearest_labels(points, clients.points, task.train.labels)
     keep(context, space, points, {"labels": torch.from_numpy(labels)})
@@ -80,7 +82,7 @@ def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray
     """Runs all epochs, resuming from the last commit; returns the points [K, d] and the log."""
     config, seed = context.method, context.settings.seed
 
-    def _advance(state: State, epoch: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+    def _advance(state: State, epoch: int, rows: list[LogRow]) -> Advanced:
         if epoch == config.epochs:
             return None
         before = Descent(**{name: tensor.numpy() for name, tensor in state.items()}, steps=epoch)
@@ -108,7 +110,7 @@ def advance_epoch(
     config: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, Facts]:
     """Runs one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
-    draw = coreset_draws(seed, "coreset", "participants", epoch)
+    draw = numpy_generator(seed, "coreset", "participants", epoch)
     chosen = np.sort(draw.choice(len(clients.rows), participants(config, len(clients.rows)), replace=False)).tolist()
     found = [pull(config, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
     loss = float(np.mean([distance for distance, _ in found]))
@@ -118,17 +120,12 @@ def advance_epoch(
     return state, {"loss": loss, "participants": chosen}
 
 
-# ----------------------------------------------------------------------------------- shared with coreset_knn
-
-
-def coreset_draws(seed: int, *names: object) -> np.random.Generator:
-    """Returns a random generator keyed by (seed, *names)."""
-    return np.random.default_rng(keyed(seed, *names))
+# ----------------------------------------------------------------------------------------------- shared by both kinds
 
 
 def begin(config: CoresetSettings | CoresetKnnSettings, dimension: int, seed: int, *names: object) -> Descent:
     """The first points, drawn by (seed, *names)."""
-    return descent.first_descent(config.points, dimension, config.start_scale, coreset_draws(seed, *names, "start"))
+    return descent.first_descent(config.points, dimension, config.start_scale, numpy_generator(seed, *names, "start"))
 
 
 def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> np.ndarray:
@@ -142,10 +139,10 @@ def pull(
 ) -> tuple[float, np.ndarray]:  # fmt: skip
     """Returns the distance of ``points`` [K, d] to some samples of ``client``, of kind ``config.distance``, and its
     gradient [K, d]. Draws are keyed by ``run`` and ``place``."""
-    sample = clients.points[subsample(clients.rows[client], config.samples, coreset_draws(*run, "samples", *place))]
+    sample = clients.points[subsample(clients.rows[client], config.samples, numpy_generator(*run, "samples", *place))]
     if config.distance == "exact":
         return descent.exact_gradient(points, sample)
-    return descent.federated_gradient(points, sample, config.fedwad, partial(coreset_draws, *run, "fedwad", *place))
+    return descent.federated_gradient(points, sample, config.fedwad, partial(numpy_generator, *run, "fedwad", *place))
 
 
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
@@ -182,3 +179,110 @@ def describe_coresets(
         losses=[row["loss"] for row in rows],
     )
     record.seconds.update(descent=total_seconds(rows))
+
+
+# ------------------------------------------------------------------------------------------------ a coreset per client
+
+
+def inspect_coreset_knn(context: RunContext) -> RunInputs:
+    """Return the clients' part of the examples; prepared are all of them, and the rows (ascending) that an encoder of
+    images is trained on.
+
+    Raises:
+        UserError: A part would be empty.
+    """
+    settings, config = context.settings, context.method
+    whole = read_examples(context, config)
+    if isinstance(whole, TextPool):  # text features are fitted on a part of their own
+        task, held = whole, np.arange(0)
+    else:
+        held, rest = split_off(config, len(whole.train), settings.seed)
+        task = replace(whole, train=whole.train.take(rest))
+    partition = client_partition(context, task)
+    counts = of_images(task, partition)
+    notes = [*whole.notes, *partition.notes, *counts.warnings()]
+    return RunInputs(task, partition, counts, notes, (whole, held))
+
+
+def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
+    """Learn a coreset of each client's own data; classify by the nearest point of all of them."""
+    whole, held = inputs.prepared
+    task, partition = inputs.task, inputs.partition
+    context.begin()
+    space = feature_space(context, context.method, whole, held)
+    clients = Clients(space.points(task.train), partition.train)
+    points, rows = _coresets(context, clients, whole.digest)
+    labels, owners = _labeled(points, clients, task.train.labels)
+    classifier = KNeighborsClassifier(1, algorithm="brute").fit(np.concatenate(points), labels)
+    predicted, truth = classifier.predict(space.points(task.test)), task.test.labels
+    facts = context.predicted(np.eye(len(task.classes))[predicted], truth, task.coordinates)
+    facts["metrics"]["client_accuracy"] = client_accuracy(predicted == truth, partition.test)
+    more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
+    keep(context, space, np.concatenate(points), more)
+    describe_coresets(context, inputs, space, rows, record)
+    record.add(data=whole.digest, **facts)
+
+
+def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, float]:
+    """Return the mean of ``right`` (bool [T]) over test examples, and over clients with rows ``tests`` of these."""
+    shares = [float(right[rows].mean()) for rows in tests if len(rows)]
+    return {"weighted": float(right.mean()), "unweighted": float(np.mean(shares))}
+
+
+def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(Rows that the encoder is trained on, rows that clients get) of ``count`` training images; ascending.
+
+    Without an encoder the clients get all. Raises :class:`UserError` where a part would be empty.
+    """
+    if config.encoder is None:
+        return np.arange(0), np.arange(count)
+    taken = round(config.encoder_share * count)
+    if taken == 0 and config.encoder.epochs:
+        raise UserError(
+            f"{config.encoder_share} of {count} images leaves none to train on; 0.5 is right", "method.encoder_share"
+        )
+    order = numpy_generator(seed, "coreset_knn", "split").permutation(count)
+    return np.sort(order[:taken]), np.sort(order[taken:])
+
+
+def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[Facts]]:
+    """Learns each client's coreset [K, d], resuming from the last commit; returns them and the log, a row per
+    client."""
+    count = len(clients.rows)
+
+    def _advance(state: State, client: int, rows: list[LogRow]) -> Advanced:
+        if client == count:
+            return None
+        coreset, loss = own_coreset(context.method, context.settings.seed, clients, client)
+        context.progress("coresets", client + 1, count, f"distance {loss:.3f}")
+        points = torch.cat([state["points"], torch.from_numpy(coreset[None])])
+        return {"points": points}, {"client": client, "loss": loss}
+
+    def _start() -> State:
+        return {"points": torch.empty(0, context.method.points, clients.points.shape[1], dtype=torch.float64)}
+
+    state, rows = run_rounds(_advance, context.commits(data), _start, log=context.log)
+    return list(state["points"].numpy()), rows
+
+
+def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
+    """The coreset [K, d] of one client's own samples, and its distance to them before the last step.
+
+    Draws depend on (seed, client, epoch) alone. Raises :class:`UserError` when it diverges.
+    """
+    state = begin(config, clients.points.shape[1], seed, "coreset_knn", client)
+    loss = 0.0
+    for epoch in range(config.epochs):
+        loss, gradient = pull(config, state.points, clients, client, (seed, "coreset_knn"), (client, epoch))
+        state = descent.descent_step(state, gradient, config.optimizer, config.lr)
+        check_points(state.points, config.lr, f"epoch {epoch + 1} of client {client}")
+    return state.points, loss
+
+
+def _labeled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(Label, owner) of each point of all coresets; a label is that of the nearest sample of the point's own client."""
+    found = [
+        nearest_labels(coreset, clients.points[rows], labels[rows])
+        for coreset, rows in zip(points, clients.rows, strict=True)
+    ]
+    return np.concatenate(found), np.repeat(np.arange(len(points)), [len(coreset) for coreset in points])

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from knot_runner.data.splits import named_rng
-from knot_runner.engine.seeds import keyed
+from knot_runner.engine.seeds import numpy_generator
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.papers.fedwad.settings import GaussiansSettings
-from knot_runner.pipelines.context import Progress, RunContext, RunInputs, RunRecord, as_kind
+from knot_runner.pipelines.context import Progress, RunContext, RunInputs, RunRecord
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
 from knot_runner.transport.federated.measure import Measure, wasserstein
 from knot_runner.util.files import write_atomic
@@ -32,14 +32,14 @@ Made = TypeVar("Made")
 
 def inspect_distance(context: RunContext) -> RunInputs:
     """Draw both samples; return them and a note on privacy."""
-    task = draw_gaussians(as_kind(context.settings.task, GaussiansSettings), context.settings.seed)
+    task = draw_gaussians(context.settings.task, context.settings.seed)
     note = "The course is that of a traced run, which releases more than the epsilon of the run itself pays."
     return RunInputs(task, None, None, [note] if context.method.fedwad.privacy is not None else [])
 
 
 def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
     """Compute the distance of the samples by FedWaD and exactly, and save the interpolating measures."""
-    task, spec, fedwad = inputs.task, as_kind(context.settings.task, GaussiansSettings), context.method.fedwad
+    task, spec, fedwad = inputs.task, context.settings.task, context.method.fedwad
     context.begin()
     with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:
         bare, traced, exact, record.seconds = _measured(context, task)
@@ -84,7 +84,8 @@ def _measured(
     if options.mode == "exact":
         # starts with as many points as the first sample, as in the paper; with equal masses its support stays at that
         options = replace(options, support=samples[0].size)
-    federated = partial(distance_between, *samples, options, partial(distance_draws, context.settings.seed))
+    draws = partial(numpy_generator, context.settings.seed, "federated distance")
+    federated = partial(distance_between, *samples, options, draws)
     wasserstein(Measure(task.first[:1]), samples[1])  # a first call is slower, which would count at ten points
     traced, seconds = _timed(context.progress, "federated distance", partial(federated, trace=True))
     bare = traced
@@ -92,11 +93,6 @@ def _measured(
         bare, seconds = _timed(context.progress, "federated distance, bare", federated)
     exact, central = _timed(context.progress, "exact distance", partial(wasserstein, *samples))
     return bare, traced, exact, {"federated": seconds, "exact": central}
-
-
-def distance_draws(seed: int, *names: object) -> np.random.Generator:
-    """Returns a random generator keyed by (seed, *names), independent of earlier draws."""
-    return np.random.default_rng(keyed(seed, "federated distance", *names))
 
 
 def _timed(watch: Progress, stage: str, work: Callable[[], Made]) -> tuple[Made, float]:

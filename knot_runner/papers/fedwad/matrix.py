@@ -10,9 +10,9 @@ from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool
 from knot_runner.papers.fedwad.image_sets import load_image_sets
 from knot_runner.papers.fedwad.settings import ImageSetsSettings
+from knot_runner.pipelines.clustered import compute_distances, labeled, subsample_note
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.features.encoding import client_partition, read_examples
-from knot_runner.pipelines.matrix import compute_distances, labeled, subsample_note
 from knot_runner.util.errors import UserError
 
 #: Data sets of one record; more pairs than that belong to no table or figure (clustering has no such limit).

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from knot_runner.config.strict import by_key, without
-from knot_runner.papers.fedwad.results import MatrixResult
-from knot_runner.papers.fedwad.summaries import kinds_of_pairs
-from knot_runner.report.figures.client_models import draw_map, mark_clients
+from knot_runner.papers.fedwad.results import MatrixResult, kinds_of_pairs
+from knot_runner.report.figures.maps import draw_map, mark_clients
 from knot_runner.report.figures.style import (
     GRAY,
     GRID_GRAY,

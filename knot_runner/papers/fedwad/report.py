@@ -22,12 +22,8 @@ def _gap(run: Run) -> float | str | None:
 
 
 FIGURES.update(
-    moving_measure=moving_measure,
-    distance_runtime=distance_runtime,
-    distance_matrix=matrix_figure,
-    distance_course=distance_course,
-    coreset_images=coreset_images,
-    coreset_accuracy=coreset_accuracy,
-)
-TABLE_KINDS["clustered"] = TableKind(clustered, ACCURACY_WEIGHTINGS.keys, printed="clustered")
-CLAIM_MEASURES["gap"] = ClaimMeasure("%", 3, 100.0, read=_gap)
+    moving_measure=moving_measure, distance_runtime=distance_runtime, distance_matrix=matrix_figure,
+    distance_course=distance_course, coreset_images=coreset_images, coreset_accuracy=coreset_accuracy,
+)  # fmt: skip
+TABLE_KINDS.update(clustered=TableKind(clustered, ACCURACY_WEIGHTINGS.keys, printed="clustered"))
+CLAIM_MEASURES.update(gap=ClaimMeasure("%", 3, 100.0, read=_gap))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from knot_runner.config.settings.families import TASK_KINDS, Family, TaskKind, register
 from knot_runner.config.settings.methods.transport import EncoderSettings, FedwadSettings, OtddSettings, TextFeatures
 from knot_runner.config.settings.partition import Centralized
+from knot_runner.config.settings.run_id import UNREAD_KEYS
 from knot_runner.config.settings.sizes import (
     ABOVE_ZERO,
     Deviation,
@@ -176,11 +177,6 @@ def counted_distance(method: Config) -> Config:
     return method | {"fedwad": without(method["fedwad"], "support")} if exact else method
 
 
-def counted_coreset(method: Config) -> Config:
-    """Return the settings that are read: FedWaD's where the distance is federated."""
-    return without(method, "fedwad") if method["distance"] == "exact" else method
-
-
 def check_clients(settings: Settings) -> None:
     """Raises :class:`Misfit` for a partition of one client."""
     if isinstance(settings.partition, Centralized):
@@ -188,62 +184,40 @@ def check_clients(settings: Settings) -> None:
         raise Misfit("partition=centralized", own, "a distance is between the data of two clients")
 
 
-TASK_KINDS["gaussians"] = TaskKind(GaussiansSettings, "federated_distance", "samples of Gaussians")
-TASK_KINDS["image_sets"] = TaskKind(
-    ImageSetsSettings,
-    "dataset_distance",
-    "sets of images",
-    check_files="knot_runner.papers.fedwad.image_sets:check_set_files",
-)
-for _family in (
-    Family(
-        "distance",
-        {"federated_distance": FederatedDistanceSettings},
-        ("gaussians",),
-        run="knot_runner.papers.fedwad.distance:run_distance",
-        inspect="knot_runner.papers.fedwad.distance:inspect_distance",
-        summary="knot_runner.papers.fedwad.summaries:distance_summary",
-        result="knot_runner.papers.fedwad.results:DistanceResult",
-        counted="knot_runner.papers.fedwad.settings:counted_distance",
-        preload=("knot_runner.papers.fedwad.distance",),
-        trains=False,
-        on_gpu=False,
-    ),
-    Family(
-        "matrix",
-        {"dataset_distance": DatasetDistanceSettings},
-        ("images", "image_sets", "texts"),
-        run="knot_runner.papers.fedwad.matrix:run_matrix",
-        inspect="knot_runner.papers.fedwad.matrix:inspect_matrix",
-        summary="knot_runner.papers.fedwad.summaries:matrix_summary",
-        result="knot_runner.papers.fedwad.results:MatrixResult",
-        check="knot_runner.papers.fedwad.settings:check_clients",
-        trains=False,
-        on_gpu=False,
-    ),
-    Family(
-        "coreset",
-        {"coreset": CoresetSettings},
-        ("images", "texts"),
-        run="knot_runner.papers.fedwad.coreset:run_coreset",
-        inspect="knot_runner.papers.fedwad.coreset:inspect_coreset",
-        summary="knot_runner.papers.fedwad.summaries:coreset_summary",
-        result="knot_runner.papers.fedwad.results:CoresetResult",
-        counted="knot_runner.papers.fedwad.settings:counted_coreset",
-        trains=False,
-        on_gpu=False,
-    ),
-    Family(
-        "knn",
-        {"coreset_knn": CoresetKnnSettings},
-        ("images", "texts"),
-        run="knot_runner.papers.fedwad.coreset_knn:run_coreset_knn",
-        inspect="knot_runner.papers.fedwad.coreset_knn:inspect_coreset_knn",
-        summary="knot_runner.papers.fedwad.summaries:knn_summary",
-        result="knot_runner.papers.fedwad.results:KnnResult",
-        counted="knot_runner.papers.fedwad.settings:counted_coreset",
-        trains=False,
-        on_gpu=False,
-    ),
-):
-    register(_family)
+UNREAD_KEYS["distance", "exact"] = {"fedwad"}
+TASK_KINDS.update(
+    gaussians=TaskKind(GaussiansSettings, "federated_distance", "samples of Gaussians"),
+    image_sets=TaskKind(ImageSetsSettings, "dataset_distance", "sets of images",
+                        check_files="knot_runner.papers.fedwad.image_sets:check_set_files"),
+)  # fmt: skip
+register(Family(
+    "distance", {"federated_distance": FederatedDistanceSettings}, ("gaussians",),
+    run="knot_runner.papers.fedwad.distance:run_distance",
+    inspect="knot_runner.papers.fedwad.distance:inspect_distance",
+    summary="knot_runner.papers.fedwad.results:distance_summary",
+    result="knot_runner.papers.fedwad.results:DistanceResult",
+    counted="knot_runner.papers.fedwad.settings:counted_distance",
+    preload=("knot_runner.papers.fedwad.distance",), trains=False, on_gpu=False,
+))  # fmt: skip
+register(Family(
+    "matrix", {"dataset_distance": DatasetDistanceSettings}, ("images", "image_sets", "texts"),
+    run="knot_runner.papers.fedwad.matrix:run_matrix",
+    inspect="knot_runner.papers.fedwad.matrix:inspect_matrix",
+    summary="knot_runner.papers.fedwad.results:matrix_summary",
+    result="knot_runner.papers.fedwad.results:MatrixResult",
+    check="knot_runner.papers.fedwad.settings:check_clients", trains=False, on_gpu=False,
+))  # fmt: skip
+register(Family(
+    "coreset", {"coreset": CoresetSettings}, ("images", "texts"),
+    run="knot_runner.papers.fedwad.coreset:run_coreset",
+    inspect="knot_runner.papers.fedwad.coreset:inspect_coreset",
+    summary="knot_runner.papers.fedwad.results:coreset_summary",
+    result="knot_runner.papers.fedwad.results:CoresetResult", trains=False, on_gpu=False,
+))  # fmt: skip
+register(Family(
+    "knn", {"coreset_knn": CoresetKnnSettings}, ("images", "texts"),
+    run="knot_runner.papers.fedwad.coreset:run_coreset_knn",
+    inspect="knot_runner.papers.fedwad.coreset:inspect_coreset_knn",
+    summary="knot_runner.papers.fedwad.results:knn_summary",
+    result="knot_runner.papers.fedwad.results:KnnResult", trains=False, on_gpu=False,
+))  # fmt: skip

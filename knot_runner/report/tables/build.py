@@ -10,9 +10,8 @@ from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report.paper_tables import PrintedTable, read_printed
 from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.run_folders import Job, command_for, load_runs, nothing_there
-from knot_runner.report.tables.gains import PERSONAL_METRICS, gains_table, personal_table
 from knot_runner.report.tables.kind import TableKind, TableRequest
-from knot_runner.report.tables.methods import grid_table, local_models, methods_table
+from knot_runner.report.tables.methods import grid_table, methods_table
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
@@ -33,9 +32,6 @@ def _problem(parts: object, request: TableRequest) -> str:
 TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
     "methods": TableKind(methods_table, computed_metrics, printed="methods"),
     "grid": TableKind(grid_table, METRICS.keys, printed="methods"),
-    "gains": TableKind(gains_table, computed_metrics, printed="methods"),
-    "personal": TableKind(personal_table, METRICS.keys, PERSONAL_METRICS, printed="methods"),
-    "locals": TableKind(local_models, computed_metrics, printed="locals", needs="knot/table1"),
 }, _accepted, papers="report")  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from knot_runner.report.learning_curves import check_target
+from knot_runner.report.claims.measures import check_target
 from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
 

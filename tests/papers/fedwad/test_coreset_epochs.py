@@ -6,7 +6,7 @@ import numpy as np
 import ot
 import pytest
 
-from knot_runner.papers.fedwad import coreset, coreset_knn
+from knot_runner.papers.fedwad import coreset
 from knot_runner.papers.fedwad import descent as descent
 from tests.golden.messages import refuses
 
@@ -90,13 +90,13 @@ def test_subsample_keeps_the_order():
 
 def test_own_coreset_descends_on_one_clients_samples(asked):
     config = changed(distance="federated", samples=5)
-    points, loss = coreset_knn.own_coreset(config, 0, CLIENTS, 1)
+    points, loss = coreset.own_coreset(config, 0, CLIENTS, 1)
     start = coreset.begin(config, 2, 0, "coreset_knn", 1).points
     np.testing.assert_allclose(points, start - 3 * 0.5)  # three steps against ones
     assert loss == 3.0  # of the last epoch, before its step
     np.testing.assert_allclose(asked[2][0], start - 2 * 0.5)
-    coreset_knn.own_coreset(config, 0, CLIENTS, 2)
-    coreset_knn.own_coreset(config, 1, CLIENTS, 1)
+    coreset.own_coreset(config, 0, CLIENTS, 2)
+    coreset.own_coreset(config, 1, CLIENTS, 1)
     assert len({draw for *_, draw in asked}) == 9 and len({one.tobytes() for one, *_ in asked}) == 9
     assert len({sample.tobytes() for _, sample, _ in asked}) == 9
     assert all(row in POINTS[20:40].tolist() for row in asked[0][1].tolist())
@@ -104,7 +104,7 @@ def test_own_coreset_descends_on_one_clients_samples(asked):
 
 def test_labeled_finds_nearest_samples_of_own_client():
     both = [np.array([[0.0, 0.0], [4.0, 0.1]]), np.array([[0.0, 8.9]])]  # the second is nearer to samples of client 1
-    found, owners = coreset_knn._labeled(both, coreset.Clients(POINTS, CLIENTS.rows[:2]), np.arange(60))
+    found, owners = coreset._labeled(both, coreset.Clients(POINTS, CLIENTS.rows[:2]), np.arange(60))
     asked = (0, both[0][0]), (0, both[0][1]), (1, both[1][0])
     nearest = [min(CLIENTS.rows[k], key=lambda row: float(np.linalg.norm(POINTS[row] - point))) for k, point in asked]
     assert found.tolist() == nearest and owners.tolist() == [0, 0, 1]
@@ -112,7 +112,7 @@ def test_labeled_finds_nearest_samples_of_own_client():
 
 def test_client_accuracy_is_over_images_and_over_clients():
     tests = [np.array([0, 1, 2]), np.array([3]), np.array([4]), np.array([], int)]
-    found = coreset_knn.client_accuracy(np.array([True, True, False, True, False]), tests)
+    found = coreset.client_accuracy(np.array([True, True, False, True, False]), tests)
     assert found == {"weighted": 0.6, "unweighted": pytest.approx((2 / 3 + 1 + 0) / 3)}
 
 
@@ -125,11 +125,11 @@ def test_coreset_that_diverges_is_stopped(value):
 
 def test_encoder_share_is_rounded_and_drawn():
     config = SimpleNamespace(encoder=SimpleNamespace(epochs=1, name="e"), encoder_share=0.25)
-    held, rest = coreset_knn.split(config, 10, 0)
+    held, rest = coreset.split_off(config, 10, 0)
     assert len(held) == 2 and sorted([*held, *rest]) == list(range(10))
     assert (np.diff(held) > 0).all() and (np.diff(rest) > 0).all()
-    assert coreset_knn.split(config, 10, 1)[0].tolist() != held.tolist()
+    assert coreset.split_off(config, 10, 1)[0].tolist() != held.tolist()
     with refuses():
-        coreset_knn.split(config, 1, 0)
+        coreset.split_off(config, 1, 0)
     for encoder in (None, SimpleNamespace(epochs=0, name="e")):  # clients get all
-        assert len(coreset_knn.split(SimpleNamespace(encoder=encoder, encoder_share=0.25), 1, 0)[1]) == 1
+        assert len(coreset.split_off(SimpleNamespace(encoder=encoder, encoder_share=0.25), 1, 0)[1]) == 1

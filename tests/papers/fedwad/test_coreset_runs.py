@@ -9,7 +9,7 @@ from sklearn.neighbors import NearestNeighbors
 
 import knot_runner as kr
 from knot_runner.cli.main import main
-from knot_runner.papers.fedwad import coreset, coreset_knn
+from knot_runner.papers.fedwad import coreset
 from tests.golden.messages import refuses
 from tests.runs import RunRecord, run
 
@@ -69,7 +69,7 @@ def test_coreset_knn_records_coresets_and_resumes_from_commits(tmp_path, monkeyp
     assert 0.5 < result["metrics"]["accuracy"]["ALL"] <= 1 and len(result["losses"]) == 6
     per_client = [set(kept["labels"][kept["clients"] == k].tolist()) for k in range(6)]
     assert max(map(len, per_client)) <= 4 and set.union(*per_client) > {0, 1, 2}
-    real, calls = coreset_knn.own_coreset, []
+    real, calls = coreset.own_coreset, []
 
     def fails_at_the_fourth(*arguments):
         calls.append(1)
@@ -77,7 +77,7 @@ def test_coreset_knn_records_coresets_and_resumes_from_commits(tmp_path, monkeyp
             raise RuntimeError("as if killed")
         return real(*arguments)
 
-    monkeypatch.setattr(coreset_knn, "own_coreset", fails_at_the_fourth)
+    monkeypatch.setattr(coreset, "own_coreset", fails_at_the_fourth)
     with pytest.raises(RuntimeError, match="as if killed"):
         run(tmp_path / "cut", *KNN)
     assert not list((tmp_path / "cut").rglob("result.json"))

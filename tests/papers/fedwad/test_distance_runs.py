@@ -12,8 +12,9 @@ from safetensors.numpy import load_file
 from knot_runner import compose
 from knot_runner.cli.main import main
 from knot_runner.config.strict import content_of
+from knot_runner.engine.seeds import numpy_generator
 from knot_runner.papers.fedwad import distance
-from knot_runner.papers.fedwad.distance import distance_draws, draw_gaussians
+from knot_runner.papers.fedwad.distance import draw_gaussians
 from knot_runner.papers.fedwad.results import Spent
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.run import complete_run
@@ -41,7 +42,10 @@ def test_distance_run_is_pots_and_the_algorithms(tmp_path):
     task = draw_gaussians(one.settings.task, 0)
     cost = ot.dist(task.first, task.second)
     assert result.exact == pytest.approx(ot.emd2([], [], cost) ** 0.5, rel=1e-9)
-    draws, sides = partial(distance_draws, one.settings.seed), (Measure(task.first), Measure(task.second))
+    draws, sides = (
+        partial(numpy_generator, one.settings.seed, "federated distance"),
+        (Measure(task.first), Measure(task.second)),
+    )
     expected = distance_between(*sides, one.method.fedwad, draws, trace=True)
     assert result.value == expected.value == result.values[-1] >= result.exact
     assert (result.sums, result.server_only) == (list(expected.sums), list(expected.server_only))

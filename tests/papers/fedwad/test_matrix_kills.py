@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from knot_runner.pipelines import commits, matrix
+from knot_runner.pipelines import clustered, commits
 from tests.oracles.distances import CLIENTS, result_of
 from tests.runs import run
 
@@ -34,8 +34,8 @@ def test_matrix_run_resumes_from_commit_between_pairs(tmp_path, monkeypatch):
     (record,) = tmp_path.glob("killed/artifacts/distances/*/commit.json")
     state = load_file(record.parent / json.loads(record.read_text())["file"])["matrix"]
     committed = set(map(tuple, np.argwhere(np.isfinite(state)).tolist()))
-    compute, known = matrix.distance_matrix, []
-    monkeypatch.setattr(matrix, "distance_matrix", lambda *given: known.append(set(given[4])) or compute(*given))
+    compute, known = clustered.distance_matrix, []
+    monkeypatch.setattr(clustered, "distance_matrix", lambda *given: known.append(set(given[4])) or compute(*given))
     run(tmp_path / "killed", *CLIENTS)
     assert 3 <= len(committed) < 66 and known == [committed]
     assert result_of(tmp_path / "killed")["matrix"] == result_of(tmp_path / "alone")["matrix"]

@@ -9,8 +9,8 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.digits import read_digits
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.papers.fedwad import matrix as paper_matrix
-from knot_runner.pipelines import matrix
+from knot_runner.papers.fedwad import matrix
+from knot_runner.pipelines import clustered
 from knot_runner.pipelines.context import RunContext
 from knot_runner.transport.otdd.statistics import LabeledSamples
 from tests.golden.messages import refuses
@@ -63,15 +63,15 @@ def test_matrix_runs_on_same_samples_share_artifact(tmp_path, monkeypatch):
     one = run(tmp_path, *SETS, "method.otdd.samples=500").result
     (first,) = tmp_path.glob("artifacts/distances/*")
     assert sorted(path.name for path in first.iterdir()) == ["info.json", "tensors.safetensors"]
-    monkeypatch.setattr(matrix, "distance_matrix", None)  # whoever computes again fails
+    monkeypatch.setattr(clustered, "distance_matrix", None)  # whoever computes again fails
     other = run(tmp_path, *SETS, "method.otdd.samples=600").result
     assert one["matrix"] == other["matrix"] and one["artifact"] == other["artifact"] == first.name
 
 
 def key_of(one: RunContext) -> str:
-    task, parts = paper_matrix.clients_data(one)
+    task, parts = matrix.clients_data(one)
     seed, otdd = one.settings.seed, one.method.otdd
-    return matrix._key(matrix.labeled(one, otdd, task, parts.train, seed), otdd, task.digest, seed)
+    return clustered._key(clustered.labeled(one, otdd, task, parts.train, seed), otdd, task.digest, seed)
 
 
 @pytest.mark.parametrize("change", [
@@ -95,14 +95,14 @@ def test_labeled_draws_by_seed_and_client_alone(tmp_path):
     one = context(tmp_path)
     task = task_of(np.random.default_rng(0).random((90, 1, 2, 2), np.float32))
     rows = [np.arange(0, 40), np.arange(40, 60), np.arange(50, 90)]
-    first, second, third = matrix.labeled(one, one.method.otdd, task, rows, 3)
+    first, second, third = clustered.labeled(one, one.method.otdd, task, rows, 3)
     assert [len(found.labels) for found in (first, second, third)] == [30, 20, 30]
     expected = (task.train.pixels[rows[1]].astype(float) - 0.5) / 0.25
     np.testing.assert_allclose(second.points, expected.reshape(20, 4))
     np.testing.assert_array_equal(second.labels, task.train.labels[40:60])
-    alone, *_ = matrix.labeled(one, one.method.otdd, task, rows[:1], 3)
+    alone, *_ = clustered.labeled(one, one.method.otdd, task, rows[:1], 3)
     np.testing.assert_array_equal(alone.points, first.points)
-    other, *_ = matrix.labeled(one, one.method.otdd, task, rows[:1], 4)
+    other, *_ = clustered.labeled(one, one.method.otdd, task, rows[:1], 4)
     assert not np.array_equal(other.points, first.points)
     assert len(np.unique(first.points, axis=0)) == 30  # none is drawn twice
 
@@ -112,7 +112,7 @@ def test_labeled_returns_codes_with_encoder(tmp_path):
         tmp_path, "+method.otdd.encoder={name: e, kind: dense, sizes: [6, 3], epochs: 0, batch_size: 8, lr: 0.1}"
     )
     task = task_of(np.random.default_rng(0).random((20, 1, 4, 4), np.float32))
-    (found,) = matrix.labeled(one, one.method.otdd, task, [np.arange(20)], 0)
+    (found,) = clustered.labeled(one, one.method.otdd, task, [np.arange(20)], 0)
     assert found.points.shape == (20, 3) and np.ptp(found.points, axis=0).min() > 0
 
 
@@ -121,7 +121,7 @@ def test_labeled_rejects_clients_with_nan_or_no_images(tmp_path):
     pixels[15, 0, 1, 1] = np.nan
     for rows in ([np.arange(10), np.arange(10, 20)], [np.arange(0)]):
         with refuses():
-            matrix.labeled(one, one.method.otdd, task_of(pixels), rows, 0)
+            clustered.labeled(one, one.method.otdd, task_of(pixels), rows, 0)
 
 
 def test_compute_distances_names_pair_of_nan_distance(tmp_path, monkeypatch):
@@ -129,7 +129,7 @@ def test_compute_distances_names_pair_of_nan_distance(tmp_path, monkeypatch):
         progress([(0, 1)], [4.0])
         progress([(0, 2)], [float("nan")])
 
-    monkeypatch.setattr(matrix, "distance_matrix", broken)
+    monkeypatch.setattr(clustered, "distance_matrix", broken)
     one = context(tmp_path)
     with refuses():
         matrix.compute_distances(one, samples(), ["a", "b", "c"], one.method.otdd, "data")
@@ -141,7 +141,7 @@ def test_matrix_run_rejects_one_or_too_many_clients(tmp_path, monkeypatch):
     words = [word for word in CLIENTS if not word.startswith("partition")]
     with refuses():
         run(tmp_path, *words, "partition=centralized")
-    monkeypatch.setattr(paper_matrix, "MAX_LABELS", 11)
+    monkeypatch.setattr(matrix, "MAX_LABELS", 11)
     with refuses():
         run(tmp_path, *CLIENTS)
     with refuses():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from knot_runner.papers.fedwad.summaries import distance_summary, matrix_summary
+from knot_runner.papers.fedwad.results import distance_summary, matrix_summary
 from knot_runner.results import result_of
 from tests.unit.report.made_runs import distance_result, matrix_result, shown
 

@@ -9,13 +9,13 @@ import pytest
 
 from knot_runner import compose
 from knot_runner.cli.show import references
+from knot_runner.papers.knot import bound_report as figure_bound
+from knot_runner.papers.knot.bound_report import slope_line, slope_of
 from knot_runner.report.claims.verdicts import judge
-from knot_runner.report.figures import bound as figure_bound
-from knot_runner.report.figures.bound import slope_line, slope_of
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import load_runs
-from tests.bounded import BOUNDED, run
 from tests.contents import read_content
+from tests.papers.knot.bounded import BOUNDED, run
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.config.settings import LandscapeSettings
-from knot_runner.methods.personalization import finetune, landscape
+from knot_runner.methods.personalization import finetune
 from knot_runner.methods.personalization.contract import PersonalFederation
-from knot_runner.methods.personalization.landscape import Plane, barrier
+from knot_runner.papers.soup import landscape
+from knot_runner.papers.soup.landscape import Plane, barrier
+from knot_runner.papers.soup.settings import LandscapeSettings
 from tests.changed_settings import built
 from tests.unit.methods.federated.worlds import make_world, settings, with_rows
 

@@ -17,20 +17,24 @@ from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.engine.requests import Ref, StoredPart, Train
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
-from knot_runner.methods import bound
-from knot_runner.methods.bound import BOUND_FORMS, BoundTerms, constant_best, transport_losses
-from knot_runner.methods.complexity import (
-    affine_matrix,
-    dense_layers,
-    last_layer_complexity,
-    norm_complexity,
-    undeclared,
-)
 from knot_runner.methods.knot import plan_distillation
 from knot_runner.methods.losses import distillation, solver_of
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
+from knot_runner.papers.knot import bound_terms as bound
+from knot_runner.papers.knot.bound_terms import (
+    BOUND_FORMS,
+    BoundTerms,
+    affine_matrix,
+    constant_best,
+    dense_layers,
+    last_layer_complexity,
+    norm_complexity,
+    transport_losses,
+    undeclared,
+)
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.distillation import STUDENT_MEASURES
 from knot_runner.pipelines.parties.evaluation import TrainedModel, finished_rounds, trained_models
 from knot_runner.pipelines.parties.setup import make_federation
 from knot_runner.pipelines.rounds.loop import State
@@ -41,7 +45,7 @@ from knot_runner.util.files import Facts
 
 
 def bound_of_run(context: RunContext, result: RunResult) -> Facts:
-    """:func:`~knot_runner.pipelines.bound.measure.measure_bound` of the finished run of ``context`` with ``result``.
+    """:func:`~knot_runner.papers.knot.bound.measure_bound` of the finished run of ``context`` with ``result``.
 
     Trains nothing. Raises :class:`UserError` for a run that is not a KNOT distillation or diverged, or naming what is
     missing where the data have changed since the run or a stage is not in the store.
@@ -248,3 +252,6 @@ def _notes(config: KnotSettings, train: StudentPart, exact: np.ndarray, points: 
             f"{float(exact[some].mean()):.4f} where that gives {trained:.4f}, on {len(costs)} training texts"
         )
     return notes
+
+
+STUDENT_MEASURES.update(bound=measure_bound)

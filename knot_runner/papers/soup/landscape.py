@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import LandscapeSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Folded
 from knot_runner.methods.personalization import finetune
 from knot_runner.methods.personalization.contract import Finished, MeasuredModels, PersonalFederation
+from knot_runner.papers.soup.settings import LandscapeSettings
 
 #: models of one client -> mean loss of each on every client's test examples [models, K], NaN of clients without any
 Losses = Callable[[int, Iterable[ClientModel]], Tensor]

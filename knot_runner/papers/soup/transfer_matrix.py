@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import TransferMatrixSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
@@ -37,6 +36,7 @@ from knot_runner.methods.personalization.contract import (
     train_all,
     with_trained,
 )
+from knot_runner.papers.soup.settings import TransferMatrixSettings
 from knot_runner.util.errors import UserError
 
 #: The rate of the one step of plain SGD over all examples from which a gradient is read, (start - end) / rate: so large

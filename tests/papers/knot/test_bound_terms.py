@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner import compose
-from knot_runner.methods import bound
+from knot_runner.papers.knot import bound_terms as bound
 from knot_runner.transport import ground_cost, support
 from knot_runner.transport.loss import exact_transport
 from tests.golden.messages import refuses

@@ -9,8 +9,8 @@ import torch
 
 from knot_runner import compose
 from knot_runner.config.settings.networks import CustomSettings, MlpSettings
-from knot_runner.methods import complexity
 from knot_runner.models.network import Network
+from knot_runner.papers.knot import bound_terms as complexity
 
 
 def test_last_layer_complexity_estimates_supremum_over_class():

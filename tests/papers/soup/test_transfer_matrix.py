@@ -11,13 +11,14 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from knot_runner.config.settings import TransferMatrixSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Trained
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.methods.personalization import PERSONALIZATIONS, combine, transfer_matrix
+from knot_runner.methods.personalization import PERSONALIZATIONS, combine
 from knot_runner.models.network import build_network
+from knot_runner.papers.soup import transfer_matrix
+from knot_runner.papers.soup.settings import TransferMatrixSettings
 from tests.changed_settings import built
 from tests.golden.messages import refuses
 from tests.unit.engine.federated.cases import MODELS

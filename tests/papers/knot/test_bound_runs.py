@@ -14,13 +14,13 @@ from safetensors.torch import load_file
 
 from knot_runner.cli.main import main
 from knot_runner.engine.store import Store
-from knot_runner.pipelines.bound import measure as bound
-from knot_runner.pipelines.bound.measure import example_keys, first_rows
+from knot_runner.papers.knot import bound
+from knot_runner.papers.knot.bound import example_keys, first_rows
+from knot_runner.papers.knot.bound_report import bound_table
 from knot_runner.records import sealed_problem
-from knot_runner.report.render.bound_view import bound_table
-from tests.bounded import BOUNDED, run
 from tests.contents import read_content
 from tests.golden.messages import check
+from tests.papers.knot.bounded import BOUNDED, run
 from tests.tiny import TINY_PARTIES, replaced
 
 

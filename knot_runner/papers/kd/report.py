@@ -1,15 +1,15 @@
-"""Tables of methods with further columns: the gain of distillation over the student alone, paired over seeds; the
-trade-offs of clients' own models, ID accuracy at an OOD accuracy near the last round's, and area."""
+"""The table of distillation methods with the gain of each over the student alone, paired over seeds."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from knot_runner.metrics import METRICS
+from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts
-from knot_runner.report.run_folders import Run, lookup
+from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import run_rows
-from knot_runner.report.tables.kind import TableRequest, aggregate
+from knot_runner.report.tables.build import TABLE_KINDS
+from knot_runner.report.tables.kind import TableKind, TableRequest, aggregate
 from knot_runner.report.tables.methods import methods_by_data
 
 if TYPE_CHECKING:
@@ -65,39 +65,4 @@ def _best_teacher(run: Run, metric: str) -> float | None:
     return max(values) if METRICS[metric].better == "higher" else min(values)
 
 
-#: Default metrics of a table of kind personal.
-PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
-#: Key of a group of columns -> key of its number in ``personalization`` of a result.
-TRADE_OFFS = {"matched": "id_at_matched_ood.1", "area": "area", "steps": ""}
-TRADE_OFF_GROUPS = (
-    ColumnGroup(
-        "matched", "best ID accuracy at an OOD accuracy of at most a point less", ("ALL",), head="ID at OOD -1"
-    ),
-    ColumnGroup("area", "area of the trade-off curve", ("ALL",), 4, head="area"),
-    ColumnGroup("steps", "optimizer steps of a client after the rounds", ("ALL",), 0, head="steps"),
-)
-TRADE_OFF_LINE = (
-    "ID: a client's model on its own test examples, OOD: on each other client's, all clients alike. ID at OOD -1: the "
-    "best of the run's measured models whose OOD accuracy is at most a point below that of the last round. Area: what "
-    "the curve of (OOD, ID) dominates above guessing's OOD and the last round's ID accuracy; both include the last "
-    "round's model."
-)
-
-
-def personal_table(request: TableRequest) -> Parts:
-    """A grid with the trade-offs of clients' own models."""
-
-    def cells(own: pd.DataFrame) -> Cells:
-        return {key: (aggregate([_value(run, key) for run in own["run"]], own),) for key in TRADE_OFFS}
-
-    return methods_by_data(request, ("ALL",), TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE])
-
-
-def _value(run: Run, key: str) -> float | None:
-    facts = getattr(run.result, "personalization", None) if run.status == "done" else None
-    if not facts:
-        return None
-    if key == "steps":
-        return max(float(point.sgd_steps) for point in facts.points)
-    value: float | None = lookup(facts, TRADE_OFFS[key])
-    return value
+TABLE_KINDS.update(gains=TableKind(gains_table, computed_metrics, printed="methods"))

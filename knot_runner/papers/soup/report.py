@@ -1,14 +1,18 @@
 """Figures of clients' own models: ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the plane of
-fine-tuning, and whose update helps whom; heat maps of clients."""
+fine-tuning, and whose update helps whom; and the table of their trade-offs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from knot_runner.metrics import METRICS
 from knot_runner.records import CLIENTS_FILE
+from knot_runner.report.figures.maps import draw_map, mark_clients
+from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.figures.style import (
     PALETTE,
     Drawing,
@@ -20,11 +24,16 @@ from knot_runner.report.figures.style import (
     side_legend,
 )
 from knot_runner.report.render.markup import csv_text
-from knot_runner.report.run_folders import DoneRun, arrays
+from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts
+from knot_runner.report.run_folders import DoneRun, Run, arrays, lookup
 from knot_runner.report.run_rows import runs_with
+from knot_runner.report.tables.build import TABLE_KINDS
+from knot_runner.report.tables.kind import TableKind, TableRequest, aggregate
+from knot_runner.report.tables.methods import methods_by_data
 from knot_runner.results.federated import FederatedResult, PersonalizationFacts, PersonalMeasures
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 FederatedRun = DoneRun[FederatedResult]
@@ -157,33 +166,45 @@ def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
     return Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
 
 
-def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:
-    """``matrix`` [N, N] in colors of ``look`` with a bar beside it, sorted by ``groups`` [N] where there are any;
-    returns the image."""
-    if groups is not None:
-        order = np.argsort(groups, kind="stable")
-        matrix = matrix[np.ix_(order, order)]
-    image = axes.imshow(matrix, **look)
-    axes.figure.colorbar(image, ax=axes, shrink=0.75)
-    axes.spines[:].set_visible(False)
-    return image
+# ------------------------------------------------------------------------------------------------- table of trade-offs
+
+#: Default metrics of a table of kind personal.
+PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
+#: Key of a group of columns -> key of its number in ``personalization`` of a result.
+TRADE_OFFS = {"matched": "id_at_matched_ood.1", "area": "area", "steps": ""}
+TRADE_OFF_GROUPS = (
+    ColumnGroup(
+        "matched", "best ID accuracy at an OOD accuracy of at most a point less", ("ALL",), head="ID at OOD -1"
+    ),
+    ColumnGroup("area", "area of the trade-off curve", ("ALL",), 4, head="area"),
+    ColumnGroup("steps", "optimizer steps of a client after the rounds", ("ALL",), 0, head="steps"),
+)
+TRADE_OFF_LINE = (
+    "ID: a client's model on its own test examples, OOD: on each other client's, all clients alike. ID at OOD -1: the "
+    "best of the run's measured models whose OOD accuracy is at most a point below that of the last round. Area: what "
+    "the curve of (OOD, ID) dominates above guessing's OOD and the last round's ID accuracy; both include the last "
+    "round's model."
+)
 
 
-def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client") -> None:
-    """Labels of the axes: of clients, or of their ``groups``, with lines between these and their numbers."""
-    if groups is None:
-        axes.set(xlabel=xlabel, ylabel="client")
-        axes.locator_params(integer=True)
-        return
-    ends = np.flatnonzero(np.diff(sorted(groups))) + 1
-    for end in ends:
-        axes.axvline(end - 0.5, color="white", lw=1)
-        axes.axhline(end - 0.5, color="white", lw=1)
-    edges = np.array([0, *ends, len(groups)])
-    middles = (edges[:-1] + edges[1:] - 1) / 2
-    label = "clients by planted group"
-    names = [str(group) for group in sorted(set(groups))]
-    axes.set_xticks(middles, names)
-    axes.set_yticks(middles, names)
-    axes.set(xlabel=label, ylabel=label)
-    axes.tick_params(length=0)
+def personal_table(request: TableRequest) -> Parts:
+    """A grid with the trade-offs of clients' own models."""
+
+    def cells(own: pd.DataFrame) -> Cells:
+        return {key: (aggregate([_value(run, key) for run in own["run"]], own),) for key in TRADE_OFFS}
+
+    return methods_by_data(request, ("ALL",), TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE])
+
+
+def _value(run: Run, key: str) -> float | None:
+    facts = getattr(run.result, "personalization", None) if run.status == "done" else None
+    if not facts:
+        return None
+    if key == "steps":
+        return max(float(point.sgd_steps) for point in facts.points)
+    value: float | None = lookup(facts, TRADE_OFFS[key])
+    return value
+
+
+FIGURES.update(transfer_matrix=transfer_figure, id_ood=id_ood_figure, landscape=landscape_figure)
+TABLE_KINDS.update(personal=TableKind(personal_table, METRICS.keys, PERSONAL_METRICS, printed="methods"))
