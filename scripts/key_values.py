@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 import yaml
 
-from knot_runner.config.settings.checks.fit import BLOCK, IDLE, UNTRAINED_TASKS, VARIANT, training_values
-from knot_runner.config.settings.families import METHOD_SETTINGS
+from knot_runner.config.settings.checks.fit import BLOCK, IDLE, VARIANT, training_values
+from knot_runner.config.settings.families import METHOD_SETTINGS, TASK_KINDS
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
     CentralTraining,
@@ -39,14 +39,13 @@ from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, P
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.config.settings.run import Settings
 from knot_runner.config.settings.tasks.images import ImageTaskSettings
-from knot_runner.config.settings.tasks.task import TaskSettings
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: Place in the config -> the dataclasses of settings that may stand there. What these hold is found from their types.
 ROOTS: dict[str, list[type]] = {
     "": [Settings],
-    "task": [TaskSettings, ImageTaskSettings, *UNTRAINED_TASKS.values()],
+    "task": [kind.settings for kind in TASK_KINDS.values()],
     "model": [ModelSettings, *NETWORK_SETTINGS.values()],
     "method": [FederatedSettings, AveragingSettings, *METHOD_SETTINGS.values()],
     "method.loss": list(LOSS_SETTINGS.values()),

@@ -55,13 +55,15 @@ def _execute(arguments: list[str]) -> int:
     from knot_runner.cli.parsers import VERBS, parser_of, run_verb  # only now that signals are handled
 
     verb = arguments[0] if arguments else ""
+    if "=" in verb or verb[:1] in "-~+":
+        verb = ""
     if "--help" in arguments or "-h" in arguments:
-        print(parser_of(verb if verb in VERBS else "").format_help(), end="")
+        print(parser_of(verb if verb and verb in VERBS else "").format_help(), end="")
         return 0
-    if verb in VERBS:
-        return run_verb(verb, arguments[1:])
-    if verb and "=" not in verb and verb[0] not in "-~+":
+    if verb and verb not in VERBS:
         raise UserError(f"unknown verb{nearest(verb, VERBS, 'knot-runner --help')}", f"{verb[:60]!r}")
+    if verb:
+        return run_verb(verb, arguments[1:])
     options = parser_of("").parse(arguments)
     if options.version:
         print(f"knot-runner {__version__}")

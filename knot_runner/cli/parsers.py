@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from knot_runner.composing.hydra_compose import Parser
+from knot_runner.config.plugins import Table
 from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError, nearest
 
@@ -15,7 +16,7 @@ PRESET_TEXT = "Use the overrides with which the preset ran, so that its runs are
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
     """Carry out ``verb``; returns the exit code. Raises :class:`UserError`."""
     options = parser_of(verb).parse(arguments)
-    module = importlib.import_module(f"knot_runner.cli.verbs.{VERBS[verb][0]}")
+    module = importlib.import_module(VERBS[verb][0], "knot_runner.cli.verbs")
     code: int = getattr(module, f"{verb}_command")(options)
     return code
 
@@ -130,15 +131,6 @@ def _reproduce() -> Parser:
     return parser
 
 
-def _bound() -> Parser:
-    return Parser(
-        "bound RUN ... [paths.output_dir=DIR] [paths.data_dir=DIR]",
-        "Compute the generalization bound of KNOT's Theorem 5.2 for finished runs, named by folder or run id.",
-        ["bound outputs/sa/sinkhorn_e/0123456789ab"],
-        composes=False,
-    )
-
-
 def _bundle() -> Parser:
     parser = Parser(
         "bundle RUN ... [paths.output_dir=DIR] [options]",
@@ -170,21 +162,20 @@ def _verify() -> Parser:
     return parser
 
 
-#: Verb -> its module in ``cli/verbs`` with ``<verb>_command``, its parser, and its line in the command's own help.
-VERBS = {
-    "ls": ("ls", _ls, "list tasks, models, methods and presets"),
-    "data": ("data", _data, "list and download data sets"),
-    "check": ("check", _check, "list the jobs of a command and what would stop them"),
-    "table": ("preset", _table, "print a preset's table beside the published one"),
-    "plot": ("preset", _plot, "draw a preset's figure, or a partition"),
-    "claims": ("preset", _claims, "judge the claims of a preset's paper"),
-    "report": ("report", _report, "write a preset's results as an HTML page"),
-    "compare": ("compare", _compare, "compare any runs by any setting"),
-    "reproduce": ("reproduce", _reproduce, "run presets one after another"),
-    "bound": ("runs", _bound, "compute the generalization bound of KNOT runs"),
-    "bundle": ("runs", _bundle, "pack finished runs into an archive"),
-    "verify": ("verify", _verify, "rerun a bundle and compare the results"),
-}
+#: Verb -> its module with ``<verb>_command``, its parser, and its line in the command's own help.
+VERBS: Table[tuple[str, Callable[[], Parser], str]] = Table("VERBS", {
+    "ls": (".ls", _ls, "list tasks, models, methods and presets"),
+    "data": (".data", _data, "list and download data sets"),
+    "check": (".check", _check, "list the jobs of a command and what would stop them"),
+    "table": (".preset", _table, "print a preset's table beside the published one"),
+    "plot": (".preset", _plot, "draw a preset's figure, or a partition"),
+    "claims": (".preset", _claims, "judge the claims of a preset's paper"),
+    "report": (".report", _report, "write a preset's results as an HTML page"),
+    "compare": (".compare", _compare, "compare any runs by any setting"),
+    "reproduce": (".reproduce", _reproduce, "run presets one after another"),
+    "bundle": (".runs", _bundle, "pack finished runs into an archive"),
+    "verify": (".verify", _verify, "rerun a bundle and compare the results"),
+}, papers="verbs")  # fmt: skip
 
 
 def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str], dict[str, str]]:

@@ -24,6 +24,8 @@ Entry = TypeVar("Entry")
 #: Stands between the folder of the YAML file that names a plug-in and the path that is written there.
 BESIDE = "/./"
 _EXIT_NOW = os._exit
+#: A folder for each paper, of what no other part of the program needs.
+PAPERS = Path(__file__).resolve().parents[1] / "papers"
 #: Name of the plug-in that is being loaded; "" for none.
 _loading = ""
 
@@ -38,6 +40,7 @@ class Table(UserDict[str, Entry]):
             (:func:`checked`). Raises :class:`UserError` for an entry that does not fit.
         settings: Name -> class of its settings, where entries have some.
         options: entry -> that class.
+        papers: The module of papers' folders that adds entries (:func:`load_papers`), imported when one is looked for.
     """
 
     def __init__(
@@ -47,9 +50,10 @@ class Table(UserDict[str, Entry]):
         accept: Callable[[str, Entry], Entry] = lambda _, entry: entry,
         options: Callable[[Entry], type] | None = None,
         settings: dict[str, type] | None = None,
+        papers: str = "",
     ) -> None:
         super().__init__()
-        self.name, self._accept, self._options = name, accept, options
+        self.name, self._accept, self._options, self._papers = name, accept, options, papers
         self._settings = {} if settings is None else settings
         self.data.update(entries)
         self._owners = dict.fromkeys(entries, "knot_runner")
@@ -64,6 +68,19 @@ class Table(UserDict[str, Entry]):
         self._owners[key] = _loading
         if self._options is not None:
             self._settings[key] = self._options(self.data[key])
+
+    def __contains__(self, key: object) -> bool:
+        if key not in self.data:
+            load_papers(self._papers)
+        return key in self.data
+
+    def __missing__(self, key: str) -> Entry:
+        load_papers(self._papers)
+        return self.data[key]
+
+    def __iter__(self) -> Iterator[str]:
+        load_papers(self._papers)
+        return iter(self.data)
 
     def is_built_in(self, key: str) -> bool:
         """Whether the package has the entry ``key``, not a plug-in."""
@@ -134,13 +151,29 @@ def load_plugins(plugins: Sequence[str]) -> None:
 
     Raises :class:`UserError` naming the plug-in, and where it was looked for.
     """
-    global _loading
     for plugin in plugins:
-        outer, _loading = _loading, Path(plugin).stem
-        try:
+        with _owner(Path(plugin).stem):
             _load(plugin)
-        finally:
-            _loading = outer
+
+
+@functools.cache
+def load_papers(module: str) -> None:
+    """Import ``module`` of each folder of ``knot_runner/papers`` that has it: ``settings`` adds families and kinds of
+    task, ``report`` figures, tables and claims."""
+    with _owner("knot_runner"):
+        for path in sorted(PAPERS.glob(f"*/{module}.py")):
+            importlib.import_module(f"knot_runner.papers.{path.parent.name}.{module}")
+
+
+@contextlib.contextmanager
+def _owner(name: str) -> Iterator[None]:
+    """Inside the block, entries of tables are those of the plug-in ``name``, or of "knot_runner"."""
+    global _loading
+    outer, _loading = _loading, name
+    try:
+        yield
+    finally:
+        _loading = outer
 
 
 def found_from(folder: Path, plugin: str) -> str:

@@ -1,24 +1,21 @@
-"""Generated data, which need no files or network: texts, and two samples of Gaussians.
+"""Generated texts, which need no files or network.
 
 The texts follow a small grammar and do not replace real data. Each party has its own domain and label shares (non-IID
 in words and in labels). Informative words belong to one domain or to all. Labels overlap with their neighbors, so no
-model reaches 1. The Gaussians' Wasserstein distance is known (FedWaD 4 and D.1, Fig. 2, 3, 8, 9).
+model reaches 1.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import random
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from knot_runner.config.settings import DatasetSettings, GaussiansSettings, SplitFile, TaskSettings
+from knot_runner.config.settings import DatasetSettings, SplitFile, TaskSettings
 from knot_runner.data import words
 from knot_runner.data.rows import CONTEXT_MARK
-from knot_runner.data.splits import largest_remainders, named_rng
+from knot_runner.data.splits import largest_remainders
 from knot_runner.data.tasks import Examples
 from knot_runner.util.errors import UserError, nearest
 
@@ -150,33 +147,3 @@ def _pair(rng: random.Random, domain: str, label: int) -> tuple[str, str]:
     cue_of = label if rng.random() < 0.9 else rng.randrange(3)
     cue = f" {_telling_word(rng, own[cue_of], words.COMMON_CUES[cue_of])}" if rng.random() < 0.7 else ""
     return premise, f"{who} {claimed}{cue}"
-
-
-@dataclass(frozen=True, eq=False)
-class Gaussians:
-    """``first`` [n, d] of N(0, c I) and ``second`` [m, d] of N(mean, c I), float64; independent of each other.
-
-    As both have one covariance, their 2-Wasserstein distance is that of their means, ``distance``.
-    """
-
-    first: np.ndarray
-    second: np.ndarray
-    distance: float
-    source: str = "generated"
-
-    @cached_property
-    def digest(self) -> str:
-        """sha256 (hex) of both samples: equal data, equal digest."""
-        state = hashlib.sha256()
-        for sample in (self.first, self.second):
-            state.update(f"{sample.shape}".encode() + np.ascontiguousarray(sample).tobytes())
-        return state.hexdigest()
-
-
-def draw_gaussians(settings: GaussiansSettings, seed: int) -> Gaussians:
-    """Both samples, each from a random stream of its own: ``settings.samples`` points of the first and a ``ratio``-th
-    of that, rounded down, of the second, whose mean lies at distance ``offset`` along (1, ..., 1)."""
-    n, d, spread = settings.samples, settings.dimension, settings.covariance**0.5
-    first = spread * named_rng(f"{seed}/gaussians/first").standard_normal((n, d))
-    second = named_rng(f"{seed}/gaussians/second").standard_normal((n // settings.ratio, d))
-    return Gaussians(first, settings.offset / d**0.5 + spread * second, settings.offset)

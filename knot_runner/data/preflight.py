@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from knot_runner.config.settings import ImageSetsSettings, ImageTaskSettings, Settings, TaskSettings
-from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, transfer_keys
+from knot_runner.config.settings import ImageTaskSettings, Settings, TaskSettings
+from knot_runner.config.settings.families import TASK_KINDS, call
+from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, ImageFiles, transfer_keys
 from knot_runner.data.checksums import open_folder
 from knot_runner.data.sources import data_sets
 from knot_runner.util.errors import UserError
@@ -33,18 +35,16 @@ def missing_data(settings: Settings) -> str | None:
     return None
 
 
-def _check(task: object, root: Path | None) -> None:
+def _check(task: Any, root: Path | None) -> None:
     if isinstance(task, TaskSettings) and task.source != "embedded":
         from knot_runner.data.load import check_text_files
 
         check_text_files(task, open_folder(root) if task.source == "local" else None)
     elif isinstance(task, ImageTaskSettings) and task.source != "embedded":
         _check_images(task, root)
-    elif isinstance(task, ImageSetsSettings) and task.source == "local":
-        from knot_runner.data.images.sets import check_set_files
-
+    elif task.source == "local" and (check_files := TASK_KINDS[task.kind].check_files):
         open_folder(root)
-        check_set_files(task, root)
+        call(check_files, task, root)
 
 
 def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
@@ -55,10 +55,20 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
     open_folder(root)
     if task.local is None or task.local.format not in (*IMAGE_FORMATS, UNLABELED_FORMAT):
         return  # loading reports the error, or a plug-in reads
-    from knot_runner.data.images.sets import missing_entries
-
     if gone := missing_entries(task.local, root):
         raise UserError(f"is not there (for {task.name})", root / gone[0])
+
+
+def missing_entries(local: ImageFiles, root: Path) -> list[str]:
+    """Of the files and folders that ``local`` names, those not below ``root``; entries may point into a zip."""
+    entries = dict.fromkeys([*local.train, *local.test])
+    return [entry for entry in entries if not any((root / path).exists() for path in (entry, *archives(entry)))]
+
+
+def archives(entry: str) -> list[str]:
+    """Of ``folder/archive.zip/train``: ``folder/archive.zip``."""
+    head, zip_end, _ = entry.partition(".zip/")
+    return [head + ".zip"] if zip_end else []
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:

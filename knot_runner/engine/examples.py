@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.engine.hardware import on_device
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.tokens import Encoded, batches
 
 #: (positions [B] among the examples, what the network's ``forward`` takes by name)
-InputBatch = tuple[Tensor, dict[str, Tensor]]
+InputBatch = tuple[Tensor, Tensors]
 Augment = Literal["none", "crop_flip"]
 #: Names of :class:`ImageData` in the store.
 IMAGE_TENSORS = ("pixels", "labels", "mean", "std")
@@ -121,7 +122,7 @@ class TextData:
         return cls(Encoded(*tensors[:3]), tensors[3])
 
 
-def stored_data(tensors: dict[str, Tensor]) -> ClientData:
+def stored_data(tensors: Tensors) -> ClientData:
     """Returns stored texts or images; the kind is recognized by the names of their tensors."""
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
@@ -181,7 +182,7 @@ class TextExamples:
         for positions in batches(self.lengths, size, None):
             yield positions, self._inputs(positions)
 
-    def _inputs(self, positions: Tensor) -> dict[str, Tensor]:
+    def _inputs(self, positions: Tensor) -> Tensors:
         inputs = self.texts.batch(self.rows[positions])
         return {name: tensor.to(self.labels.device, non_blocking=True) for name, tensor in inputs.items()}
 

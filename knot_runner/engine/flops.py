@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
@@ -15,6 +14,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.engine.federated.flat import layout_of
 from knot_runner.engine.seeds import seeded
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.network import Network, build_network
 
 #: As many as a model of one's own has been tried on before: it need not read a single one.
@@ -51,7 +51,7 @@ def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
     return ExampleFlops(counted.total // EXAMPLES, head) if counted.total else None
 
 
-def _read(network: Network, examples: dict[str, Tensor]) -> None:
+def _read(network: Network, examples: Tensors) -> None:
     if isinstance(network.spec, CustomSettings):  # may hold tensors that are neither parameters nor buffers
         with seeded(0, "unused"):
             model = build_network(network)
@@ -65,7 +65,7 @@ def _read(network: Network, examples: dict[str, Tensor]) -> None:
     functional_call(model, zeros, (), examples)
 
 
-def _examples(network: Network, length: int) -> dict[str, Tensor]:
+def _examples(network: Network, length: int) -> Tensors:
     if not network.reads_texts:
         return {"x": torch.zeros(EXAMPLES, *network.inputs)}
     ids = torch.zeros(EXAMPLES, length, dtype=torch.int64)

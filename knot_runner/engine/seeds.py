@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 #: Names that seeds are keyed by in the spelling that the recorded results were drawn with.
@@ -16,6 +17,11 @@ def keyed(seed: int, *names: object) -> int:
     """A 63-bit seed from the run's seed and names such as (stage, party, epoch)."""
     text = "/".join(SPELLING.get(str(name), str(name)) for name in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def numpy_generator(seed: int, *names: object) -> np.random.Generator:
+    """A new generator of numpy seeded with (seed, *names)."""
+    return np.random.default_rng(keyed(seed, *names))
 
 
 def generator(seed: int, *names: object) -> torch.Generator:

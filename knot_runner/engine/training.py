@@ -24,6 +24,7 @@ from knot_runner.engine.hardware import all_machines, zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss
 from knot_runner.engine.requests import OwnTraining, TensorsAndFacts, Train
 from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.util.errors import DivergedError
 
 Batch = TypeVar("Batch")
@@ -151,7 +152,7 @@ class Trainee:
     optimizer: torch.optim.Optimizer
     epoch: Callable[[int], float]
     score: Callable[[int], float] | None
-    weights: Callable[[], dict[str, Tensor]]
+    weights: Callable[[], Tensors]
 
 
 def make_optimizer(
@@ -214,12 +215,12 @@ def train_epochs(
     return best, facts | {"best_epoch": values["best_epoch"], "best_score": values["best_score"]}
 
 
-def copy_weights(module: nn.Module) -> dict[str, Tensor]:
+def copy_weights(module: nn.Module) -> Tensors:
     """A copy of all tensors of ``module``."""
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
-def _flatten(trainee: Trainee, best: dict[str, Tensor] | None) -> dict[str, Tensor]:
+def _flatten(trainee: Trainee, best: Tensors | None) -> Tensors:
     """Returns the state to commit. ``best``: None where the current weights are the best."""
     tensors = {f"model.{name}": tensor for name, tensor in trainee.module.state_dict().items()}
     kind = _kind(trainee.optimizer)
@@ -230,17 +231,17 @@ def _flatten(trainee: Trainee, best: dict[str, Tensor] | None) -> dict[str, Tens
     return tensors
 
 
-def _restore(tensors: dict[str, Tensor], trainee: Trainee) -> dict[str, Tensor]:
+def _restore(tensors: Tensors, trainee: Trainee) -> Tensors:
     """Undo :func:`_flatten`; returns the best weights so far (empty before the first commit)."""
     if not tensors:
         return {}
     kind = _kind(trainee.optimizer)
-    groups: dict[str, dict[str, Tensor]] = {"model": {}, kind: {}, "best": {}}
+    groups: dict[str, Tensors] = {"model": {}, kind: {}, "best": {}}
     for name, tensor in tensors.items():
         group, _, rest = name.partition(".")
         groups[group][rest] = tensor
     trainee.module.load_state_dict(groups["model"])
-    state: dict[int, dict[str, Tensor]] = {}
+    state: dict[int, Tensors] = {}
     for name, tensor in groups[kind].items():
         index, _, key = name.partition(".")
         state.setdefault(int(index), {})[key] = tensor

@@ -1,17 +1,33 @@
-"""Clusters of a run's clients, by the distances between their data (FedWaD 4)."""
+"""Clusters of a run's clients, by the distances between their data (FedWaD 4): an artifact that runs share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import math
+import time
+from dataclasses import asdict, dataclass, field
 
-from knot_runner.config.settings import FederatedTraining
-from knot_runner.engine.seeds import keyed
+import numpy as np
+import torch
+
+from knot_runner.config.settings import FederatedTraining, OtddSettings
+from knot_runner.config.strict import digest as digest_of
+from knot_runner.data.images import ImageTask, Partition
+from knot_runner.data.pools import TextPool
+from knot_runner.engine.seeds import keyed, numpy_generator
+from knot_runner.engine.store import Artifact
 from knot_runner.methods.federated import clustering
 from knot_runner.methods.federation import Federation
-from knot_runner.pipelines import matrix
 from knot_runner.pipelines.clients.setup import Setup
+from knot_runner.pipelines.commits import join_machines
 from knot_runner.pipelines.context import RunContext, as_kind
-from knot_runner.util.files import Facts
+from knot_runner.pipelines.features.encoding import feature_space
+from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
+from knot_runner.transport.otdd.matrix import distance_matrix
+from knot_runner.transport.otdd.statistics import LabeledSamples
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts, removal
+from knot_runner.util.processes import cores
 
 
 @dataclass(frozen=True)
@@ -31,13 +47,13 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
     if spec.graph == "none":
         found, seconds, notes = clustering.one_cluster(len(setup.federation)), {}, []
     else:
-        sets = matrix.labeled(context, spec.otdd, setup.task, setup.partition.train, settings.seed)
-        between = matrix.compute_distances(context, sets, setup.partition.names, spec.otdd, setup.task.digest)
+        sets = labeled(context, spec.otdd, setup.task, setup.partition.train, settings.seed)
+        between = compute_distances(context, sets, setup.partition.names, spec.otdd, setup.task.digest)
         distances = between.tensors()["matrix"].numpy()
         found = clustering.cluster(distances, spec, keyed(settings.seed, "clustering"))
         planted = clustering.adjusted_rand(found.labels, setup.partition.groups)
         seconds = {"distances": round(between.info["seconds"], 2)}
-        notes = matrix.subsample_note(spec.otdd, setup.partition, setup.task)
+        notes = subsample_note(spec.otdd, setup.partition, setup.task)
     sizes = [len(members) for members in found.members]
     facts = {
         "graph": spec.graph,
@@ -56,3 +72,112 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
             "all rounds"
         )
     return Grouping([setup.federation.cluster(members) for members in found.members], facts, notes, seconds)
+
+
+# ---------------------------------------------------------------------------------------------------------- distances
+
+DISTANCES_STAGE = "distances"
+
+
+def labeled(
+    context: RunContext, otdd: OtddSettings, task: ImageTask | TextPool, rows: list[np.ndarray], seed: int
+) -> list[LabeledSamples]:
+    """Each client's training examples (``rows``: int [n] of ``task.train``) as points [n, d] float64 with labels.
+
+    Points are those of :func:`feature_space`. A client with more than ``otdd.samples`` examples is subsampled to that
+    number by (``seed``, client). Raises :class:`UserError` naming a client without examples, or with points that are
+    not finite.
+    """
+    where, what = feature_space(context, otdd, task), _called(task)
+    made = []
+    for client, own in enumerate(rows):
+        if not len(own):
+            raise UserError(f"client {client} of 0..{len(rows) - 1}: has no training {what}, so it has no distance")
+        if len(own) > otdd.samples:
+            rng = numpy_generator(seed, "otdd", "samples", client)
+            own = own[np.sort(rng.permutation(len(own))[: otdd.samples])]
+        examples = task.train.take(own)
+        try:
+            made.append(LabeledSamples(where.points(examples), examples.labels))
+        except UserError as problem:
+            raise UserError(f"client {client} of 0..{len(rows) - 1}: {problem}") from None
+    return made
+
+
+def compute_distances(
+    context: RunContext, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings, digest: str
+) -> Artifact:
+    """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed: ``matrix``
+    [N, N] float64, symmetric, zero diagonal, squared distances, and ``seconds``, computing time over all sessions.
+
+    Finished pairs are committed: the same command after a kill resumes with the others, to the same numbers.
+    Raises :class:`UserError` naming a pair whose distance is not finite.
+    """
+    key = _key(sets, otdd, digest, context.settings.seed)
+    with context.store.lock(DISTANCES_STAGE, key):
+        found = context.store.find(DISTANCES_STAGE, key) or _measured(context, key, sets, names, otdd)
+    join_machines([found.info], context.note)
+    return found
+
+
+def _measured(
+    context: RunContext, key: str, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings
+) -> Artifact:
+    settings, store, count, pairs = context.settings, context.store, len(sets), math.comb(len(sets), 2)
+    folder = store.folder(DISTANCES_STAGE, key)
+    commits = context.commits(key, folder)
+    commit, rows = commits.resume()
+    known = torch.full((count, count), math.nan, dtype=torch.float64)  # of finished pairs, above the diagonal
+    if commit.step >= 0:
+        known = commit.tensors["matrix"].clone()
+    began = time.monotonic()
+
+    def progress(finished: list[tuple[int, int]], values: list[float]) -> None:
+        nonlocal began
+        for (i, j), value in zip(finished, values, strict=True):
+            if not math.isfinite(value):
+                raise UserError(f"{names[i]}, {names[j]}: their distance is {value}; constant or huge pixels?")
+            known[min(i, j), max(i, j)] = value
+        done = int(known.isfinite().sum())
+        if commits.due() or done == pairs:
+            now = time.monotonic()
+            rows.append({"pairs": done, "seconds": now - began})
+            began = now
+            commits.save(len(rows) - 1, {"matrix": known.clone()}, rows)
+        context.progress(DISTANCES_STAGE, done, pairs, "")
+
+    workers = settings.hardware.num_workers or cores()
+    start = {(i, j): float(known[i, j]) for i, j in known.isfinite().nonzero().tolist()}
+    matrix = distance_matrix(sets, otdd, settings.seed, workers, start, progress)
+    context.progress(DISTANCES_STAGE, pairs, pairs, "done")
+    seconds = sum(row["seconds"] for row in rows)
+    info = {"names": names, "pairs": pairs, "seconds": seconds, "machines": commits.machines}
+    made = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
+    with removal():
+        (folder / ROUNDS_FILE).unlink(missing_ok=True)
+    return made
+
+
+def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
+    """Returns the artifact's key: the samples themselves represent rows, encoder, features and ``otdd.samples``."""
+    content = hashlib.sha256()
+    for one in sets:
+        for array in (one.points, one.labels):
+            content.update(f"{array.dtype} {array.shape}".encode())
+            content.update(np.ascontiguousarray(array))
+    unused = {"encoder", "features", "samples"} | ({"fedwad", "precision"} if otdd.solver == "exact" else set())
+    used = {name: value for name, value in asdict(otdd).items() if name not in unused}
+    return digest_of({"version": WRITTEN_BY, "otdd": used, "data": data, "samples": content.hexdigest(), "seed": seed})
+
+
+def subsample_note(otdd: OtddSettings, partition: Partition, task: ImageTask | TextPool) -> list[str]:
+    """Returns a note where a client's or data set's examples are subsampled."""
+    larger = sum(len(rows) > otdd.samples for rows in partition.train)
+    if not larger:
+        return []
+    more = f"more than {otdd.samples} {_called(task)}"
+    return [f"{larger} of {len(partition.train)} have {more}; so many are drawn (otdd.samples)"]
+
+
+def _called(task: ImageTask | TextPool) -> str:
+    return "texts" if isinstance(task, TextPool) else "images"

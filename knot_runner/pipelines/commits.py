@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from knot_runner.engine.commit import Checkpoint, Commit
 from knot_runner.engine.hardware import all_machines
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.provenance import code_changes, made_by
 from knot_runner.results.base import SEVERAL_MACHINES
 from knot_runner.util.files import LogRow
@@ -20,7 +19,7 @@ COMMIT_SHARE = 0.1
 #: ... but never more than so many seconds of work.
 MAX_UNCOMMITTED = 60.0
 #: (values, tensors) of a commit -> whether it can be gone on from
-Usable = Callable[[dict[str, Any], dict[str, Tensor]], bool]
+Usable = Callable[[dict[str, Any], Tensors], bool]
 #: What is said where the data of a commit are not those of now.
 OTHER_DATA = "the data changed since this run was interrupted; it begins afresh"
 
@@ -80,9 +79,7 @@ class Commits:
         """Returns whether a commit is due: commits take a bounded share of the time."""
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
-    def save(
-        self, step: int, state: dict[str, Tensor], rows: list[LogRow], values: dict[str, Any] | None = None
-    ) -> dict[str, Tensor]:
+    def save(self, step: int, state: Tensors, rows: list[LogRow], values: dict[str, Any] | None = None) -> Tensors:
         """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step. Returns what
         :meth:`Checkpoint.save` does."""
         began = time.monotonic()

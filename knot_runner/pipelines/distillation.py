@@ -4,8 +4,10 @@ runs."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
+from knot_runner.config.plugins import Table
 from knot_runner.config.settings import BiasSettings, KnotSettings
 from knot_runner.config.strict import without
 from knot_runner.data.counts import of_parties
@@ -16,7 +18,6 @@ from knot_runner.engine.store import TENSORS, Artifact, Store
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
-from knot_runner.pipelines.bound.measure import measure_bound
 from knot_runner.pipelines.commits import join_machines
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.kept_models import KeptModels, write_models
@@ -27,11 +28,15 @@ from knot_runner.pipelines.rounds.loop import State, by_requests, run_rounds
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.results.base import SelectedOn
 from knot_runner.results.training import KeptEpoch
+from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, LogRow, write_atomic
 
 #: Times the cross-entropy at which a term that begins there is reported: weights published for large networks are often
 #: too large for small ones.
 LARGE_RATIO = 10.0
+#: Setting of a method that asks for it -> function of the context, the federation, the state and an executor that
+#: measures the finished student; papers add theirs.
+STUDENT_MEASURES: Table[Callable[..., Facts]] = Table("STUDENT_MEASURES", {}, papers="bound")
 
 
 def inspect_distillation(context: RunContext) -> RunInputs:
@@ -40,6 +45,8 @@ def inspect_distillation(context: RunContext) -> RunInputs:
     Raises:
         UserError: The settings do not fit the data or each other.
     """
+    if getattr(context.method, "bound", False) and "bound" not in STUDENT_MEASURES:
+        raise UserError("true needs the folder knot_runner/papers/knot. Use false", "method.bound")
     task = context.services.parties(context)
     counts = of_parties(task)
     federation = make_federation(context, task, context.store, random_examples(context.method))
@@ -103,7 +110,7 @@ def _bound(context: RunContext, federation: PartyFederation, state: State, execu
     if not getattr(context.method, "bound", False):
         path.unlink(missing_ok=True)  # left by the run that this one replaces
         return {}
-    found = measure_bound(context, federation, state, executor)
+    found = STUDENT_MEASURES["bound"](context, federation, state, executor)
     write_sealed(path, found)
     return {"bound": {"texts": found["texts"]["train"], **without(found["loss"], "constant")}}
 

@@ -27,7 +27,7 @@ from knot_runner.data.tasks import Images
 from knot_runner.engine.commit import load_bytes
 from knot_runner.engine.examples import ImageData, TextData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.engine.tensor_file import Tensors, tensor_parts
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import cut_to, encode
 from knot_runner.records import MODEL_FILE, read_record, require_result
@@ -52,7 +52,7 @@ class KeptModels:
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)
-    own: dict[str, Tensor] = field(default_factory=dict)
+    own: Tensors = field(default_factory=dict)
 
 
 def write_models(
@@ -87,9 +87,9 @@ def write_models(
     )
 
 
-def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> dict[str, Tensor]:
+def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: flat.FlatLayout) -> Tensors:
     """Return the parameters and buffers of the model whose ``parts`` lie in ``tensors``, by name."""
-    joined: dict[str, Tensor] = {}
+    joined: Tensors = {}
     for part in parts:
         for entry in (*layout.parameters, *layout.buffers):
             key = f"{part}{entry.name}"

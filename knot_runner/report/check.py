@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from knot_runner.config.strict import build
-from knot_runner.report.claims.measures import measure_of
+from knot_runner.report.claims.measures import check_target, measure_of
 from knot_runner.report.claims.spec import SEEDS, planned_seeds, read_claims, unlike_reason
 from knot_runner.report.figures.registry import FIGURES, figure_names
 from knot_runner.report.run_rows import preset_cases
 from knot_runner.report.tables.build import TABLE_KINDS, printed_table
-from knot_runner.report.tables.chilling import check_target
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 

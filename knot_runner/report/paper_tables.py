@@ -1,24 +1,22 @@
-"""The papers' printed numbers: one YAML file per table in ``paper/``, keyed by our names of methods and data sets."""
+"""The papers' printed numbers: one YAML file per table in ``papers/``, keyed by our names of methods and data sets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from knot_runner.config.plugins import PAPERS
 from knot_runner.config.strict import build
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
-FOLDER = Path(__file__).parent / "paper"
-
 
 def printed_tables() -> list[str]:
     """Names of the printed tables, such as ``knot/table2``."""
-    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.yaml"))
+    return sorted(path.relative_to(PAPERS).with_suffix("").as_posix() for path in PAPERS.rglob("*.yaml"))
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def read_printed(name: str) -> PrintedTable:
     """The printed table ``name``; treat it as read-only. Raises :class:`UserError` for an unknown name."""
     if name not in printed_tables():
         raise UserError(f"there is no printed table {name!r}{nearest(name, printed_tables())}")
-    return build(PrintedTable, yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")), name)
+    return build(PrintedTable, yaml.safe_load((PAPERS / f"{name}.yaml").read_text(encoding="utf-8")), name)
 
 
 def printed_value(table: PrintedTable, metric: str, method: str, dataset: str) -> float | None:

@@ -15,7 +15,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import Dataset, Examples
 from knot_runner.engine.seeds import keyed
-from knot_runner.pipelines import matrix
+from knot_runner.pipelines import clustered as matrix
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features import texts as text_features
 from knot_runner.pipelines.federations.texts import load_tokenizer

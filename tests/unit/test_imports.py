@@ -18,6 +18,7 @@ FLOORS = [
     {"bundles", "sweeps"},
     {"cli", "__main__"},
     {"testing"},
+    {"papers"},
 ]
 
 

@@ -15,8 +15,7 @@ import yaml
 
 from knot_runner.composing.hydra_compose import read_flags
 from knot_runner.composing.overrides import GROUPS, message_text
-from knot_runner.config.settings.checks.fit import FITTING_METHODS
-from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, family_of_algorithm
+from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, TASK_KINDS, family_of_algorithm
 from knot_runner.report.render.terminal import TerminalColumn, listing, output, text_line
 from knot_runner.util.config_yaml import config_folder, headline, yaml_files
 from knot_runner.util.errors import counted, unknown
@@ -48,10 +47,10 @@ def _print_compositions(folder: str | None) -> None:
         algorithm = algorithm_of(path)
         if algorithm in METHOD_SETTINGS:
             methods.setdefault(family_of_algorithm(algorithm).name, []).append(path.stem)
-    columns = [TerminalColumn(kind, no_wrap=True) for kind in FITTING_METHODS]
+    columns = [TerminalColumn(kind, no_wrap=True) for kind in TASK_KINDS]
     rows = []
     for family, names in methods.items():
-        marks = ["yes" if kind in FAMILIES[family].tasks else "-" for kind in FITTING_METHODS]
+        marks = ["yes" if kind in FAMILIES[family].tasks else "-" for kind in TASK_KINDS]
         rows.append([*marks, ", ".join(names)])
     output().print(listing([*columns, TerminalColumn("methods", overflow="fold")], rows, "task x method"))
     output().print()

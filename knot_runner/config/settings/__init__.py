@@ -4,8 +4,6 @@ Open ``run.py`` first: one run's settings, whole. ``tasks/``: what is learned; `
 whether they fit together.
 """
 
-from __future__ import annotations
-
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
     TRACKER_EXTRAS,
@@ -21,7 +19,6 @@ from knot_runner.config.settings.methods.algorithms import (
     ApflSettings,
     DittoSettings,
     FedalaSettings,
-    FedAvgSettings,
     FedDistillSettings,
     FedGenSettings,
     FedMdSettings,
@@ -41,29 +38,19 @@ from knot_runner.config.settings.methods.federated import (
     architecture_settings,
     server_distillation,
 )
-from knot_runner.config.settings.methods.fedwad import (
-    CoresetKnnSettings,
-    CoresetSettings,
-    GaussiansSettings,
-    ImageSetsSettings,
-)
 from knot_runner.config.settings.methods.knot import (
     BiasSettings,
     EntropySettings,
     KnotSettings,
     MutualSettings,
-    ProbeSettings,
     SinkhornSettings,
     TeachersSettings,
 )
 from knot_runner.config.settings.methods.personalization import (
     CossimSettings,
-    EvaluateSettings,
     FinetuneSettings,
-    LandscapeSettings,
     LocalSettings,
     SoupSettings,
-    TransferMatrixSettings,
 )
 from knot_runner.config.settings.methods.server_distillation import LabelDistillation, ServerDistillation
 from knot_runner.config.settings.methods.transport import EncoderSettings, FedwadSettings, OtddSettings, TextFeatures
@@ -82,7 +69,6 @@ from knot_runner.config.settings.partition import (
     Centralized,
     Dirichlet,
     DirichletClients,
-    HeldOut,
     Iid,
     Manual,
     Natural,
@@ -95,7 +81,6 @@ from knot_runner.config.settings.run_id import run_id
 from knot_runner.config.settings.tasks.images import ImageHub, ImageTaskSettings
 from knot_runner.config.settings.tasks.task import (
     DatasetSettings,
-    EmbeddedSource,
     File,
     HubSource,
     Labels,

@@ -16,13 +16,9 @@ from knot_runner.config.plugins import Table
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
 from knot_runner.config.settings.methods.distill import DistillSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
-from knot_runner.config.settings.methods.fedwad import (
-    CoresetKnnSettings,
-    CoresetSettings,
-    DatasetDistanceSettings,
-    FederatedDistanceSettings,
-)
-from knot_runner.config.settings.methods.knot import KnotSettings, MutualSettings, ProbeSettings, TeachersSettings
+from knot_runner.config.settings.methods.knot import KnotSettings, MutualSettings, TeachersSettings
+from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.tasks.task import TaskSettings
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,7 @@ class Family:
     name: str
     #: ``method.algorithm`` -> settings class
     settings: Mapping[str, type]
-    #: supported kinds of task: texts, images, image_sets, gaussians
+    #: supported kinds of task, of :data:`TASK_KINDS`
     tasks: tuple[str, ...]
     #: function of a :class:`~knot_runner.pipelines.context.RunContext`, the inputs that ``inspect`` has returned, and
     #: the :class:`~knot_runner.pipelines.context.RunRecord` to which it adds what the result says
@@ -48,6 +44,8 @@ class Family:
     methods: Mapping[str, str] = field(default_factory=dict)
     #: function of the settings that checks them and builds nested ones; raises :class:`UserError`; "" for none
     check: str = ""
+    #: function of the method's settings, as plain data, that returns those that can change the numbers; "" for all
+    counted: str = ""
     #: whether runs train
     trains: bool = True
     #: its kind of training: rounds of federated training, stages of a distillation between parties, or central ones
@@ -64,9 +62,29 @@ class Family:
     preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.lean.worker")
 
 
-FAMILIES: Table[Family] = Table("FAMILIES", {})
+@dataclass(frozen=True)
+class TaskKind:
+    """A kind of task."""
+
+    settings: type
+    #: a method that fits
+    method: str
+    #: its contents in words
+    contents: str
+    #: whether models are trained on it; otherwise there is neither model, training nor partition
+    trains: bool = False
+    #: function of the settings and the data folder that raises :class:`UserError` for missing files; "" for none
+    check_files: str = ""
+
+
+#: ``kind`` of a task -> what it is; tasks without a kind are texts.
+TASK_KINDS: Table[TaskKind] = Table("TASK_KINDS", {
+    "texts": TaskKind(TaskSettings, "sinkhorn_e", "texts", trains=True),
+    "images": TaskKind(ImageTaskSettings, "fedavg", "images", trains=True),
+}, papers="settings")  # fmt: skip
+FAMILIES: Table[Family] = Table("FAMILIES", {}, papers="settings")
 #: ``method.algorithm`` -> dataclass of its settings, of all families.
-METHOD_SETTINGS: Table[type] = Table("METHOD_SETTINGS", {})
+METHOD_SETTINGS: Table[type] = Table("METHOD_SETTINGS", {}, papers="settings")
 
 
 def register(family: Family) -> Family:
@@ -79,7 +97,7 @@ def register(family: Family) -> Family:
 def family_of(config: Any) -> Family:
     """The family of a method's settings ``config`` (or of their class)."""
     cls = config if isinstance(config, type) else type(config)
-    for family in FAMILIES.values():
+    for family in FAMILIES.data.values():  # that of a class is there
         if cls in family.settings.values():
             return family
     return FAMILIES["federated"]  # of a plug-in's method
@@ -109,106 +127,40 @@ def call(name: str, *arguments: Any, **options: Any) -> Any:
     return load(name)(*arguments, **options)
 
 
-for _family in (
-    Family(
-        "distillation",
-        {"knot": KnotSettings, "mutual": MutualSettings, "teachers": TeachersSettings},
-        ("texts", "images"),
-        run="knot_runner.pipelines.distillation:run_distillation",
-        inspect="knot_runner.pipelines.distillation:inspect_distillation",
-        summary="knot_runner.report.records.run_summary:stages_summary",
-        result="knot_runner.results.training:StagesResult",
-        methods={
-            "knot": "knot_runner.methods.knot:KNOT",
-            "mutual": "knot_runner.methods.mutual:MUTUAL",
-            "teachers": "knot_runner.methods.knot:KNOT",
-        },
-        check="knot_runner.config.settings.checks.methods:check_parties_method",
-        training="stages",
-        ends_with_model=True,
-        preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
-    ),
-    Family(
-        "distill",
-        {"distill": DistillSettings},
-        ("texts", "images"),
-        run="knot_runner.pipelines.distillation:run_distillation",
-        inspect="knot_runner.pipelines.distillation:inspect_distillation",
-        summary="knot_runner.report.records.run_summary:distill_summary",
-        result="knot_runner.results.training:DistillResult",
-        methods={"distill": "knot_runner.methods.distill.distill:DISTILL"},
-        check="knot_runner.config.settings.checks.methods:check_distill_method",
-        training="central",
-        clients=False,
-        ends_with_model=True,
-        preload=("knot_runner.pipelines.distillation", "torch._dynamo"),
-    ),
-    Family(
-        "federated",
-        FEDERATED_ALGORITHMS,
-        ("images", "texts"),
-        run="knot_runner.pipelines.federated:run_federated",
-        inspect="knot_runner.pipelines.federated:inspect_federated",
-        summary="knot_runner.report.records.run_summary:federated_summary",
-        result="knot_runner.results.federated:FederatedResult",
-        methods={name: algorithm.functions for name, algorithm in FEDERATED_ALGORITHMS.items()},
-        check="knot_runner.config.settings.checks.methods:check_federated_method",
-        holds_out=True,
-        ends_with_model=True,
-    ),
-    Family(
-        "probe",
-        {"temperature_probe": ProbeSettings},
-        ("images",),
-        run="knot_runner.pipelines.probing:run_probing",
-        inspect="knot_runner.pipelines.probing:inspect_probing",
-        summary="knot_runner.report.records.run_summary:probe_summary",
-        result="knot_runner.results.training:ProbeResult",
-    ),
-    Family(
-        "distance",
-        {"federated_distance": FederatedDistanceSettings},
-        ("gaussians",),
-        run="knot_runner.pipelines.distance:run_distance",
-        inspect="knot_runner.pipelines.distance:inspect_distance",
-        summary="knot_runner.report.records.distance:distance_summary",
-        result="knot_runner.results.training:DistanceResult",
-        preload=("knot_runner.pipelines.distance",),
-        trains=False,
-        on_gpu=False,
-    ),
-    Family(
-        "matrix",
-        {"dataset_distance": DatasetDistanceSettings},
-        ("images", "image_sets", "texts"),
-        run="knot_runner.pipelines.matrix:run_matrix",
-        inspect="knot_runner.pipelines.matrix:inspect_matrix",
-        summary="knot_runner.report.records.distance:matrix_summary",
-        result="knot_runner.results.training:MatrixResult",
-        trains=False,
-        on_gpu=False,
-    ),
-    Family(
-        "coreset",
-        {"coreset": CoresetSettings},
-        ("images", "texts"),
-        run="knot_runner.pipelines.coreset:run_coreset",
-        inspect="knot_runner.pipelines.coreset:inspect_coreset",
-        summary="knot_runner.report.records.distance:coreset_summary",
-        result="knot_runner.results.training:CoresetResult",
-        trains=False,
-        on_gpu=False,
-    ),
-    Family(
-        "knn",
-        {"coreset_knn": CoresetKnnSettings},
-        ("images", "texts"),
-        run="knot_runner.pipelines.coreset_knn:run_coreset_knn",
-        inspect="knot_runner.pipelines.coreset_knn:inspect_coreset_knn",
-        summary="knot_runner.report.records.distance:knn_summary",
-        result="knot_runner.results.training:KnnResult",
-        trains=False,
-        on_gpu=False,
-    ),
-):
-    register(_family)
+register(Family(
+    "distillation", {"knot": KnotSettings, "mutual": MutualSettings, "teachers": TeachersSettings}, ("texts", "images"),
+    run="knot_runner.pipelines.distillation:run_distillation",
+    inspect="knot_runner.pipelines.distillation:inspect_distillation",
+    summary="knot_runner.report.records.run_summary:stages_summary",
+    result="knot_runner.results.training:StagesResult",
+    methods={
+        "knot": "knot_runner.methods.knot:KNOT",
+        "mutual": "knot_runner.methods.mutual:MUTUAL",
+        "teachers": "knot_runner.methods.knot:KNOT",
+    },
+    check="knot_runner.config.settings.checks.methods:check_parties_method",
+    training="stages", ends_with_model=True,
+    preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
+))  # fmt: skip
+register(Family(
+    "distill", {"distill": DistillSettings}, ("texts", "images"),
+    run="knot_runner.pipelines.distillation:run_distillation",
+    inspect="knot_runner.pipelines.distillation:inspect_distillation",
+    summary="knot_runner.report.records.run_summary:distill_summary",
+    result="knot_runner.results.training:DistillResult",
+    methods={"distill": "knot_runner.methods.distill.distill:DISTILL"},
+    check="knot_runner.config.settings.checks.methods:check_distill_method",
+    counted="knot_runner.config.settings.methods.distill:counted_teachers",
+    training="central", clients=False, ends_with_model=True,
+    preload=("knot_runner.pipelines.distillation", "torch._dynamo"),
+))  # fmt: skip
+register(Family(
+    "federated", FEDERATED_ALGORITHMS, ("images", "texts"),
+    run="knot_runner.pipelines.federated:run_federated",
+    inspect="knot_runner.pipelines.federated:inspect_federated",
+    summary="knot_runner.report.records.run_summary:federated_summary",
+    result="knot_runner.results.federated:FederatedResult",
+    methods={name: algorithm.functions for name, algorithm in FEDERATED_ALGORITHMS.items()},
+    check="knot_runner.config.settings.checks.methods:check_federated_method",
+    holds_out=True, ends_with_model=True,
+))  # fmt: skip

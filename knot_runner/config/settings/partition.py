@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from knot_runner.config.plugins import Table
 from knot_runner.config.settings.families import METHOD_SETTINGS
+from knot_runner.config.settings.methods.personalization import PERSONALIZATION_SETTINGS
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fraction, Items, ItemsOrNone, Parties
 from knot_runner.config.strict import AtMost, Holds, require, without
 from knot_runner.util.config_yaml import Config
@@ -164,8 +165,6 @@ TRAINING_SHARES = ("partition.transfer", "partition.valid", "method.valid")
 STAGES_VALID = 0.1
 #: ``partition.valid`` of methods that choose among clients' own models.
 PERSONAL_VALID = 0.2
-#: Kinds of personalization that learn or choose clients on held-out examples, whatever they select.
-READ_VALID = ("transfer_matrix", "landscape")
 
 
 def transfer_group(config: Config) -> Config | None:
@@ -221,7 +220,8 @@ def _reads_valid(personal: Config | None) -> bool:
     if not isinstance(personal, dict):
         return False
     kind = personal.get("kind")
-    return kind in READ_VALID or personal.get("select", "last" if kind == "finetune" else "valid") == "valid"
+    reads_valid = getattr(PERSONALIZATION_SETTINGS.get(str(kind)), "reads_valid", False)
+    return reads_valid or personal.get("select", "last" if kind == "finetune" else "valid") == "valid"
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from knot_runner.config.settings.methods.algorithms import LocalAlgorithmSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
-from knot_runner.config.settings.methods.personalization import shares_models
 from knot_runner.config.settings.partition import Centralized
 from knot_runner.config.settings.sizes import Fraction, Positive
 from knot_runner.config.strict import Holds, require
@@ -68,7 +67,7 @@ def check_privacy(settings: Settings) -> None:
     if settings.fleet is not None:
         why = "who is available, and who is late, decides who takes part, which the accountant does not know"
         raise Misfit(privacy, f"fleet={settings.fleet.name}", why, "Use fleet=none")
-    if shares_models(method.personalization):
+    if getattr(method.personalization, "shares_models", False):
         why = "method.personalization shows clients each other's own models, which are not clipped"
         raise Misfit(privacy, own, why, "Use finetune or soup")
     if method.aggregation != "uniform":

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.checks.fit import UNTRAINED_TASKS, check_fit, require_group, training_values
+from knot_runner.config.settings.checks.fit import check_fit, require_group, training_values
 from knot_runner.config.settings.checks.methods import check_code
-from knot_runner.config.settings.families import METHOD_SETTINGS, Family, family_of, load, other_owners
+from knot_runner.config.settings.families import METHOD_SETTINGS, TASK_KINDS, Family, family_of, load, other_owners
 from knot_runner.config.settings.fleet import FleetSettings, check_fleet
 from knot_runner.config.settings.groups import (
     TRACKER_EXTRAS,
@@ -25,7 +25,6 @@ from knot_runner.config.settings.groups import (
 from knot_runner.config.settings.methods.algorithms import FedRepSettings
 from knot_runner.config.settings.methods.distill import DistillSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
-from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.methods.knot import SinkhornSettings
 from knot_runner.config.settings.methods.personalization import EvaluateSettings
 from knot_runner.config.settings.methods.terms import SinkhornTermSettings
@@ -66,7 +65,8 @@ class Settings:
 
     #: seed of all random draws
     seed: Annotated[Seed, NOT_NEGATIVE]
-    task: TaskSettings | ImageTaskSettings | GaussiansSettings | ImageSetsSettings
+    #: one of ``TASK_KINDS``
+    task: Any
     #: settings class of the algorithm, from ``METHOD_SETTINGS``
     method: Any
     hardware: HardwareSettings
@@ -125,7 +125,7 @@ def build_run(config: Config) -> Settings:
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(f"{name!r} is not a plain name of letters, digits, . + - _", f"{group}.name")
     if config.get("training") is not None:
-        values = None if task_kind in UNTRAINED_TASKS else training_values(config, family.training)
+        values = training_values(config, family.training) if TASK_KINDS[task_kind].trains else None
         config = {**config, "training": values}
     _check_names(config)
     parts = _parts(config, task_kind, family)
@@ -222,12 +222,13 @@ def _method_settings(method: Config) -> type:
 def _parts(config: Config, task_kind: str, family: Family) -> Config:
     """Groups whose kind depends on the task, built first so that errors name their keys."""
     _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
-    if task_kind in UNTRAINED_TASKS:
-        return {"task": build(UNTRAINED_TASKS[task_kind], config["task"], "task")}
+    task: Any = build(TASK_KINDS[task_kind].settings, config["task"], "task")
+    if not TASK_KINDS[task_kind].trains:
+        return {"task": task}
     on_images = task_kind == "images"
     model = NETWORK_SETTINGS[config["model"]["kind"]] if on_images else ModelSettings
     parts: Config = {
-        "task": build(ImageTaskSettings if on_images else TaskSettings, config["task"], "task"),
+        "task": task,
         "model": build(model, config["model"], "model"),
         "training": build(TRAINING_SETTINGS[family.training], config["training"], "training"),
     }

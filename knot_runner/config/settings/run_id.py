@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.plugins import as_written
-from knot_runner.config.settings.families import family_of_algorithm
+from knot_runner.config.settings.families import TASK_KINDS, family_of_algorithm, load
 from knot_runner.config.settings.partition import SHARE_KEYS
 from knot_runner.config.strict import digest, without
 from knot_runner.util.config_yaml import Config
@@ -20,7 +20,6 @@ NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
 HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Settings of a method -> those beside them that are not read; claims may still name them.
 UNREAD_KEYS = {
-    ("distance", "exact"): {"fedwad"},
     ("solver", "exact"): {"fedwad", "precision"},
     ("graph", "none"): {"otdd", "clusters", "scale"},
 }
@@ -49,25 +48,23 @@ def counted_settings(record: Config) -> Config:
     family = family_of_algorithm(method["algorithm"])
     if method["algorithm"] in family.settings:  # of a plug-in's settings nothing is known
         method = _read_settings(method)
+        if family.counted:
+            method = load(family.counted)(method)
     counted = without(record, *NOT_IN_RUN_ID) | {"method": method}
     for group in LABELED:
         counted[group] = without(record.get(group) or {}, "name") or None
     counted["plugins"] = [as_written(plugin) for plugin in record.get("plugins") or []]
     if family.training == "rounds" and method.get("server_distillation") is None:
         counted["transfer"] = None  # not read
-    if method["algorithm"] == "federated_distance" and method["fedwad"]["mode"] == "exact":
-        method["fedwad"] = without(method["fedwad"], "support")  # as many points as the first sample
-    if method["algorithm"] == "distill":
-        del method["teacher"]  # stands in teachers
-        method["teachers"] = [_identity(teacher) for teacher in method["teachers"]]
     if family.training == "rounds" and family.trains:
         counted["hardware"] = _counted_hardware(record["hardware"])
     return counted
 
 
 def kind_of(task: Config) -> str:
-    """Return the family of a composed task: images, image_sets, gaussians or texts."""
-    return task["kind"] if task.get("kind") in ("images", "image_sets", "gaussians") else "texts"
+    """Return the kind of a composed task, of :data:`TASK_KINDS`."""
+    kind = str(task.get("kind", "texts"))
+    return kind if kind in TASK_KINDS else "texts"
 
 
 def _read_settings(settings: Config) -> Config:
@@ -75,12 +72,6 @@ def _read_settings(settings: Config) -> Config:
     unread = {name for (key, value), names in UNREAD_KEYS.items() if settings.get(key) == value for name in names}
     read = without(settings, *unread)
     return {key: _read_settings(value) if isinstance(value, dict) else value for key, value in read.items()}
-
-
-def _identity(teacher: Any) -> Any:
-    """A finished run is known by its id and the digest of its weights, wherever it lies."""
-    is_run = isinstance(teacher, dict) and teacher.get("kind") == "run"
-    return {key: teacher[key] for key in ("kind", "run", "weights")} if is_run else teacher
 
 
 def _counted_hardware(hardware: Config) -> Config:

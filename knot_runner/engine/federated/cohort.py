@@ -17,6 +17,7 @@ from knot_runner.engine.examples import ClientExamples, InputBatch
 from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.federated.recipe import Course, Recipe
 from knot_runner.engine.objectives import LossRows, Objective, SampleLoss
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.util.errors import UserError
 
 #: Examples per inference request: fixed, so that logits do not depend on the number of workers.
@@ -44,7 +45,7 @@ class LocalResult:
 
     loss: float
     steps: int
-    kept: dict[str, Tensor] = field(default_factory=dict)
+    kept: Tensors = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class LocalWork:
     model: nn.Module
     layout: FlatLayout
     examples: ClientExamples
-    tensors: dict[str, Tensor]
+    tensors: Tensors
     #: rows [n] of the training examples -> these examples
     select: Callable[[Tensor], ClientExamples]
     #: the rows and the loss of the request's objective, with ``start_logits`` of the module as it is now
@@ -87,7 +88,7 @@ class LocalProgram:
 
     run: Callable[[dict[str, Any], LocalWork], LocalResult]
     settings: dict[str, Any] = field(default_factory=dict)
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    tensors: Tensors = field(default_factory=dict)
     further: float = 0.0
 
 
@@ -114,7 +115,7 @@ class LocalTraining:
     recipe: Recipe
     control: Tensor | None = None
     objective: Objective = field(default_factory=Objective)
-    inputs: dict[str, Tensor] = field(default_factory=dict)
+    inputs: Tensors = field(default_factory=dict)
     models: dict[str, ClientModel] = field(default_factory=dict)
     network: int = 0
     held: int = 0
@@ -150,7 +151,7 @@ class Trained:
     before: int
     after: int
     finite: bool
-    kept: dict[str, Tensor] = field(default_factory=dict)
+    kept: Tensors = field(default_factory=dict)
 
     @property
     def model(self) -> ClientModel:

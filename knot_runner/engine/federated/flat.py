@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner.engine.seeds import seeded
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
@@ -124,7 +125,7 @@ def flat_vectors(model: nn.Module) -> tuple[Tensor, Tensor]:
     return weights.clone(), torch.cat(kept).clone() if kept else weights.new_empty(0)
 
 
-def views(flat: Tensor, fields: tuple[Field, ...]) -> dict[str, Tensor]:
+def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:
     """Named views into ``flat`` [..., size]; leading dimensions stay."""
     lead = flat.shape[:-1]
     return {f.name: flat[..., f.start : f.stop].view(*lead, *f.shape) for f in fields}
@@ -143,7 +144,7 @@ def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
     return [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
 
 
-def _fields(named: dict[str, Tensor]) -> tuple[Field, ...]:
+def _fields(named: Tensors) -> tuple[Field, ...]:
     fields, start = [], 0
     for name, tensor in named.items():
         fields.append(Field(name, tuple(tensor.shape), start))

@@ -24,6 +24,7 @@ from knot_runner.engine.examples import InputBatch, batch_count
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalWork
 from knot_runner.engine.seeds import generator, seeded
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import take_steps
 from knot_runner.methods.around.server_distillation import ENSEMBLE
 from knot_runner.methods.contract import METHODS
@@ -77,7 +78,7 @@ def term_program(
 ) -> LocalProgram:
     """The training on ``spec.terms``. ``sent``: the clients' models; ``weights``: [n, K] of the clients in
     the mean that is the teacher, None where nobody reads their inner layers."""
-    tensors: dict[str, Tensor] = {}
+    tensors: Tensors = {}
     if any(wanted_taps(read_terms(spec.terms, network, [network], _KEY), 1)[1]):
         for number, model in enumerate(sent):
             tensors |= {f"{number}/weights": model.weights, f"{number}/buffers": model.buffers}
@@ -140,7 +141,7 @@ class _Teacher:
                 readers.append(OutputReader(model, spec.network, taps))
             self._sent = FrozenTeachers(readers, work.examples, cached=True)
 
-    def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
+    def __call__(self, positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
         device = next(iter(inputs.values())).device
         logits = self._logits[positions.to(self._logits.device)].to(device)
         if self._sent is None:
@@ -149,7 +150,7 @@ class _Teacher:
         return [NetworkOutputs(logits, _mean_taps(taps, self._mean[positions.to(self._mean.device)]))]
 
 
-def _mean_taps(taps: list[dict[str, Tensor]], weights: Tensor) -> dict[str, Tensor]:
+def _mean_taps(taps: list[Tensors], weights: Tensor) -> Tensors:
     """sum_k W_k t_k / sum_k W_k of each tap (t_k [B, ...] of client k), W [B, K]."""
     shares = (weights / weights.sum(1, keepdim=True)).unbind(1)
     found = {}

@@ -16,6 +16,7 @@ from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.engine.examples import ClientExamples, ImageExamples
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, finite_logits, stored_model
 from knot_runner.engine.requests import Ref
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import copy_weights
 from knot_runner.methods.distill.term import (
     TERMS,
@@ -91,7 +92,7 @@ class OutputReader:
     def __init__(self, model: nn.Module, network: Network, taps: list[str]) -> None:
         self._read = read_taps(model, network, taps)
 
-    def __call__(self, inputs: dict[str, Tensor]) -> NetworkOutputs:
+    def __call__(self, inputs: Tensors) -> NetworkOutputs:
         return NetworkOutputs(*self._read(**inputs))
 
 
@@ -193,7 +194,7 @@ class FrozenTeachers:
         seen = examples if originals is None else originals
         self._teachers = [(reader, _outputs_of_all(reader, seen) if cached else None) for reader in readers]
 
-    def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
+    def __call__(self, positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
         if self._originals is not None:
             inputs = {"x": self._originals.images[positions.to(self._originals.rows.device)]}
         found = []
@@ -216,7 +217,7 @@ def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
 @torch.no_grad()
 def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
     """Returns the outputs for all examples, in order; None where they exceed the cache's limit."""
-    kept: dict[str, Tensor] = {}
+    kept: Tensors = {}
     for positions, inputs in examples.in_turn(EVALUATION_BATCH):
         output = reader(inputs)
         outputs = {"": output.logits, **output.taps}  # no tap has an empty name

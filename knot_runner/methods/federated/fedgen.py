@@ -32,6 +32,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
 from knot_runner.engine.seeds import generator, seeded
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method, Sent
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federation import FederatedState, Federation, Folded
@@ -235,8 +236,8 @@ def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head
 
 
 def train_generator(
-    spec: LatentGenerator, model: nn.Module, kept: dict[str, Tensor], heads: list[Head], seed: int, round: int
-) -> tuple[dict[str, Tensor], float]:
+    spec: LatentGenerator, model: nn.Module, kept: Tensors, heads: list[Head], seed: int, round: int
+) -> tuple[Tensors, float]:
     """The generator after the steps of ``round``, as tensors of a state, and its mean loss. ``model`` changes in place;
     ``kept``: the state before, which has Adam's from earlier rounds. Draws are keyed by (seed, round, step)."""
     parameters = list(model.parameters())
@@ -262,11 +263,11 @@ def train_generator(
     return state, sum(losses) / len(losses)
 
 
-def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+def model_tensors(model: nn.Module) -> Tensors:
     """The generator's weights and running statistics, as a state has them."""
     return {f"{MODEL}{name}": tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
-def load_generator(model: nn.Module, state: dict[str, Tensor]) -> None:
+def load_generator(model: nn.Module, state: Tensors) -> None:
     """Undo :func:`model_tensors`, in place."""
     model.load_state_dict({name.removeprefix(MODEL): own for name, own in state.items() if name.startswith(MODEL)})

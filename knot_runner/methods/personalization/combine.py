@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.engine.tensor_file import Tensors
 
 #: Values of all models that are held in float64 at a time: 2 MB, which stay in a core's cache and need no fresh pages
 #: (with 64 MB a product takes four times as long).
@@ -28,13 +29,13 @@ def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
     return found
 
 
-def stacked_models(models: Sequence[ClientModel]) -> dict[str, Tensor]:
+def stacked_models(models: Sequence[ClientModel]) -> Tensors:
     """``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of a state, a row a client."""
     weights = torch.stack([one.weights for one in models])
     return {"theta/weights": weights, "theta/buffers": torch.stack([one.buffers for one in models])}
 
 
-def client_models(state: dict[str, Tensor]) -> list[ClientModel]:
+def client_models(state: Tensors) -> list[ClientModel]:
     """The models of a state, see :func:`stacked_models`."""
     return [ClientModel(*pair) for pair in zip(state["theta/weights"], state["theta/buffers"], strict=True)]
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from knot_runner.config.plugins import Table
 from knot_runner.config.settings import FederatedSettings, LocalSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.federated.recipe import Phase, Recipe
@@ -91,7 +92,7 @@ class Personalization:
 
 
 #: ``method.personalization.kind`` -> its functions; a plug-in may add its own.
-PERSONALIZATIONS: dict[str, Personalization] = {}
+PERSONALIZATIONS: Table[Personalization] = Table("PERSONALIZATIONS", {}, papers="methods")
 
 
 def personal_recipe(config: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:

@@ -6,12 +6,11 @@ from __future__ import annotations
 import re
 
 import torch
-from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine
-from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.engine.tensor_file import Tensors, tensor_parts
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.messages import shared_of
 from knot_runner.pipelines.clients.setup import Setup
@@ -69,7 +68,7 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
         write_models(context, kept, setup.task.classes, tokenizer)
 
 
-def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: dict[str, Tensor]) -> KeptModels:
+def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: Tensors) -> KeptModels:
     """Returns the global model, or that of each cluster, and clients' own ones where they predict with these."""
     federation, kept = setup.federation, KeptModels()
     bases = [key.removesuffix("weights") for key in outcome.state if re.fullmatch(r"(cluster/\d+/)?weights", key)]
@@ -99,10 +98,10 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
     return kept
 
 
-def _named(config: FederatedSettings, federation: Federation, state: FederatedState) -> dict[str, Tensor]:
+def _named(config: FederatedSettings, federation: Federation, state: FederatedState) -> Tensors:
     """Returns each global model by parameter name, with clients' own parts (``client/<k>/<parameter>``); prefix
     ``cluster/<c>/`` where there are several."""
-    tensors: dict[str, Tensor] = {}
+    tensors: Tensors = {}
     shared = shared_of(config, federation)
     for key, value in state.items():
         if "fleet/" in key:  # what those who still train were sent

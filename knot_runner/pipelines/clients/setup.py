@@ -21,7 +21,7 @@ from knot_runner.config.settings import (
     server_distillation,
 )
 from knot_runner.data.counts import Counts, of_images
-from knot_runner.data.images import Images, ImageTask, Partition, make_partition
+from knot_runner.data.images import ImageTask, Partition, make_partition
 from knot_runner.data.images.load import label_space
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.engine.federated import flat
@@ -93,7 +93,7 @@ def make_setup(context: RunContext) -> Setup:
             from knot_runner.pipelines.clients.transfer_set import with_other_set
 
             task = with_other_set(context, task)
-        data, test = resident(task, task.train), resident(task, task.test)
+        data, test = resident(task)
         network = Network(settings.model, task.shape, len(task.classes))
     else:
         from knot_runner.pipelines.clients.transfer_set import read_texts  # with what else a server needs
@@ -104,7 +104,7 @@ def make_setup(context: RunContext) -> Setup:
         from knot_runner.data.images.held_out import alter_clients
 
         task, partition = alter_clients(task, partition, settings.held_out.alter, settings.seed)
-        data, test = resident(task, task.train), resident(task, task.test)
+        data, test = resident(task)
     labels = label_space(task.classes, task.coordinates) if settings.on_images else task.whole.labels
     server: dict[str, Tensor] = {}
     distillation = server_distillation(context.method)
@@ -208,10 +208,11 @@ def _clients(partition: Partition, architectures: list[Architecture]) -> Iterato
         yield Party.of_rows(name, architectures[number % len(architectures)].network, **rows)
 
 
-def resident(task: ImageTask, images: Images) -> ImageData:
-    """``images`` as the engines hold them."""
+def resident(task: ImageTask) -> list[ImageData]:
+    """The training and test images of ``task`` as the engines hold them."""
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (task.mean, task.std))
-    return ImageData(torch.from_numpy(images.pixels), torch.from_numpy(images.labels), mean, std)
+    parts = (task.train, task.test)
+    return [ImageData(torch.from_numpy(part.pixels), torch.from_numpy(part.labels), mean, std) for part in parts]
 
 
 def client_counts(setup: Setup) -> Facts:

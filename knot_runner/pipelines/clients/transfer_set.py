@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings, Labels, ModelSettings, TaskSettings, server_distillation
+from knot_runner.config.settings import FederatedSettings, Labels, ModelSettings, server_distillation
 from knot_runner.config.settings.tasks.images import UNLABELED, ImageTaskSettings
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.held_out import with_transfer
@@ -118,7 +118,7 @@ MANY_CUT = 0.05
 def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
     """Returns the labeled texts of a task in one pool, its network, and the encoded training and test texts."""
     settings, root = context.settings, context.data_root
-    model, length = as_kind(settings.model, ModelSettings), as_kind(settings.task, TaskSettings).max_length
+    model, length = as_kind(settings.model, ModelSettings), settings.task.max_length
     task = context.services.texts(settings.task, root)
     tokenizer = load_tokenizer(model, task, root)
     pool = pool_texts(task, getattr(settings.partition, "by", "user"))
@@ -136,7 +136,7 @@ def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[Tex
     """Returns the task's own transfer set, if it has one, and random texts for probability biases, if ``biased``; both
     unlabeled."""
     settings, store = context.settings, context.store
-    length = as_kind(settings.task, TaskSettings).max_length
+    length = settings.task.max_length
     tokenizer = load_tokenizer(as_kind(settings.model, ModelSettings), pool.whole, context.data_root)
     own = next((data for data in pool.whole.datasets.values() if data.role == "transfer"), None)
     transfer = None

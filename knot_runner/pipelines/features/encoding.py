@@ -7,13 +7,14 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings, EncoderSettings, Natural, OtddSettings
+from knot_runner.config.settings import EncoderSettings, Natural, TextFeatures
 from knot_runner.config.strict import digest
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.pools import TextPool, pool_texts
@@ -27,8 +28,14 @@ from knot_runner.pipelines.federations.texts import model_files
 from knot_runner.pipelines.kept_images import read_images
 from knot_runner.util.errors import UserError
 
-#: What has an ``encoder`` of images and ``features`` of texts.
-Described = OtddSettings | CoresetSettings | CoresetKnnSettings
+
+class Described(Protocol):
+    """Settings that say what stands for an image (None: its pixels) or a text."""
+
+    encoder: EncoderSettings | None
+    features: TextFeatures | None
+
+
 #: Parties of texts that no partition deals out: the data sets that are there.
 DATA_SETS = Natural("natural", by="user", least=1, num_clients=None, alpha=1.0, embedded_clients=1)
 

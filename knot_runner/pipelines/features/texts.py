@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from knot_runner.config.settings import ModelSettings, TaskSettings, TextFeatures
+from knot_runner.config.settings import ModelSettings, TextFeatures
 from knot_runner.data.pools import TextPool
 from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.data.tasks import Examples
@@ -146,7 +146,7 @@ def _cls(context: RunContext, pool: TextPool) -> Features:
     tokenizer = load_tokenizer(model, pool.whole, root)
     network = Network(party_model(model, ""), vocabulary_size(tokenizer), len(pool.classes))
     encoder = as_kind(initial_network(network, settings.seed, root).bert, torch.nn.Module).eval()
-    tokenizer = cut_to(tokenizer, as_kind(settings.task, TaskSettings).max_length)
+    tokenizer = cut_to(tokenizer, settings.task.max_length)
 
     def features(texts: Examples) -> np.ndarray:
         encoded = encode(tokenizer, texts.texts, texts.pairs)

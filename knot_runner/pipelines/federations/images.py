@@ -15,7 +15,7 @@ from knot_runner.config.strict import digest
 from knot_runner.data.images.views import task_in_view, viewed_images
 from knot_runner.data.tasks import Images, PartyTask
 from knot_runner.engine.requests import Ref
-from knot_runner.engine.seeds import keyed
+from knot_runner.engine.seeds import numpy_generator
 from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
@@ -29,7 +29,7 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
 
     ``bias``: also make the random images for probability biases. Raises :class:`UserError`.
     """
-    spec = as_kind(settings.task, ImageTaskSettings)
+    spec = settings.task
     roles = {data.role: data for data in task.datasets.values()}
     transfer = roles.get("transfer", roles["global"])
     examples = {
@@ -89,7 +89,7 @@ def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
 def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
     """Returns ``bias.images`` unlabeled images of the shape of the transfer set's ``public`` ones: uniform noise, or
     these with their pixels permuted (all channels alike)."""
-    draw, count = np.random.default_rng(keyed(seed, "random images", bias.noise)), bias.images
+    draw, count = numpy_generator(seed, "random images", bias.noise), bias.images
     shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELED, dtype=np.int64)
     if bias.noise == "uniform":
         whole = public.pixels.dtype == np.uint8

@@ -10,7 +10,7 @@ import numpy as np
 from knot_runner.config.settings import CentralTraining, Role, Settings, StageSettings, TrainingSettings
 from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask
 from knot_runner.engine.requests import Ref
-from knot_runner.engine.seeds import keyed
+from knot_runner.engine.seeds import numpy_generator
 from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import as_kind
@@ -36,7 +36,7 @@ def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples 
     examples, count = dataset.splits[split], used_count(dataset, split, settings)
     if count == len(examples):
         return examples
-    order = np.random.default_rng(keyed(settings.seed, "limit", dataset.name)).permutation(len(examples))
+    order = numpy_generator(settings.seed, "limit", dataset.name).permutation(len(examples))
     return examples.take(np.sort(order[:count]))
 
 

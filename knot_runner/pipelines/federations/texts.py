@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from knot_runner.config.settings import BiasSettings, ModelSettings, Settings, TaskSettings
+from knot_runner.config.settings import BiasSettings, ModelSettings, Settings
 from knot_runner.config.strict import digest
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.requests import Ref
-from knot_runner.engine.seeds import keyed
+from knot_runner.engine.seeds import numpy_generator
 from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation
 from knot_runner.models.bert import TextClassifier, party_model
@@ -51,7 +51,7 @@ def text_federation(
 
     ``bias``: also make the random texts for probability biases. Raises :class:`UserError`.
     """
-    model, words = as_kind(settings.model, ModelSettings), as_kind(settings.task, TaskSettings)
+    model, words = as_kind(settings.model, ModelSettings), settings.task
     tokenizer = load_tokenizer(model, task, data_root)
     # test texts, random texts and probes always have task.max_length
     lengths = {role: stage.max_length or words.max_length for role, stage in stages_of(settings).items()}
@@ -180,7 +180,7 @@ def _random_texts(bias: BiasSettings, tokenizer: Tokenizer, max_length: int, see
     key = digest({"random": [bias.texts, bias.tokens], "words": words, "max_length": max_length, "seed": seed})
     if store.find("tokens", key) is not None:
         return ("tokens", key)
-    draw = np.random.default_rng(keyed(seed, "random texts"))
+    draw = numpy_generator(seed, "random texts")
     drawn = draw.integers(vocabulary_size(tokenizer), size=(bias.texts, bias.tokens))
     texts = [" ".join(tokenizer.id_to_token(i) or "" for i in row) for row in drawn.tolist()]
     examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from knot_runner import metrics
-from knot_runner.config.settings import ModelSettings, TaskSettings
+from knot_runner.config.settings import ModelSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.loop import key_of
 from knot_runner.engine.requests import Predict, Ref, StageRequest, ref_of, request_title
-from knot_runner.engine.seeds import keyed
+from knot_runner.engine.seeds import numpy_generator
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.contract import METHODS
@@ -130,7 +130,7 @@ def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> R
     with store.lock(*ref):
         if store.find(*ref) is None:
             tensors = store.get(*examples).tensors()
-            draw = np.random.default_rng(keyed(seed, "balanced"))
+            draw = numpy_generator(seed, "balanced")
             labels = tensors["labels"].numpy()
             groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
             rows = np.sort(np.concatenate([draw.permutation(group)[:per_label] for group in groups]))
@@ -156,7 +156,7 @@ def write_probe(
 ) -> None:
     """Writes the predictions of the student, of the global model before distillation (if any) and of every teacher for
     paired sentences that differ in one word (App. D.2)."""
-    settings, words_task = context.settings, as_kind(context.settings.task, TaskSettings)
+    settings, words_task = context.settings, context.settings.task
     rows = []
     for probe, spec in words_task.probe.items():
         for template, words in itertools.product(spec["templates"], spec["words"]):

@@ -41,7 +41,7 @@ from knot_runner.pipelines.personalization.client_matrix import (
 )
 from knot_runner.pipelines.personalization.facts import point_facts, trade_offs
 from knot_runner.pipelines.rounds.client_rounds import check_outcomes
-from knot_runner.pipelines.rounds.loop import State, TrainingResult, run_rounds, scalars
+from knot_runner.pipelines.rounds.loop import Advanced, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.scores import TestPredictions
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import DivergedError
@@ -130,7 +130,7 @@ class _Work:
             "record/logits": torch.zeros(points, len(self.tests.places), self.classes),
         }
 
-    def advance(self, state: FederatedState, round: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+    def advance(self, state: FederatedState, round: int, rows: list[LogRow]) -> Advanced:
         """Train, fold and measure one round: see :data:`~knot_runner.pipelines.rounds.loop.Advance`."""
         kind, spec, federation, flops = self.kind, self.spec, self.federation, self.setup.example_flops
         requests = kind.method.plan(spec, state, federation, round)

@@ -16,8 +16,10 @@ from knot_runner.util.files import Facts, LogRow
 if TYPE_CHECKING:
     from knot_runner.pipelines.personalization.personalized import PersonalModels
 
-#: (state, round, rows so far) -> the state after the round and its log row; None: there is no further round
-Advance = Callable[[State, int, list[LogRow]], tuple[State, LogRow] | None]
+#: The state after a round and its log row; None: there is no further round.
+Advanced = tuple[State, LogRow] | None
+#: (state, round, rows so far) -> what the round makes of them
+Advance = Callable[[State, int, list[LogRow]], Advanced]
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def by_requests(
 ) -> Advance:
     """Return a round of a ``method`` that ends when it plans no request: its requests, executed and folded."""
 
-    def _advance(state: State, round: int, rows: list[LogRow]) -> tuple[State, LogRow] | None:
+    def _advance(state: State, round: int, rows: list[LogRow]) -> Advanced:
         requests = method.plan(config, state, federation, round)
         if not requests:
             return None

@@ -4,18 +4,19 @@ rounds trained, bytes sent, virtual time."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from knot_runner.config.plugins import Table, checked, expect
-from knot_runner.metrics import METRICS, computed_metrics, top_of
+from knot_runner.metrics import ACCURACY, METRICS, computed_metrics, reached_at, top_of
 from knot_runner.report.claims.pairs import ModelSide, settings_of
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
-from knot_runner.report.run_folders import Run, finished, is_finished, lookup
-from knot_runner.report.tables.chilling import MEGABYTE, WARM, LearningCurve, check_target, with_learning_curves
+from knot_runner.report.run_folders import Run, damaged, finished, is_finished, lookup, rounds
+from knot_runner.results.base import bytes_of
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.files import LogRow
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,6 @@ def _agreement(run: Run) -> float | str | None:
     return "no planted groups" if found.ari is None else found.ari
 
 
-def _gap(run: Run) -> float | str | None:
-    """Relative error of a federated distance against the exact one."""
-    if getattr(run.result, "kind", "") != "distance":
-        return None
-    value, exact = (getattr(run.result, key, 0.0) for key in ("value", "exact"))
-    return abs(value / exact - 1) if exact else "the exact distance is 0"
-
-
 def _accepted(where: str, measure: ClaimMeasure) -> ClaimMeasure:
     expect(where, measure, ClaimMeasure)
     return measure if measure.read is None else replace(measure, read=checked(where, measure.read, _problem))
@@ -66,8 +59,7 @@ CLAIM_MEASURES: Table[ClaimMeasure] = Table("CLAIM_MEASURES", {
     "time": ClaimMeasure("virtual s", 2, tested=True),
     "bytes": ClaimMeasure("MB", 2, tested=True),
     "ari": ClaimMeasure("ARI", 3, read=_agreement),
-    "gap": ClaimMeasure("%", 3, 100.0, read=_gap),
-}, _accepted)  # fmt: skip
+}, _accepted, papers="report")  # fmt: skip
 
 #: How clients are averaged; see ``tables.clustered.ACCURACY_WEIGHTINGS``.
 OVER = ("clusters", "weighted", "unweighted")
@@ -213,3 +205,64 @@ def _other_settings(run: Run) -> Any:
     """The seed, and all settings but the training temperature."""
     free = ("method.temperature", "method.lr_control", "method.name", "arm")
     return run.seed, settings_of(run, lambda key: key in free)
+
+
+# ----------------------------------------------------------------------------------------------------- learning curves
+
+#: The target of ``best_of_T4``: the best accuracy that this temperature reaches in its rounds.
+WARM = 4.0
+MEGABYTE = 1e6
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """Learning curve of a finished run. ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run;
+    ``sent``: bytes per round in both directions."""
+
+    rows: Sequence[LogRow]
+    rounds: int
+    sent: Sequence[int]
+
+    @property
+    def best(self) -> float:
+        """Highest accuracy of any round."""
+        return max(float(row[ACCURACY]) for row in self.rows)
+
+    @property
+    def clock(self) -> float:
+        """Virtual seconds of a whole fleet run."""
+        return float(self.rows[-1]["clock"])
+
+    def reaches(self, target: float, axis: Literal["round", "clock"] = "round") -> float | None:
+        """Rounds trained, or virtual seconds, until accuracy is ``target`` or more; None if it never is."""
+        return reached_at([(row[axis], row[ACCURACY]) for row in self.rows], target)
+
+    def megabytes(self, rounds: int) -> float:
+        """10^6 bytes sent in both directions in the first ``rounds`` rounds."""
+        return sum(self.sent[:rounds]) / MEGABYTE
+
+
+def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
+    """Return (``runs``, those with a damaged ``rounds.jsonl`` marked corrupt; curves of the finished ones by run
+    id)."""
+    made = []
+    curves = {}
+    for run in runs:
+        if run.status == "done":
+            try:
+                rows = rounds(run)
+                measured = [row for row in rows if ACCURACY in row]
+                curves[run.run_id] = LearningCurve(measured, len(rows), [bytes_of([row]) for row in rows])
+            except UserError as problem:
+                run = damaged(run, problem)
+        made.append(run)
+    return made, curves
+
+
+def check_target(value: Any) -> float | Literal["best_of_T4"]:
+    """``report.target`` of a preset. Raises :class:`UserError` unless it is an accuracy or best_of_T4."""
+    if value == "best_of_T4":
+        return "best_of_T4"
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+        return float(value)
+    raise UserError(f"{value!r} is neither best_of_T4 nor an accuracy above 0, at most 1", "report.target")

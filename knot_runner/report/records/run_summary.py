@@ -15,7 +15,7 @@ from knot_runner.report.render.text import number, plain, quantity
 from knot_runner.report.run_rows import MODELS
 from knot_runner.results.base import EVALUATED, RunResult
 from knot_runner.results.federated import FederatedResult
-from knot_runner.results.training import DistillResult, ProbeResult, StagesResult
+from knot_runner.results.training import DistillResult, StagesResult
 from knot_runner.util.errors import counted
 
 #: A row of a summary: its name and values; None: a line between rows.
@@ -81,7 +81,7 @@ def _change(result: StagesResult, metric: str, dataset: str) -> Text:
     return text
 
 
-# ------------------------------------------------------------------------------------------------- federated and probe
+# ----------------------------------------------------------------------------------------------------------- federated
 
 
 def federated_summary(name: str, result: FederatedResult) -> Group:
@@ -175,12 +175,6 @@ def _on_clock(result: FederatedResult) -> list[str]:
     lost = {"of partial work": fleet.partial, "dropped out": fleet.dropped, "came too late": fleet.late}
     facts += [f"{count:,} {what}" for what, count in lost.items() if count]
     return [f"virtual clock: {end}; {', '.join(facts)}"]
-
-
-def probe_summary(name: str, result: ProbeResult) -> Group:
-    temperatures = ", ".join(f"{value:g}" for value in result.temperatures)
-    about = f"{result.model} probed at T = {temperatures}; report.kind=gradients of a preset draws it"
-    return Group(text_line(name, "bold"), *dim_lines([about], result))
 
 
 def personal_lines(result: FederatedResult) -> list[str]:

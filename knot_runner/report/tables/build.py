@@ -10,12 +10,8 @@ from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report.paper_tables import PrintedTable, read_printed
 from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.run_folders import Job, command_for, load_runs, nothing_there
-from knot_runner.report.tables.chilling import CHILLING_COLUMNS
-from knot_runner.report.tables.clustered import ACCURACY_WEIGHTINGS, clustered
-from knot_runner.report.tables.gains import PERSONAL_METRICS, gains_table, personal_table
 from knot_runner.report.tables.kind import TableKind, TableRequest
-from knot_runner.report.tables.methods import grid_table, local_models, methods_table
-from knot_runner.report.tables.temperatures import temperatures_table, trace
+from knot_runner.report.tables.methods import grid_table, methods_table
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
@@ -36,13 +32,7 @@ def _problem(parts: object, request: TableRequest) -> str:
 TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
     "methods": TableKind(methods_table, computed_metrics, printed="methods"),
     "grid": TableKind(grid_table, METRICS.keys, printed="methods"),
-    "gains": TableKind(gains_table, computed_metrics, printed="methods"),
-    "personal": TableKind(personal_table, METRICS.keys, PERSONAL_METRICS, printed="methods"),
-    "locals": TableKind(local_models, computed_metrics, printed="locals", needs="knot/table1"),
-    "temperatures": TableKind(temperatures_table, CHILLING_COLUMNS.keys, printed="temperatures"),
-    "trace": TableKind(trace, printed="trace", needs="chill/mnist_notebook"),
-    "clustered": TableKind(clustered, ACCURACY_WEIGHTINGS.keys, printed="clustered"),
-}, _accepted)  # fmt: skip
+}, _accepted, papers="report")  # fmt: skip
 
 
 def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable:

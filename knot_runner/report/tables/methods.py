@@ -1,18 +1,16 @@
-"""Tables of methods x data sets, beside the paper's, and of settings x ALL. Table of data sets: their sizes, and the
-scores of models trained on each alone."""
+"""Tables of methods x data sets, beside the paper's, and of settings x ALL."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from knot_runner.config.settings.run import ARM
 from knot_runner.metrics import METRICS, top_of
 from knot_runner.report.paper_tables import PrintedTable, printed_value
 from knot_runner.report.render.table_model import METHOD_NAMES, Cells, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
-from knot_runner.report.run_folders import MeasuredRun, Run, finished, lookup
+from knot_runner.report.run_folders import MeasuredRun, Run, finished
 from knot_runner.report.run_rows import measured_line, one_per_seed, ranks, run_rows, variant, variants
 from knot_runner.report.tables.footnotes import absences, cited, comparable, missing_columns, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
@@ -135,42 +133,3 @@ def _groups(
         head = name if columns == ("ALL",) else ""
         groups.append(ColumnGroup(key, title, columns, metric=csv_name, head=head, of_global=marked, variant=only))
     return groups
-
-
-SIZES = ("train", "valid", "test")
-LOCAL_GROUPS = (
-    ColumnGroup("sizes", "texts", SIZES, digits=0),
-    ColumnGroup("score", "score of the local model", ("score",)),
-)
-
-
-def local_models(request: TableRequest) -> Parts:
-    """A row per task and data set: number of texts per split, and the score of its local model."""
-    known = request.printed.datasets if request.printed else {}
-    found = run_rows(request.runs)
-    place = ranks([*known, *found["task"]])
-    rows = []
-    for task, members in sorted(found.groupby("task", sort=False), key=lambda pair: place[pair[0]]):
-        names = [name for run in finished(members["run"]) for name in run.result.datasets]
-        for name in dict.fromkeys([*known.get(task, {}), *names]):
-            facts = known.get(task, {}).get(name, {})
-            score = facts.get("metric", request.metrics[0])
-            sizes = [_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES]
-            scored = _cell(members, "teachers", name, score, facts.get("score"), top_of(score))
-            rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
-    lines = absences(found, found["task"]) + sources(request.runs) + cited(request.printed)
-    return rows, ("task", "data set"), LOCAL_GROUPS, lines
-
-
-def _cell(
-    members: pd.DataFrame, where: str, name: str, key: str, paper: float | None, top: float | None = None
-) -> TableCell:
-    """The cell of ``key`` for data set ``name`` in the part ``where`` of results, with one value per seed: runs of one
-    seed that differ only in the method share their local models."""
-    by_seed: dict[int, list[Any]] = {}
-    for run in finished(members["run"]):
-        value = lookup(run.result, f"{where}.{name}.{key}")
-        if value is not None:
-            by_seed.setdefault(run.seed, []).append(value)
-    means = [statistics.fmean(values) for values in by_seed.values()]
-    return aggregate(means, members, paper, comparable(members["run"]), top)

@@ -13,7 +13,7 @@ import yaml
 from knot_runner.bundles import pack
 from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
 from knot_runner.cli.main import main
-from knot_runner.config.settings import GaussiansSettings
+from knot_runner.config.settings import KnotSettings
 from knot_runner.records import recorded_config
 from tests.bundled import bundled, members_of, small_run, tampered, tampered_config
 from tests.changed_settings import CONF
@@ -148,7 +148,7 @@ def test_whole_because_explains_whole_reruns(folder, tmp_path, capsys):
     config = recorded_config(folder)
     job = job_here(config, RerunPlace(None, tmp_path), rounds=2)
     assert job.settings.training.rounds == 2 and whole_because(job) == ""
-    settings = dataclasses.replace(job.settings, method=object.__new__(GaussiansSettings))
+    settings = dataclasses.replace(job.settings, method=object.__new__(KnotSettings))
     other = dataclasses.replace(job, settings=settings)
     assert whole_because(other) == "has no rounds of its own"
     privacy = yaml.safe_load((CONF / "privacy" / "user_level.yaml").read_text())

@@ -13,17 +13,15 @@ import torch
 from knot_runner import compose
 from knot_runner.config.settings import MlpSettings, Stragglers
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
-from knot_runner.data.embedded import draw_gaussians
 from knot_runner.data.images.partition import make_partition
 from knot_runner.data.splits import cut_splits, hold_out, limit
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
 from knot_runner.engine.federated.local import epochs
 from knot_runner.engine.federated.recipe import Phase, Recipe
-from knot_runner.engine.seeds import generator, keyed, seeded
+from knot_runner.engine.seeds import generator, keyed, numpy_generator, seeded
 from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.models.network import Network
-from knot_runner.pipelines import coreset, distance
 from knot_runner.transport.otdd.first_iteration import draw_times, first_points
 from tests.unit.data.images.deals import balanced, images
 from tests.unit.methods.federated.worlds import make_world, settings
@@ -61,11 +59,6 @@ def otdd() -> Any:
     return job.method.otdd
 
 
-def two_gaussians(seed: int) -> Any:
-    (job,) = compose(["task=gaussians"])
-    return draw_gaussians(job.settings.task, seed).digest
-
-
 DRAWS: dict[str, Callable[[int], Any]] = {
     "participants": lambda seed: [seeded_as(seed).drawn(round) for round in range(8)],
     "stragglers": lambda seed: [sorted(stragglers(SLOW, seeded_as(seed + 10 * i))) for i in range(4)],
@@ -82,9 +75,7 @@ DRAWS: dict[str, Callable[[int], Any]] = {
     "dirichlet_clients": partition("dirichlet_clients"),
     "shards": partition("shards"),
     "pairs": partition("pairs", groups=[[0, 1], [2, 3]]),
-    "samples of two Gaussians": two_gaussians,
-    "draws of a distance": lambda seed: distance.distance_draws(seed, "start").normal(size=4),
-    "draws of a coreset": lambda seed: coreset.coreset_draws(seed, "coreset", 3).normal(size=4),
+    "draws of a coreset": lambda seed: numpy_generator(seed, "coreset", 3).normal(size=4),
     "first points of a matrix": lambda seed: first_points(2, otdd(), seed),
     "times of a matrix": lambda seed: draw_times(0, 1, otdd().fedwad, seed),
 }

@@ -2,15 +2,15 @@
 
 import pytest
 
+from knot_runner.papers.chill.probe_figures import pool_probes
+from knot_runner.papers.fedwad.coreset_figures import _strip
+from knot_runner.papers.fedwad.distance_figures import _scatter
 from knot_runner.report.claims.items import _test_sizes
+from knot_runner.report.claims.measures import with_learning_curves
 from knot_runner.report.compare.answer import Question, compare_runs
-from knot_runner.report.figures.coreset import _strip
-from knot_runner.report.figures.federated_distance import _scatter
 from knot_runner.report.figures.style import Drawing, figure_of, panels
-from knot_runner.report.figures.temperature_probe import pool_probes
 from knot_runner.report.run_folders import VECTORS, arrays, kept_file, load_runs, predictions, readable, rounds
 from knot_runner.report.run_rows import run_rows
-from knot_runner.report.tables.chilling import with_learning_curves
 from knot_runner.report.tables.footnotes import absences
 from knot_runner.util.files import parsed_json
 from tests.golden.messages import refuses

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from knot_runner.config.settings.families import Family
-from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
+from knot_runner.config.settings.families import TASK_KINDS, Family
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.partition import SHARE_KEYS, has_transfer_set, transfer_group
 from knot_runner.config.settings.run_id import kind_of
-from knot_runner.config.strict import SettingsClasses, without
+from knot_runner.config.strict import without
 from knot_runner.util.config_yaml import Config, choices
 from knot_runner.util.errors import Misfit, UserError, unknown
 
-#: Kind of task -> a method that would fit it.
-FITTING_METHODS = {
-    "texts": "sinkhorn_e",
-    "images": "fedavg",
-    "gaussians": "federated_distance",
-    "image_sets": "dataset_distance",
-}
 #: Kind of task -> the teacher where a method names none.
 TEACHERS = {"images": "cnn_16", "texts": "bert_mini"}
-#: Kind of task -> what it has, where its name does not say so.
-WHAT_IS_IN = {"gaussians": "samples of Gaussians", "image_sets": "sets of images"}
 #: How the keys of a training begin that hold its values for a kind of training, and those in them for a kind of task, a
 #: task or an algorithm.
 BLOCK, VARIANT = "for_", "on_"
 #: The block of a training that goes with tasks on which nothing is trained, too.
 IDLE = "for_nothing"
-#: Kinds of task on which nothing is trained, so that there is neither model, training nor partition -> their settings.
-UNTRAINED_TASKS: SettingsClasses = {"gaussians": GaussiansSettings, "image_sets": ImageSetsSettings}
 
 
 def choice(config: Config, group: str) -> str:
@@ -47,11 +35,11 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     names the first that is not. Raises :class:`Misfit`."""
     task, own = choice(config, "task"), choice(config, "method")
     if task_kind not in family.tasks:
-        what = f"the task has {WHAT_IS_IN.get(task_kind, task_kind)}"
-        raise Misfit(own, task, what, f"Use method={FITTING_METHODS[task_kind]}")
+        kind_of_task = TASK_KINDS[task_kind]
+        raise Misfit(own, task, f"the task has {kind_of_task.contents}", f"Use method={kind_of_task.method}")
     if transfer_group(config) is not None:
         _check_transfer(config, family.name, task_kind)
-    if task_kind in UNTRAINED_TASKS:
+    if not TASK_KINDS[task_kind].trains:
         for group in ("model", "training", "partition"):
             if config.get(group) is None:
                 continue
@@ -69,8 +57,6 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
         names = [name for name in choices("model") if name.startswith("bert") != on_images]
         hint = f"Use model={' or '.join(names[:4])} ('knot-runner ls model' shows all)"
         raise Misfit(choice(config, "model"), task, f"the model reads {'texts' if on_images else 'images'}", hint)
-    if family.name == "matrix" and isinstance(partition, dict) and partition.get("kind") == "centralized":
-        raise Misfit(choice(config, "partition"), own, "a distance is between the data of two clients")
     if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
         return
     if partition is None and family.clients and (rounds or on_images):

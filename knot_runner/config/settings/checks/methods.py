@@ -16,7 +16,6 @@ from knot_runner.config.settings.methods.federated import (
     architecture_settings,
     server_distillation,
 )
-from knot_runner.config.settings.methods.personalization import shares_models
 from knot_runner.config.settings.methods.terms import AttentionTermSettings, check_batch
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel, MlpSettings
 from knot_runner.config.settings.partition import Centralized
@@ -90,7 +89,7 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
     if getattr(settings.training, "stop_at_target", False):
         problem = "personalization begins with the model of the last round, which all its variants share"
         raise UserError(f"{problem}; false is right", "training.stop_at_target")
-    if shares_models(method.personalization) and architecture_settings(method):
+    if getattr(method.personalization, "shares_models", False) and architecture_settings(method):
         problem = f"{method.personalization.kind} adds up clients' models, and method.models are of different"
         raise UserError(f"{problem} architectures; finetune or soup would fit", "method.personalization.kind")
 

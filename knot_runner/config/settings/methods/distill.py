@@ -18,7 +18,8 @@ from knot_runner.config.settings.sizes import (
     StepsOrNone,
     Width,
 )
-from knot_runner.config.strict import ByTag, Holds, SettingsClasses, require
+from knot_runner.config.strict import ByTag, Holds, SettingsClasses, require, without
+from knot_runner.util.config_yaml import Config
 
 
 @dataclass
@@ -230,3 +231,13 @@ class DistillSettings:
 def teacher_names(count: int) -> list[str]:
     """Returns the party names of a distillation's teachers."""
     return ["teacher"] if count == 1 else [f"teacher {number + 1}" for number in range(count)]
+
+
+def counted_teachers(method: Config) -> Config:
+    """Return the settings of a distillation that can change its numbers: ``teacher`` stands in ``teachers``, and a
+    finished run is known by its id and the digest of its weights, wherever it lies."""
+    teachers = []
+    for teacher in method["teachers"]:
+        is_run = isinstance(teacher, dict) and teacher.get("kind") == "run"
+        teachers.append({key: teacher[key] for key in ("kind", "run", "weights")} if is_run else teacher)
+    return without(method, "teacher") | {"teachers": teachers}

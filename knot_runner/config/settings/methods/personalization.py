@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from knot_runner.config.plugins import Table
 from knot_runner.config.settings.sizes import FractionOrNone, ItemsOrNone, NotNegative, Positive, Steps
-from knot_runner.config.strict import ByTag, SettingsClasses, require
+from knot_runner.config.strict import ByTag, require
 
 #: The largest weight of the personal model that extrapolation may have.
 MAX_ALPHA = 3.0
@@ -24,6 +25,10 @@ class EvaluateSettings:
 class LocalSettings:
     """Local training after the last round."""
 
+    #: whether it combines several clients' own models
+    shares_models: ClassVar[bool] = False
+    #: whether it learns or chooses clients on held-out examples, so that ``partition.valid`` has a default
+    reads_valid: ClassVar[bool] = False
     #: learning rate
     lr: Positive
     #: optimizer; SGD has no momentum
@@ -105,6 +110,7 @@ class SoupSettings(TuningSettings):
 class CossimSettings(LocalSettings):
     """Alternates local training with averaging weighted by the cosine similarity of label histograms."""
 
+    shares_models = True
     kind: Literal["cossim"]
     #: similarities up to this value count as 0
     cutoff: FractionOrNone
@@ -118,71 +124,13 @@ class CossimSettings(LocalSettings):
     select: Literal["valid", "last"]
 
 
-@dataclass(kw_only=True)
-class TransferMatrixSettings(LocalSettings):
-    """Adds a combination of all client updates to the global model, W_k = W_0 + sum_i lambda_ki dW_i.
-
-    Gradient descent on held-out examples (``partition.valid``) learns lambda.
-    """
-
-    kind: Literal["transfer_matrix"]
-    #: local epochs that define dW_i
-    epochs: Steps
-    #: initial lambda: own update (identity), W_0 alone (zero), or mean of all updates
-    start: Literal["zero", "identity", "mean"]
-    #: learning rate of lambda, relative to the largest eigenvalue of the updates' Gram matrix
-    matrix_lr: Positive
-    #: gradient steps
-    steps: Steps
-    #: number of equally spaced evaluations
-    checkpoints: Steps
-    #: allow negative lambda
-    signed: bool
-    #: penalty on the distance of lambda from its start
-    l2: NotNegative
-    #: learn lambda on half of the held-out examples and keep the best on the other half
-    early_stop: bool
-    #: deployed model; held-out examples already determine lambda
-    select: Literal["last"]
-
-    def __post_init__(self) -> None:
-        even = self.steps % self.checkpoints == 0
-        require(even, "checkpoints", f"{self.checkpoints} do not divide the {self.steps} steps into equal parts")
-
-
-@dataclass(kw_only=True)
-class LandscapeSettings(TuningSettings):
-    """Loss landscapes of the two clients that improve most, in the plane of their fine-tuning."""
-
-    kind: Literal["landscape"]
-    #: for each of the two clients, the checkpoint that defines the plane
-    between: list[int]
-    #: grid points per side
-    grid: Steps
-    #: margin around the path, relative to its extent
-    margin: NotNegative
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        right = len(self.between) == 2 and all(0 < step < self.checkpoints for step in self.between)
-        require(right, "between", f"{self.between} are not two checkpoints before the last, {self.checkpoints}")
-        require(self.grid >= 3, "grid", f"{self.grid} points are no plane; at least 3 are right")
-
-
 #: ``method.personalization.kind`` -> its settings; a plug-in may add its own.
-PERSONALIZATION_SETTINGS: SettingsClasses = {
+PERSONALIZATION_SETTINGS: Table[type] = Table("PERSONALIZATION_SETTINGS", {
     "finetune": FinetuneSettings,
     "soup": SoupSettings,
     "cossim": CossimSettings,
-    "transfer_matrix": TransferMatrixSettings,
-    "landscape": LandscapeSettings,
-}
+}, papers="settings")  # fmt: skip
 
 
 #: One of :data:`PERSONALIZATION_SETTINGS`.
 PersonalizationSettings = Annotated[Any, ByTag("kind", PERSONALIZATION_SETTINGS, "personalization")]
-
-
-def shares_models(spec: Any) -> bool:
-    """Whether a kind of personalization combines several clients' own models."""
-    return isinstance(spec, CossimSettings | TransferMatrixSettings)

@@ -17,6 +17,7 @@ from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.federated.stacked.plan import PADDING, PhasePlan, Structure, width
 from knot_runner.engine.hardware import zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss, tempered
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.layers import BatchNorm
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
@@ -164,10 +165,10 @@ class Program:
             self.total[:k] += losses.to(self.total.dtype).masked_fill(~alive, 0)
             self._update(k, trains, torch.cat([each.flatten(1) for each in gradients], 1), alive[:, None])
 
-    def _named(self, k: int) -> dict[str, Tensor]:
+    def _named(self, k: int) -> Tensors:
         return flat.views(self.weights[:k], self.layout.parameters)
 
-    def _losses(self, k: int, leaves: dict[str, Tensor], real: Tensor) -> Tensor:
+    def _losses(self, k: int, leaves: Tensors, real: Tensor) -> Tensor:
         """[k] mean loss over each client's real rows."""
         rows = self.rows[:k].clamp_min(0)
         images = normalized(self.data, rows.flatten(), self.dtype)
@@ -205,9 +206,7 @@ class Program:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
-    def _forward(
-        self, weights: dict[str, Tensor], buffers: dict[str, Tensor], images: Tensor, real: Tensor
-    ) -> tuple[Tensor, ...]:
+    def _forward(self, weights: Tensors, buffers: Tensors, images: Tensor, real: Tensor) -> tuple[Tensor, ...]:
         """A client's logits, and what its head reads if the objective does."""
         logits = functional_call(self.model, {**weights, **buffers, **dict.fromkeys(self.masks, real)}, (images,))
         return (logits, self._read) if self.structure.features else (logits,)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis, RecordsSynthesis, StatisticsSynthesis
 from knot_runner.engine.loop import Report
 from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.methods.distill.learner import OutputReader
 from knot_runner.methods.distill.synthesis.records import LOGITS, sampled_activations, scales_of, tap_names_of
 from knot_runner.methods.distill.term import NetworkOutputs
@@ -61,7 +62,7 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
             hook.remove()
 
 
-def activation_difference(taps: dict[str, Tensor], wanted: dict[str, Tensor], scales: dict[str, float]) -> Tensor:
+def activation_difference(taps: Tensors, wanted: Tensors, scales: dict[str, float]) -> Tensor:
     """Mean squared difference of activations [B, ...] from the ``wanted`` ones [B, D], each tap's over its scale (the
     mean variance of its elements), summed over taps, []."""
     return torch.stack([(taps[name].flatten(1) - wanted[name]).square().mean() / scales[name] for name in wanted]).sum()
@@ -90,7 +91,7 @@ class OptimizedImages:
         request: MakeImages,
         config: StatisticsSynthesis | RecordsSynthesis,
         model: nn.Module,
-        records: dict[str, Tensor],
+        records: Tensors,
         device: torch.device,
     ) -> None:
         self.request, self.config, self.model, self.records, self.device = request, config, model, records, device
@@ -126,7 +127,7 @@ class OptimizedImages:
         self.finished[first : first + count] = self.x[:count].detach()
         return loss
 
-    def _loss(self, x: Tensor, labels: Tensor, wanted: dict[str, Tensor]) -> Tensor:
+    def _loss(self, x: Tensor, labels: Tensor, wanted: Tensors) -> Tensor:
         prior = image_prior(x, self.config.tv, self.config.l2)
         if isinstance(self.config, RecordsSynthesis):
             output = self.read({"x": x})

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from knot_runner.engine.examples import ImageExamples
 from knot_runner.engine.loop import EVALUATION_BATCH
+from knot_runner.engine.tensor_file import Tensors
 from knot_runner.methods.distill.learner import OutputReader
 
 #: The name of the logits among taps.
@@ -25,7 +26,7 @@ RecordsKind = Literal["top", "all", "spectral"]
 
 def released_records(
     reader: OutputReader, examples: ImageExamples, classes: int, kind: RecordsKind, components: int
-) -> dict[str, Tensor]:
+) -> Tensors:
     """float32 tensors named ``tap.mean`` [C, D] and ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D] or
     ``tap.axes`` [C, k, D], of the logits and of all taps that ``reader`` reads. A class without examples has zeros."""
     most = max(1, MOST_IMAGES // classes)
@@ -50,7 +51,7 @@ def released_records(
 
 
 @torch.no_grad()
-def activations_of(reader: OutputReader, examples: ImageExamples) -> dict[str, Tensor]:
+def activations_of(reader: OutputReader, examples: ImageExamples) -> Tensors:
     """Logits and taps of every image, by name, each [N, D] on the CPU, in the images' order."""
     parts: dict[str, list[Tensor]] = {}
     for _, inputs in examples.in_turn(EVALUATION_BATCH):
@@ -72,7 +73,7 @@ def principal_axes(values: Tensor, components: int) -> Tensor:
     return axes
 
 
-def sampled_activations(records: dict[str, Tensor], labels: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
+def sampled_activations(records: Tensors, labels: Tensor, draws: torch.Generator) -> Tensors:
     """Normal activations [B, D] of every recorded tap, for images of the classes ``labels`` [B]: with the recorded
     means, and the recorded (co)variances or those of the recorded axes."""
     found = {}
@@ -82,12 +83,12 @@ def sampled_activations(records: dict[str, Tensor], labels: Tensor, draws: torch
     return found
 
 
-def tap_names_of(records: dict[str, Tensor]) -> list[str]:
+def tap_names_of(records: Tensors) -> list[str]:
     """The recorded taps, the logits among them."""
     return sorted(name.removesuffix(".mean") for name in records if name.endswith(".mean"))
 
 
-def scales_of(records: dict[str, Tensor]) -> dict[str, float]:
+def scales_of(records: Tensors) -> dict[str, float]:
     """Tap -> mean variance of its elements within a class; 1 where they do not vary."""
     found = {}
     for name in tap_names_of(records):
@@ -101,7 +102,7 @@ def scales_of(records: dict[str, Tensor]) -> dict[str, float]:
     return found
 
 
-def _deviations(records: dict[str, Tensor], name: str, labels: Tensor, draws: torch.Generator) -> Tensor:
+def _deviations(records: Tensors, name: str, labels: Tensor, draws: torch.Generator) -> Tensor:
     """float64 [B, D], what a sample adds to its mean."""
     if f"{name}.variance" in records:
         spread = records[f"{name}.variance"].double().sqrt()[labels]

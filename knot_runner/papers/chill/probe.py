@@ -1,0 +1,310 @@
+"""The temperature probe: gradients, distances to the decision boundary, softmax (FLex&Chill section 3.1, Fig. 1-3).
+
+How large gradients are at the input layer, image by image, at each temperature (3.1.1, Fig. 1), and how far one
+training step moves an image's distance to the decision boundary (3.1.2, Fig. 2). Details that the paper does not
+specify are settings (:class:`ProbeSettings`). One model serves all three figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from knot_runner.config.settings import FederatedTraining, Settings
+from knot_runner.engine.examples import ImageData, normalized
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.engine.seeds import generator
+from knot_runner.engine.tensor_file import Tensors
+from knot_runner.models.network import Network, build_network
+from knot_runner.papers.chill.settings import ProbeSettings
+from knot_runner.pipelines.context import Progress
+from knot_runner.util.errors import UserError
+
+#: Images in a batch.
+_ROWS = 256
+
+
+def probe_part(
+    number: int,
+    state: Tensors,
+    config: ProbeSettings,
+    settings: Settings,
+    data: ImageData,
+    test: ImageData,
+    network: Network,
+    device: torch.device,
+    watch: Progress,
+    note: Callable[[str], None],
+) -> Tensors | None:
+    """Part ``number`` of a probe, on the CPU, given the ``state`` after the parts before it; None after the last.
+
+    Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The others, of K temperatures, are arrays of
+    ``probe.safetensors``. Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N].
+    Part 2, M wrong images of Fig. 2: ``boundary.before`` float32 [M], ``boundary.after`` float32 [K, M] (normalized
+    pixels; inf: no change of decision up to ``attack_limit``), ``boundary.right`` uint8 [K, M] (whether the step put
+    the image right), ``boundary.tried`` int64 [1]. Part 3, Fig. 3: ``softmax.probabilities`` float32 [K, C],
+    ``softmax.label`` and ``softmax.row`` int64 [1].
+
+    Raises:
+        UserError: The central training diverges, or there is no image of ``shown_class``.
+    """
+    last = network.classes - 1
+    if config.shown_class > last:
+        raise UserError(f"there is no class {config.shown_class}; 0 to {last} would be right", "method.shown_class")
+    of_class = (data.labels.cpu() == config.shown_class).nonzero()[:, 0]
+    if not len(of_class):
+        raise UserError(f"no training image has class {config.shown_class}; choose another", "method.shown_class")
+    if number == 0:
+        return start_probe(config, settings, data, test, network, device, watch)
+    model = build_network(network)
+    flat.load_flat(model, flat.layout_of(network), state["model.weights"], state["model.buffers"])
+    probed = Probed(model.to(device).eval().requires_grad_(False), data, device)
+    if number == 1:
+        return gradient_arrays(config, probed, _draw(settings.seed, "images", config.images, data, note), watch)
+    if number == 2:
+        rows = _draw(settings.seed, "boundary_images", config.boundary_images, data, note)
+        return boundary_arrays(config, probed, rows, watch)
+    return _softmax(config, probed, of_class, note) if number == 3 else None
+
+
+def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str], None]) -> Tensor:
+    """Rows of up to ``most`` training images, drawn by the seed, ascending."""
+    there = len(data.labels)
+    if most > there:
+        note(f"method.{key}: {most:,} wanted, all {there:,} training images taken")
+    return torch.randperm(there, generator=generator(seed, "probe", key))[:most].sort().values
+
+
+@torch.no_grad()
+def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Callable[[str], None]) -> Tensors:
+    """Fig. 3: softmax(z / T) of the first misclassified image of ``rows``; of the first, with a warning, when all are
+    right.
+
+    The paper shows one image of its class, without saying which.
+    """
+    logits = torch.cat([probed.model(images) for images, _ in probed.batches(rows)])
+    wrong = (logits.argmax(1) != config.shown_class).nonzero()[:, 0]
+    if not len(wrong):
+        note(
+            f"method.shown_class: all {len(rows):,} images of class {config.shown_class} are right; the first is shown"
+        )
+    chosen = int(wrong[0]) if len(wrong) else 0
+    shares = [torch.softmax(logits[chosen] / temperature, 0).cpu() for temperature in config.temperatures]
+    return {
+        "softmax.probabilities": torch.stack(shares),
+        "softmax.label": torch.tensor([config.shown_class]),
+        "softmax.row": rows[[chosen]],
+    }
+
+
+@dataclass(frozen=True)
+class Probed:
+    """``model`` on ``device``, in evaluation mode, its parameters fixed; and the training images."""
+
+    model: nn.Module
+    data: ImageData
+    device: torch.device
+
+    def batches(self, rows: Tensor, size: int = _ROWS) -> Iterator[tuple[Tensor, Tensor]]:
+        """Normalized images [n, C, H, W] float32 and labels [n] of ``rows``, on the device, ``size`` at a time."""
+        for part in rows.to(self.data.labels.device).split(size):
+            images = normalized(self.data, part, torch.float32)
+            yield images.to(self.device), self.data.labels[part].to(self.device)
+
+
+def start_probe(
+    config: ProbeSettings,
+    settings: Settings,
+    data: ImageData,
+    test: ImageData,
+    network: Network,
+    device: torch.device,
+    watch: Progress,
+) -> Tensors:
+    """The model's weights and buffers: fresh, or after ``warm_epochs`` of central training at T=1 (the paper says no
+    more than "an initial neural network")."""
+    weights, buffers = flat.initial(network, settings.seed)
+    if config.warm_epochs:
+        everything = torch.arange(len(data.labels))
+        training = settings.training
+        assert isinstance(training, FederatedTraining)
+        recipe = Recipe(
+            phases=(Phase(config.warm_epochs),),
+            batch_size=training.batch_size,
+            drop_last=training.drop_last,
+            optimizer=training.optimizer,
+            lr=training.lr,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+            decay_biases=training.decay_biases,
+            augment=settings.task.augment,
+        )
+        request = LocalTraining(0, 0, settings.seed, ClientModel(weights, buffers), everything, everything[:0], recipe)
+        watch("central training", 0, 1, f"{config.warm_epochs} epochs")
+        trained = Loop(network, data, test, device, torch.float32).train_client(request)
+        watch("central training", 1, 1, "done")
+        weights, buffers = trained.weights, trained.buffers
+        if not (weights.isfinite().all() and buffers.isfinite().all()):
+            raise UserError(f"central training at {recipe.lr} diverged; a smaller rate would be right", "training.lr")
+    return {"model.weights": weights, "model.buffers": buffers}
+
+
+def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: Progress) -> Tensors:
+    """``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] of ``rows`` [N], on the CPU."""
+    norms, right = torch.empty(len(config.temperatures), len(rows)), torch.empty(len(rows), dtype=torch.uint8)
+    done = 0
+    for images, labels in probed.batches(rows):
+        watch("gradient norms", done, len(rows), "")
+        here = slice(done, done + len(labels))
+        norms[:, here], right[here] = gradient_norms(probed.model, images, labels, config.temperatures)
+        done += len(labels)
+    watch("gradient norms", done, done, "done")
+    return {"gradients.norm": norms, "gradients.right": right}
+
+
+def gradient_norms(
+    model: nn.Module, images: Tensor, labels: Tensor, temperatures: list[float]
+) -> tuple[Tensor, Tensor]:
+    """Euclidean norm, per image, of the gradient of CE(z / T, y) at the input layer: [K, n]; who is right: bool [n].
+
+    It is with respect to the weights (without bias) of the first linear or convolutional layer, and follows from the
+    gradient of that layer's output. One forward pass serves all temperatures. The model must treat images one by one,
+    as it does in evaluation mode.
+    """
+    seen: list[Tensor] = []
+    layer = next(module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d))
+    with layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0].detach(), output))):
+        logits = model(images.detach().requires_grad_())
+    layer_input, layer_output = seen
+    patches = layer_input[:, None]  # [n, L, inputs] of the layer's L output positions; of a linear layer one
+    if isinstance(layer, nn.Conv2d):
+        unfolded = F.unfold(layer_input, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        patches = unfolded.transpose(1, 2)
+    norms = []
+    for temperature in temperatures:
+        down = logit_gradients(logits.detach(), labels, temperature)
+        (found,) = torch.autograd.grad(logits, layer_output, down, retain_graph=True)
+        norms.append(_weight_norms(found, patches))
+    return torch.stack(norms), logits.argmax(1) == labels
+
+
+def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """(softmax(z / T) - y) / T, the gradient of CE(z / T, y) with respect to z [n, C] (eq. 2).
+
+    p - 1 of the true class is taken as minus the sum of the others, which keeps its digits where p rounds to 1.
+    """
+    truth = labels[:, None]
+    others = torch.softmax(logits / temperature, 1).scatter(1, truth, 0.0)
+    return others.scatter(1, truth, -others.sum(1, keepdim=True)) / temperature
+
+
+def _weight_norms(outputs: Tensor, patches: Tensor) -> Tensor:
+    """Norms [n] of the weight gradients sum_l g_l x_l^T, from g [n, outputs, ...] and x [n, L, inputs]."""
+    if patches.shape[1] == 1:  # a single product has the product of the norms
+        return outputs.flatten(1).norm(dim=1) * patches.flatten(1).norm(dim=1)
+    return (outputs.flatten(2) @ patches).flatten(1).norm(dim=1)
+
+
+#: Images in a batch; each has weights of its own (2 million, 8 MB, with McMahan's CNN).
+_OWN_WEIGHTS = 16
+#: The first interval searched is [0, attack_limit / 2**DOUBLINGS]; then its upper end doubles.
+DOUBLINGS = 12
+
+
+@torch.no_grad()
+def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: Progress) -> Tensors:
+    """``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1], for the
+    M of ``rows`` that the model has wrong; see :func:`probe_part`. On the CPU."""
+    wrong = torch.cat([(probed.model(images).argmax(1) != labels).cpu() for images, labels in probed.batches(rows)])
+    chosen, done = rows[wrong], 0
+    before, after = torch.empty(len(chosen)), torch.empty(len(config.temperatures), len(chosen))
+    right = torch.empty(after.shape, dtype=torch.uint8)
+
+    def one_image(weights: Tensors, image: Tensor) -> Tensor:
+        logits: Tensor = functional_call(probed.model, weights, (image[None],))[0]
+        return logits
+
+    for images, labels in probed.batches(chosen, _OWN_WEIGHTS) if len(chosen) else ():
+        watch("boundary distances", done, len(chosen), "")
+        here = slice(done, done + len(labels))
+        before[here] = boundary_distances(probed.model, images, config)
+        for i, temperature in enumerate(config.temperatures):
+            forward = partial(vmap(one_image), stepped(probed.model, images, labels, temperature, config.step_lr))
+            after[i, here] = boundary_distances(forward, images, config)
+            right[i, here] = forward(images).argmax(1) == labels
+        done += len(labels)
+    watch("boundary distances", done, done, "done")
+    return {
+        "boundary.before": before,
+        "boundary.after": after,
+        "boundary.right": right,
+        "boundary.tried": torch.tensor([len(rows)]),
+    }
+
+
+def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, config: ProbeSettings) -> Tensor:
+    """[n]: the epsilon at which ``forward(images + epsilon * sign(gradient))`` first has another argmax (FGSM on the
+    loss of the decision).
+
+    For an image that is wrong already, a change of decision is a change to any other class. The upper end of the
+    interval doubles until the decision changes, then bisection; a change and its reversal within one interval
+    [e, 2e] is not seen. Pixels are not clipped to their range. inf: no change up to ``attack_limit``.
+    """
+    with torch.enable_grad():
+        moved = images.detach().requires_grad_()
+        logits = forward(moved)
+        decision = logits.detach().argmax(1)
+        direction = torch.autograd.grad(_excess(logits, decision).sum(), moved)[0].sign()
+
+    def changes(size: Tensor) -> Tensor:
+        return forward(images + size[:, None, None, None] * direction).argmax(1) != decision
+
+    low, high = _first_interval(changes, images.new_zeros(len(images)), config.attack_limit)
+    for _ in range(config.attack_steps):
+        middle = torch.where(high.isinf(), low, (low + high) / 2)
+        crossed = changes(middle) & high.isfinite()
+        low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
+    return high
+
+
+def _excess(logits: Tensor, target: Tensor) -> Tensor:
+    """[n]: log(exp(CE) - 1), which ascends with CE(z, target), so its gradient has the same sign; but it does not
+    vanish where the probability of the target rounds to 1, as it does after a step at a low temperature."""
+    of_target = target[:, None]
+    return logits.scatter(1, of_target, -torch.inf).logsumexp(1) - logits.gather(1, of_target)[:, 0]
+
+
+def _first_interval(changes: Callable[[Tensor], Tensor], low: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    """(low, high) [n], where the decision at ``high`` is another than at ``low``; high = inf where none is."""
+    high = torch.full_like(low, torch.inf)
+    for doubling in range(DOUBLINGS + 1):
+        size = torch.full_like(low, limit * 2.0 ** (doubling - DOUBLINGS))
+        pending = high.isinf()
+        crossed = changes(size) & pending
+        low, high = torch.where(pending & ~crossed, size, low), torch.where(crossed, size, high)
+        if high.isfinite().all():
+            break
+    return low, high
+
+
+def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float, lr: float) -> Tensors:
+    """Each parameter [n, ...] after one step of SGD on CE(z / T, y) of each image alone, all from the same start.
+
+    In evaluation mode: a batch of one image has no statistics of its own for BatchNorm.
+    """
+    weights: Tensors = dict(model.named_parameters())
+
+    def loss(weights: Tensors, image: Tensor, label: Tensor) -> Tensor:
+        return F.cross_entropy(functional_call(model, weights, (image[None],)) / temperature, label[None])
+
+    slopes = vmap(grad(loss), in_dims=(None, 0, 0))(weights, images, labels)
+    return {name: weights[name] - lr * slope for name, slope in slopes.items()}

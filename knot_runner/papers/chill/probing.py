@@ -1,0 +1,53 @@
+"""The temperature probe as a run: arrays for the figures and metrics, from one model."""
+
+from __future__ import annotations
+
+import torch
+
+from knot_runner.data.counts import of_all_images
+from knot_runner.engine.hardware import choose_device
+from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.models.network import Network
+from knot_runner.papers.chill.probe import probe_part
+from knot_runner.pipelines.clients.setup import resident
+from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
+from knot_runner.pipelines.kept_images import read_images
+from knot_runner.pipelines.rounds.loop import Advanced, State, run_rounds
+from knot_runner.util.files import LogRow, write_atomic
+
+
+def inspect_probing(context: RunContext) -> RunInputs:
+    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
+    task = read_images(context)
+    counts = of_all_images(task)
+    return RunInputs(task, None, counts, [*task.notes, *counts.warnings()])
+
+
+def run_probing(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
+    """Probe the model and save the arrays."""
+    settings, task, temperatures = context.settings, inputs.task, context.method.temperatures
+    device = choose_device(settings.hardware.device)
+    network = Network(settings.model, task.shape, len(task.classes))
+    record.add(
+        device=str(device),
+        model=settings.model.name,
+        temperatures=temperatures,
+    )
+    context.begin()
+    data, test = resident(task)
+
+    def _advance(state: State, number: int, rows: list[LogRow]) -> Advanced:
+        work = context.method, settings, data, test, network, device, context.progress, context.note
+        part = probe_part(number, state, *work)
+        return None if part is None else ({**state, **part}, {})
+
+    state, _ = run_rounds(_advance, context.commits(task.digest), dict)
+    arrays = {"temperatures": torch.tensor(temperatures, dtype=torch.float64)}
+    arrays |= {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
+    write_atomic(context.folder / "probe.safetensors", tensor_parts(arrays))
+    for place, temperature in enumerate(temperatures):
+        row = {"temperature": temperature}
+        for name, array in arrays.items():
+            if len(array) == len(temperatures) and name != "temperatures":
+                row[name] = float(array[place].double().mean())
+        context.log(row)

@@ -1,0 +1,30 @@
+"""The result of a temperature probe, and its summary for the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Group
+
+from knot_runner.config.strict import require
+from knot_runner.report.records.run_summary import dim_lines
+from knot_runner.report.render.terminal import text_line
+from knot_runner.results.base import Amount, RunResult
+
+
+@dataclass(kw_only=True)
+class ProbeResult(RunResult):
+    """A temperature probe; its arrays are in ``probe.safetensors``."""
+
+    temperatures: list[Amount]
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        positive = bool(self.temperatures) and min(self.temperatures) > 0
+        require(positive, "temperatures", f"{self.temperatures} are not all above 0")
+
+
+def probe_summary(name: str, result: ProbeResult) -> Group:
+    temperatures = ", ".join(f"{value:g}" for value in result.temperatures)
+    about = f"{result.model} probed at T = {temperatures}; report.kind=gradients of a preset draws it"
+    return Group(text_line(name, "bold"), *dim_lines([about], result))

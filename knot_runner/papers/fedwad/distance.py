@@ -1,0 +1,144 @@
+"""One federated Wasserstein distance as a run: its value, its value by iteration, and the exact distance, each
+timed."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.data.splits import named_rng
+from knot_runner.engine.seeds import numpy_generator
+from knot_runner.engine.tensor_file import tensor_parts
+from knot_runner.papers.fedwad.settings import GaussiansSettings
+from knot_runner.pipelines.context import Progress, RunContext, RunInputs, RunRecord
+from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
+from knot_runner.transport.federated.measure import Measure, wasserstein
+from knot_runner.util.files import write_atomic
+
+#: The measure after every iteration is kept up to so many numbers in all (the toy has 8,400); of longer courses the
+#: start, the first iteration and the last.
+MAX_KEPT = 50_000
+Made = TypeVar("Made")
+
+
+def inspect_distance(context: RunContext) -> RunInputs:
+    """Draw both samples; return them and a note on privacy."""
+    task = draw_gaussians(context.settings.task, context.settings.seed)
+    note = "The course is that of a traced run, which releases more than the epsilon of the run itself pays."
+    return RunInputs(task, None, None, [note] if context.method.fedwad.privacy is not None else [])
+
+
+def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
+    """Compute the distance of the samples by FedWaD and exactly, and save the interpolating measures."""
+    task, spec, fedwad = inputs.task, context.settings.task, context.method.fedwad
+    context.begin()
+    with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:
+        bare, traced, exact, record.seconds = _measured(context, task)
+    for text in dict.fromkeys(str(warning.message) for warning in raised):
+        record.note(text)
+    columns = {
+        "value": traced.values,
+        "sum": traced.sums,
+        "support": traced.supports,
+        "server_only": traced.server_only,
+    }
+    for k in range(len(traced.values)):
+        context.log({"iteration": k + 1, **{name: column[k] for name, column in columns.items() if column}})
+    write_atomic(context.folder / "measures.safetensors", tensor_parts(_kept(task, traced.measures)))
+    record.add(
+        mode=fedwad.mode,
+        iterations=fedwad.iterations,
+        samples=[len(task.first), len(task.second)],
+        ratio=spec.ratio,
+        dimension=spec.dimension,
+        value=bare.value,
+        exact=exact,
+        closed_form=task.distance,
+        server_only=list(traced.server_only),
+        sums=list(traced.sums),
+        values=list(traced.values),
+        support=list(traced.supports),
+        spent=None if bare.spent is None else dict(zip(("epsilon", "delta"), bare.spent, strict=True)),
+    )
+
+
+def _measured(
+    context: RunContext, task: Gaussians
+) -> tuple[FederatedDistance, FederatedDistance, float, dict[str, float]]:
+    """Returns FedWaD without and with its trace, the exact distance, and the seconds of the first and the last.
+
+    In approximate mode the trace doubles the cost, so FedWaD runs twice on the same draws: once for the trace and once
+    for the time. In exact mode the trace is free, and one run gives both.
+    """
+    samples = Measure(task.first), Measure(task.second)
+    options = context.method.fedwad
+    if options.mode == "exact":
+        # starts with as many points as the first sample, as in the paper; with equal masses its support stays at that
+        options = replace(options, support=samples[0].size)
+    draws = partial(numpy_generator, context.settings.seed, "federated distance")
+    federated = partial(distance_between, *samples, options, draws)
+    wasserstein(Measure(task.first[:1]), samples[1])  # a first call is slower, which would count at ten points
+    traced, seconds = _timed(context.progress, "federated distance", partial(federated, trace=True))
+    bare = traced
+    if options.mode == "approximate" or options.privacy:
+        bare, seconds = _timed(context.progress, "federated distance, bare", federated)
+    exact, central = _timed(context.progress, "exact distance", partial(wasserstein, *samples))
+    return bare, traced, exact, {"federated": seconds, "exact": central}
+
+
+def _timed(watch: Progress, stage: str, work: Callable[[], Made]) -> tuple[Made, float]:
+    watch(stage, 0, 1, "")
+    began = time.perf_counter()
+    made = work()
+    seconds = time.perf_counter() - began
+    watch(stage, 1, 1, "done")
+    return made, seconds
+
+
+def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:
+    """``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] of the measure after iteration k."""
+    last = len(measures) - 1
+    whole = sum(measure.points.size for measure in measures) <= MAX_KEPT
+    arrays = {"mu": task.first, "nu": task.second}
+    for k in range(last + 1) if whole else sorted({0, 1, last}):
+        arrays |= {f"xi/{k}": measures[k].points, f"weights/{k}": measures[k].masses()}
+    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussians:
+    """``first`` [n, d] of N(0, c I) and ``second`` [m, d] of N(mean, c I), float64; independent of each other.
+
+    As both have one covariance, their 2-Wasserstein distance is that of their means, ``distance``.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    distance: float
+    source: str = "generated"
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 (hex) of both samples: equal data, equal digest."""
+        state = hashlib.sha256()
+        for sample in (self.first, self.second):
+            state.update(f"{sample.shape}".encode() + np.ascontiguousarray(sample).tobytes())
+        return state.hexdigest()
+
+
+def draw_gaussians(settings: GaussiansSettings, seed: int) -> Gaussians:
+    """Both samples, each from a random stream of its own: ``settings.samples`` points of the first and a ``ratio``-th
+    of that, rounded down, of the second, whose mean lies at distance ``offset`` along (1, ..., 1)."""
+    n, d, spread = settings.samples, settings.dimension, settings.covariance**0.5
+    first = spread * named_rng(f"{seed}/gaussians/first").standard_normal((n, d))
+    second = named_rng(f"{seed}/gaussians/second").standard_normal((n // settings.ratio, d))
+    return Gaussians(first, settings.offset / d**0.5 + spread * second, settings.offset)

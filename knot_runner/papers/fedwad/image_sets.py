@@ -1,0 +1,114 @@
+"""Several data sets of images as one task, each of them one client: the input of distances between data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits, scale
+from knot_runner.data.images.load import load_images, same_dtype, unit_pixels
+from knot_runner.data.preflight import archives, missing_entries
+from knot_runner.data.tasks import Images, ImageTask, Partition
+from knot_runner.papers.fedwad.settings import ImageSetsSettings
+from knot_runner.provenance.fingerprints import Opened, absent
+from knot_runner.util.errors import UserError
+
+#: ``source=embedded``: name -> change of the pixels [N, C, H, W] uint8 of its quarter of the digits.
+STAND_INS = {
+    "digits": lambda pixels: pixels,
+    "other digits": lambda pixels: pixels,
+    "digits turned": lambda pixels: np.rot90(pixels, axes=(2, 3)),
+    "digits inverted": lambda pixels: 255 - pixels,
+}
+EMBEDDED_NOTE = (
+    "{name}: four quarters of scikit-learn's handwritten digits stand in (task.source=embedded), two as they are, one "
+    "turned by 90 degrees, one with gray levels inverted; these numbers say nothing of {sets}"
+)
+#: images of one data set and its classes
+NamedSet = tuple[str, Images, list[str]]
+
+
+def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tuple[ImageTask, Partition]:
+    """The training images of all sets, concatenated and scaled to ``settings.shape``; and each set's rows.
+
+    A class is named "set: class", so that no two sets share one; the task has no test images. Raises
+    :class:`UserError` naming the key or file.
+    """
+    notes: list[str] = []
+    files: dict[str, Opened] = {}
+    embedded = settings.source == "embedded"
+    sets = list(_stand_ins(settings, notes) if embedded else _read(settings, data_root, notes, files))
+    if len(sets) < 2:
+        raise UserError(f"{len(sets)} of the {len(settings.sets)} data sets are left; two are the least", "task.sets")
+    classes: list[str] = []
+    labels, rows, first = [], [], 0
+    for name, part, own in sets:
+        labels.append(part.labels + len(classes))
+        classes += [f"{name}: {label}" for label in own]
+        rows.append(np.arange(first, first + len(part)))
+        first += len(part)
+    pixels = [part.pixels for part in same_dtype(*(part for _, part, _ in sets))]
+    images = Images(np.concatenate(pixels), np.concatenate(labels))
+    nothing = np.empty(0, np.int64)
+    statistics, test = (settings.mean, settings.std), images.take(nothing)
+    read = list(files.values())
+    task = ImageTask(settings.name, classes, None, images, test, *statistics, settings.source, files=read)
+    return task, Partition([name for name, _, _ in sets], rows, [nothing] * len(sets), notes)
+
+
+def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[NamedSet]:
+    """Every fourth digit is of the same set, so that no image is in two."""
+    notes.append(EMBEDDED_NOTE.format(name=settings.name, sets=", ".join(settings.sets)))
+    digits = read_digits(settings.shape)
+    for number, (name, change) in enumerate(STAND_INS.items()):
+        part = digits.take(np.arange(number, len(digits), len(STAND_INS)))
+        yield name, replace(part, pixels=np.ascontiguousarray(change(part.pixels))), EMBEDDED_DIGITS
+
+
+def _read(
+    settings: ImageSetsSettings, root: Path | None, notes: list[str], files: dict[str, Opened]
+) -> Iterator[NamedSet]:
+    """Each set that is there; ``notes`` and ``files`` (read, or looked for and absent) grow."""
+    for name, one in settings.sets.items():
+        if gone := _missing(settings, name, root):
+            files.update((path, absent(path)) for entry in gone for path in (entry, *archives(entry)))
+            more = f", nor {len(gone) - 1} more" if gone[1:] else ""
+            notes.append(f"{name}: left out, {gone[0]} not there{more}")
+            continue
+        task = load_images(replace(one, source=settings.source), root)
+        notes.extend(task.notes)
+        files.update((file.path, file) for file in task.files)
+        yield name, _scaled(task.train, settings.shape), task.classes
+
+
+def check_set_files(settings: ImageSetsSettings, root: Path) -> None:
+    """Raises the :class:`UserError` of :func:`load_image_sets` where files of a local set are missing."""
+    for name in settings.sets:
+        _missing(settings, name, root)
+
+
+def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[str]:
+    """The absent files of a set of ``source=local`` that is left out, [] for one that is there. Raises
+    :class:`UserError` where it may not be left out, or only some of its files are there."""
+    one = settings.sets[name]
+    if settings.source != "local" or root is None or one.local is None:
+        return []
+    gone = missing_entries(one.local, root)
+    if gone and len(gone) < len({*one.local.train, *one.local.test}):
+        raise UserError(
+            f"is not there (for {name}), though other files of {name} are. A set is left out whole", gone[0]
+        )
+    if gone and name not in settings.may_be_missing:
+        raise UserError(f"is not there (for {name}); task.missing=[{name}] goes on without {name}", gone[0])
+    return gone
+
+
+def _scaled(images: Images, shape: list[int]) -> Images:
+    """``images`` at the height and width of ``shape``: unchanged where they fit, else bilinear, float32 0..1."""
+    if images.pixels.shape[2:] == tuple(shape[1:]):
+        return images
+    pixels = scale(unit_pixels(images.pixels, np.float64), *shape[1:])
+    return Images(pixels.astype(np.float32), images.labels)

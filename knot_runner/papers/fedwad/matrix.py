@@ -1,0 +1,68 @@
+"""A run on the distances between all clients' data, or between data sets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from knot_runner.data.counts import of_images
+from knot_runner.data.images import ImageTask, Partition
+from knot_runner.data.pools import TextPool
+from knot_runner.papers.fedwad.image_sets import load_image_sets
+from knot_runner.papers.fedwad.settings import ImageSetsSettings
+from knot_runner.pipelines.clustered import compute_distances, labeled, subsample_note
+from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
+from knot_runner.pipelines.features.encoding import client_partition, read_examples
+from knot_runner.util.errors import UserError
+
+#: Data sets of one record; more pairs than that belong to no table or figure (clustering has no such limit).
+MAX_LABELS = 500
+
+
+def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
+    """Measure every pair of clients or data sets.
+
+    Raises:
+        UserError: A client has no examples, or a distance is not finite.
+    """
+    otdd, task, partition = context.method.otdd, inputs.task, inputs.partition
+    context.begin()
+    sets = labeled(context, otdd, task, partition.train, context.settings.seed)
+    found = compute_distances(context, sets, partition.names, otdd, task.digest)
+    matrix = found.tensors()["matrix"].tolist()
+    for first, second in itertools.combinations(range(len(sets)), 2):
+        context.log({"first": first, "second": second, "distance": matrix[first][second]})
+    record.add(
+        solver=otdd.solver,
+        names=partition.names,
+        sizes=[len(one.labels) for one in sets],
+        groups=partition.groups,
+        pairs=math.comb(len(sets), 2),
+        matrix=matrix,
+        artifact=found.key,
+    )
+    record.seconds.update(distances=round(found.info["seconds"], 3))
+
+
+def inspect_matrix(context: RunContext) -> RunInputs:
+    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
+    task, partition = clients_data(context)
+    if len(partition.names) < 2:
+        key = "partition" if context.settings.partition is not None else "task"
+        raise UserError(f"{partition.names[0]} alone has nothing to be compared with; 2 or more are needed", key)
+    if len(partition.names) > MAX_LABELS:
+        raise UserError(
+            f"{len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}", "partition.num_clients"
+        )
+    counts = of_images(task, partition, same_classes=context.settings.partition is not None)
+    notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.method.otdd, partition, task)]
+    return RunInputs(task, partition, counts, notes)
+
+
+def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:
+    """Returns the examples and the rows of each client of the partition, or of each data set. Raises
+    :class:`UserError`."""
+    if isinstance(context.settings.task, ImageSetsSettings):
+        return load_image_sets(context.settings.task, context.data_root)
+    task = read_examples(context, context.method.otdd)
+    return task, client_partition(context, task)

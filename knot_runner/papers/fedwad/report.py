@@ -1,0 +1,29 @@
+"""FedWaD's figures, table and measure of claims, by their names in presets."""
+
+from __future__ import annotations
+
+from knot_runner.papers.fedwad.clustered_table import ACCURACY_WEIGHTINGS, clustered
+from knot_runner.papers.fedwad.coreset_figures import coreset_accuracy, coreset_images
+from knot_runner.papers.fedwad.distance_figures import distance_runtime, moving_measure
+from knot_runner.papers.fedwad.matrix_figures import distance_course, matrix_figure
+from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.run_folders import Run
+from knot_runner.report.tables.build import TABLE_KINDS
+from knot_runner.report.tables.kind import TableKind
+
+
+def _gap(run: Run) -> float | str | None:
+    """Relative error of a federated distance against the exact one."""
+    if getattr(run.result, "kind", "") != "distance":
+        return None
+    value, exact = (getattr(run.result, key, 0.0) for key in ("value", "exact"))
+    return abs(value / exact - 1) if exact else "the exact distance is 0"
+
+
+FIGURES.update(
+    moving_measure=moving_measure, distance_runtime=distance_runtime, distance_matrix=matrix_figure,
+    distance_course=distance_course, coreset_images=coreset_images, coreset_accuracy=coreset_accuracy,
+)  # fmt: skip
+TABLE_KINDS.update(clustered=TableKind(clustered, ACCURACY_WEIGHTINGS.keys, printed="clustered"))
+CLAIM_MEASURES.update(gap=ClaimMeasure("%", 3, 100.0, read=_gap))

@@ -1,0 +1,214 @@
+"""Results of runs on optimal transport, and their summaries for the terminal: a federated distance, distances between
+data sets, coresets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from rich.console import Group
+
+from knot_runner.config.strict import require
+from knot_runner.metrics import ACCURACY, METRICS, accuracy_first
+from knot_runner.report.records.run_summary import SummaryRow, bold, run_view
+from knot_runner.report.render.text import number
+from knot_runner.results.base import Amount, ClassNames, Count, Number, RunResult, TrainTest, check_scores
+
+
+@dataclass
+class Spent:
+    """Privacy that a distance has spent; None: no limit."""
+
+    epsilon: Amount | None
+    delta: Amount
+
+
+@dataclass(kw_only=True)
+class DistanceResult(RunResult):
+    """One federated Wasserstein distance after K ``iterations``, with the exact one and the closed form. ``sums``,
+    ``values``, ``support`` [K]: per iteration; ``server_only`` [K], or [] with random t."""
+
+    mode: Literal["exact", "approximate"]
+    iterations: Number
+    samples: list[Number]
+    ratio: Number
+    dimension: Number
+    value: Amount
+    exact: Amount
+    closed_form: Amount
+    support: list[Number]
+    values: list[Amount]
+    sums: list[Amount]
+    server_only: list[Amount] | None = None
+    spent: Spent | None = None
+
+    def __post_init__(self) -> None:
+        require(len(self.samples) == 2, "samples", "are not of two clients")
+        for key in ("support", "values", "sums"):
+            require(len(getattr(self, key)) == self.iterations, key, f"has not {self.iterations} iterations")
+        require(len(self.server_only or []) in (0, self.iterations), "server_only", "is not of every iteration")
+
+
+@dataclass(kw_only=True)
+class MatrixResult(RunResult):
+    """Squared distances [N, N] between N data sets or clients: symmetric, with a zero diagonal."""
+
+    names: list[str]
+    matrix: list[list[Amount]]
+    solver: Literal["federated", "exact"]
+    sizes: list[Count]
+    groups: list[Count] | None = None
+    pairs: Count = 0
+    artifact: str = ""
+
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        require(count >= 2, "names", "are fewer than two")
+        square = len(self.matrix) == count and all(len(row) == count for row in self.matrix)
+        require(square, "matrix", f"is not {count} x {count}")
+        for i, row in enumerate(self.matrix):
+            right = row[i] == 0 and row == [other[i] for other in self.matrix]
+            require(right, "matrix", "is not symmetric with a zero diagonal")
+        require(len(self.sizes) == count, "sizes", f"are not of {count} data sets")
+        require(self.groups is None or len(self.groups) == count, "groups", f"are not of {count} data sets")
+
+
+@dataclass(kw_only=True)
+class _Coresets(RunResult):
+    points: Number
+    clients: Number
+    shape: list[Number]
+    datasets: TrainTest = field()
+    labels: ClassNames = field()
+    distance: Literal["federated", "exact"]
+    losses: list[Amount]
+
+    def __post_init__(self) -> None:
+        require(len(self.shape) in (1, 3), "shape", "is neither channels, height, width nor a number of features")
+        require(bool(self.losses), "losses", "are none")
+        check_scores("metrics", self.metrics)
+
+
+@dataclass(kw_only=True)
+class CoresetResult(_Coresets):
+    """One coreset of all clients' data; ``classes_covered``: classes among the samples nearest to its points."""
+
+    classes_covered: Number
+    compared: Count = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("ALL" in self.metrics.get("distance", {}), "metrics.distance", "is not there")
+        require(self.classes_covered <= len(self.labels.names), "classes_covered", "is more than there are classes")
+
+
+@dataclass(kw_only=True)
+class KnnResult(_Coresets):
+    """One coreset per client; their union classifies by the nearest neighbor."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for metric, keys in ((ACCURACY, {"ALL"}), (METRICS[ACCURACY].over_clients, {"weighted", "unweighted"})):
+            require(keys <= set(self.metrics.get(metric, {})), f"metrics.{metric}", "is not there")
+
+
+# ---------------------------------------------------------------------------------------------------------- summaries
+
+#: Above this number of data sets, the range of distances is shown instead of a grid.
+_MAX_SHOWN = 6
+MATRIX_SOLVERS = {"federated": "FedWaD, approximate", "exact": "exact optimal transport, centralized"}
+DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact distance, not federated"}
+
+
+def distance_summary(name: str, result: DistanceResult) -> Group:
+    """The federated distance beside the exact one and the closed form, with the gap to the exact one."""
+    seconds = result.seconds
+    exact = result.exact
+    rows: list[SummaryRow] = []
+    for title, value, spent in (
+        (f"federated, after {result.iterations} iterations", result.value, seconds.federated),
+        ("exact, all samples at one place", exact, seconds.exact),
+        ("closed form of the distributions", result.closed_form, None),
+    ):
+        gap = f"{100 * (value / exact - 1):+.3g}%" if exact and value != exact else ""
+        rows.append((title, [bold(f"{value:.5g}"), gap, "" if spent is None else f"{spent:.3g} s"]))
+    first, second = result.samples
+    lines = [
+        f"{first} and {second} samples in {result.dimension} dimensions; {result.mode} measures of "
+        f"{result.support[-1]} points"
+    ]
+    if privacy := result.spent:
+        lines.append(f"each client has spent epsilon {privacy.epsilon:g}, delta {privacy.delta:g} in all")
+    return run_view(name, result, ("2-Wasserstein distance", "value", "off the exact one", "time"), rows, lines)
+
+
+# -------------------------------------------------------------------------------------------------- between data sets
+
+
+def matrix_summary(name: str, result: MatrixResult) -> Group:
+    """All distances of a few data sets; else their range, also within and between planted groups."""
+    matrix = np.array(result.matrix)
+    pairs = len(matrix) * (len(matrix) - 1) // 2
+    sizes = result.sizes
+    samples = str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+    line = (
+        f"{MATRIX_SOLVERS[result.solver]}; {pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
+        f"{result.seconds.distances:.3g} s"
+    )
+    heads = ["pairs", "smallest", "median", "largest"]
+    rows = []
+    if len(matrix) <= _MAX_SHOWN:
+        heads = result.names
+        for i, first in enumerate(heads):
+            rows.append((first, ["-" if i == j else f"{matrix[i, j]:,.1f}" for j in range(len(matrix))]))
+    else:
+        for title, values in kinds_of_pairs(matrix, result.groups).items():
+            found = (values.min(), np.median(values), values.max())
+            rows.append((title, [str(len(values)), *(f"{value:,.1f}" for value in found)]))
+    return run_view(name, result, ["squared distances", *heads], rows, [line], wraps=True)
+
+
+def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np.ndarray]:
+    """Distances [M] of all pairs, and, where there are planted ``groups``, of those within one and between two.
+
+    ``matrix`` [N, N]. A kind without a pair is left out.
+    """
+    rows, columns = np.triu_indices(len(matrix), 1)
+    found = {"all pairs": matrix[rows, columns]}
+    if groups is not None:
+        same_group = np.array(groups)[rows] == np.array(groups)[columns]
+        found["in one planted group"] = found["all pairs"][same_group]
+        found["of two groups"] = found["all pairs"][~same_group]
+    return {title: values for title, values in found.items() if len(values)}
+
+
+# ----------------------------------------------------------------------------------------------------------- coresets
+
+
+def coreset_summary(name: str, result: CoresetResult) -> Group:
+    """Summary of a coreset: remaining distance and covered classes."""
+    rows = {
+        "distance to all clients' samples": f"{result.metrics['distance']['ALL']:.4g}",
+        "classes among its nearest samples": f"{result.classes_covered} of {len(result.labels.names)}",
+    }
+    line = f"{result.points} points after {len(result.losses)} epochs"
+    return _of_coresets(name, "coreset", rows, line, result)
+
+
+def knn_summary(name: str, result: KnnResult) -> Group:
+    """Summary of the nearest-neighbor accuracy of the clients' coresets on all test images."""
+    metrics = result.metrics
+    shown = [metric for metric in accuracy_first() if "ALL" in metrics.get(metric, {})]
+    rows = {METRICS[metric].title: number(metrics[metric]["ALL"], 3) for metric in shown}
+    rows["accuracy over clients, unweighted"] = number(metrics["client_accuracy"]["unweighted"], 3)
+    return _of_coresets(name, "nearest neighbor among all coresets", rows, f"{result.points} points a client", result)
+
+
+def _of_coresets(name: str, head: str, rows: dict[str, str], made: str, result: CoresetResult | KnnResult) -> Group:
+    what = "images" if len(result.shape) == 3 else "texts"
+    line = (
+        f"{made} along {DISTANCE_NAMES[result.distance]}; {result.clients} clients with {result.datasets.train:,} "
+        f"training {what}; {result.seconds.total:,.0f} s"
+    )
+    return run_view(name, result, (head, ""), [(title, [bold(value)]) for title, value in rows.items()], [line])

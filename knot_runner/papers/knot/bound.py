@@ -1,0 +1,257 @@
+"""The generalization bound of a finished distillation (KNOT Theorem 5.2), measured on its stages, which are found in
+the store by replanning the run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.config.plugins import load_plugins
+from knot_runner.config.settings import KnotSettings, SinkhornSettings
+from knot_runner.engine.examples import IMAGE_TENSORS, ImageData, normalized
+from knot_runner.engine.execute import Executor
+from knot_runner.engine.objectives import ObjectiveInputs
+from knot_runner.engine.requests import Ref, StoredPart, Train
+from knot_runner.engine.seeds import generator
+from knot_runner.engine.store import Store
+from knot_runner.methods.knot import plan_distillation
+from knot_runner.methods.losses import distillation, solver_of
+from knot_runner.methods.party import PartyFederation
+from knot_runner.methods.weighting import needs_bias
+from knot_runner.papers.knot import bound_terms as bound
+from knot_runner.papers.knot.bound_terms import (
+    BOUND_FORMS,
+    BoundTerms,
+    affine_matrix,
+    constant_best,
+    dense_layers,
+    last_layer_complexity,
+    norm_complexity,
+    transport_losses,
+    undeclared,
+)
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.distillation import STUDENT_MEASURES
+from knot_runner.pipelines.parties.evaluation import TrainedModel, finished_rounds, trained_models
+from knot_runner.pipelines.parties.setup import make_federation
+from knot_runner.pipelines.rounds.loop import State
+from knot_runner.results.base import RunResult
+from knot_runner.transport import transport_loss
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
+
+
+def bound_of_run(context: RunContext, result: RunResult) -> Facts:
+    """:func:`~knot_runner.papers.knot.bound.measure_bound` of the finished run of ``context`` with ``result``.
+
+    Trains nothing. Raises :class:`UserError` for a run that is not a KNOT distillation or diverged, or naming what is
+    missing where the data have changed since the run or a stage is not in the store.
+    """
+    config, settings = context.method, context.settings
+    if not isinstance(config, KnotSettings):
+        raise UserError(f"is a run of {settings.method.name}; the bound is of KNOT's students", context.folder)
+    if result.status != "done":
+        raise UserError("diverged, so it has no student to bound", context.folder)
+    load_plugins(settings.plugins)
+    task = context.services.parties(context)
+    if result.data != task.source_digest:
+        raise UserError("was made from other data than are read now; paths.data_dir=DIR names its own", context.folder)
+    store = context.store
+    federation = make_federation(context, task, store, config.bias if needs_bias(config.weighting) else None)
+    *_, last = finished_rounds(context, federation, store)
+    with Executor(store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
+        return measure_bound(context, federation, last.state, executor)
+
+
+#: Of each part: the variance needs two.
+LEAST_TEXTS = 2
+#: Training texts on which the loss that was trained is compared with the exact one.
+EPSILON_TEXTS = 2000
+
+
+def measure_bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> Facts:
+    """Returns the bound's record: its terms for each form and function class, the losses, and notes on how to read
+    them.
+
+    Reads the stages named in ``state``; runs inference of the student on the transfer set. Raises :class:`UserError`
+    where the loss cannot be bounded.
+    """
+    config, store = context.method, executor.place.store
+    student, before, _ = trained_models(federation, state)
+    request = plan_distillation(config, state, federation)[0]
+    if before is None or not isinstance(request, Train) or request.valid is None:
+        raise UserError("the run held out no examples, on which the bound is measured", hint="Set method.bound=true")
+    first, seen = first_rows(example_keys(store, request.train.examples), set())
+    fresh, _ = first_rows(example_keys(store, request.valid.examples), seen)
+    train = read_part((student, before), request, request.train, first, executor)
+    valid = read_part((student, before), request, request.valid, fresh, executor)
+    least = min(len(train.p), len(valid.p))
+    if least < LEAST_TEXTS:
+        raise UserError(f"{least} texts are left without duplicates; {LEAST_TEXTS} are the least", "bound")
+    points = torch.tensor(request.objective.settings["points"], dtype=torch.float64)
+    parts = {"train": train, "valid": valid}
+    losses = {name: _losses(part.p, part, points) for name, part in parts.items()}
+    means = {name: float(values.mean()) for name, values in losses.items()}
+    gap = means["valid"] - means["train"]
+    start_gap = float(_losses(valid.start, valid, points).mean() - _losses(train.start, train, points).mean())
+    _, constant = constant_best(train.q, bound.normalized_weights(train.weights), points)
+    complexities, refused = _complexities(student, request, train, config, executor)
+    problem = _Problem(len(points), bound.label_diameter(points), constant)
+    checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
+    rows = [row for name, facts in complexities.items() for row in _on_class(name, facts["value"], losses, problem)]
+    return {
+        "run_id": context.run_id,
+        "delta": bound.DELTA,
+        "classes": problem.classes,
+        "diameter": problem.diameter,
+        "texts": {name: len(values) for name, values in losses.items()},
+        "dropped": {name: part.dropped for name, part in parts.items()},
+        "checkpoints": checkpoints,
+        "loss": {**means, "gap": gap, "gap_less_start": gap - start_gap, "constant": constant},
+        "complexity": complexities,
+        "undeclared": refused,
+        "rows": [*rows, *_held_out(losses["valid"], checkpoints, problem)],
+        "notes": _notes(config, train, losses["train"], points, problem.diameter),
+    }
+
+
+@dataclass(frozen=True)
+class StudentPart:
+    """Outputs of student and teachers on one part of the transfer set, without duplicate texts.
+
+    ``p``, ``start`` [N, C] probabilities of the student and of its initial model, ``q`` [N, K, C] of the teachers;
+    ``weights`` [N, K] as trained; ``rows`` [N] of the stored examples; ``dropped``: the number of duplicates left out.
+    """
+
+    p: Tensor
+    start: Tensor
+    q: Tensor
+    weights: Tensor
+    rows: Tensor
+    dropped: int
+
+
+def read_part(
+    models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, executor: Executor
+) -> StudentPart:
+    """Reads the stored examples ``rows`` of ``part``; targets and weights are computed by the objective itself.
+    ``models``: the student and its initial model."""
+    store, settings = executor.place.store, request.objective.settings
+    found = executor([model.predict("predictions", part.examples) for model in models])
+    p, start = (torch.softmax(one.tensors()["logits"].double() / settings["student_temperature"], 1) for one in found)
+    tensors = {name: store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
+    made, _ = distillation(settings, ObjectiveInputs(torch.empty(0), tensors, lambda: found[1].tensors()["logits"]))
+    q, weights = made["targets"][rows].double(), made["weights"][rows]
+    return StudentPart(p[rows], start[rows], q, weights, rows, len(p) - len(rows))
+
+
+def example_keys(store: Store, examples: Ref) -> list[bytes]:
+    """Returns the model's input of each stored example as bytes (token ids or pixels), by which duplicates are
+    found."""
+    tensors = store.get(*examples).tensors()
+    if "pixels" in tensors:
+        return [image.tobytes() for image in tensors["pixels"].numpy()]
+    ids, offsets, second = (tensors[name].numpy() for name in ("ids", "offsets", "second"))
+    return [ids[offsets[i] : offsets[i + 1]].tobytes() + second[i].tobytes() for i in range(len(second))]
+
+
+def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]:
+    """Returns the rows whose key is neither in ``seen`` nor in an earlier row, and the set of all keys so far."""
+    first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in seen}
+    return torch.tensor(sorted(first.values()), dtype=torch.int64), seen | set(keys)
+
+
+def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
+    """The loss of ``p`` [N, C] on each text [N], in [0, C_M]."""
+    return transport_losses(p, part.q, bound.normalized_weights(part.weights), points).numpy()
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """``classes`` labels, at most ``diameter`` apart; ``constant``: the least loss of a constant prediction."""
+
+    classes: int
+    diameter: float
+    constant: float
+
+    def row(self, form: str, of: str, terms: BoundTerms) -> Facts:
+        """One row of the record."""
+        why = bound.vacuous(terms.total, self.diameter, self.constant)
+        return {"form": form, "class": of, **asdict(terms), "sum": terms.total, "vacuous": why}
+
+
+def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem: _Problem) -> list[Facts]:
+    """Returns every form of the bound for the function class ``of``.
+
+    The first term is the student's loss, an upper bound on the least loss in its class: on the training texts in
+    ``printed``; in expectation, estimated by the held-out mean, in ``derived``.
+    """
+    rows = []
+    for form in BOUND_FORMS:
+        first = float(losses["valid" if form == "derived" else "train"].mean())
+        second = bound.second_term(form, problem.classes, problem.diameter, complexity)
+        third = bound.third_term(form, problem.classes, problem.diameter, len(losses["train"]))
+        rows.append(problem.row(form, of, BoundTerms(first, second, third)))
+    return rows
+
+
+def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[Facts]:
+    """Returns the bounds on held-out losses, which need no function class."""
+    found = valid, problem.diameter, checkpoints
+    return [
+        problem.row("hoeffding", "held-out", bound.hoeffding(*found)),
+        problem.row("bernstein", "held-out", bound.bernstein(*found)),
+    ]
+
+
+def _complexities(
+    student: TrainedModel, request: Train, train: StudentPart, config: KnotSettings, executor: Executor
+) -> tuple[dict[str, Facts], dict[str, str]]:
+    """Returns function class -> its complexity and the quantities behind it; for an undeclared class, the reason.
+
+    Logits, and with them the functions of the class, are divided by the student's temperature.
+    """
+    refused, found = undeclared(request.network), {}
+    store, examples, head = executor.place.store, request.train.examples, student.network.head
+    weights = store.get(*student.weights).tensors()
+    if "last_layer" not in refused:
+        (predicted,) = executor([student.predict("features", examples, "features")])
+        features = predicted.tensors()["features"][train.rows].double()
+        features = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], dim=1)  # for the bias
+        layer = affine_matrix(weights[f"{head}weight"], weights[f"{head}bias"])
+        found["last_layer"] = last_layer_complexity(features, layer, generator(request.seed, "rademacher"))
+    if "norms" not in refused:
+        tensors = store.get(*examples).tensors()
+        inputs = normalized(ImageData(*(tensors[name] for name in IMAGE_TENSORS)), train.rows, torch.float64)
+        found["norms"] = {"value": norm_complexity(inputs, dense_layers(weights, head))}
+    divided = {}
+    for of, facts in found.items():
+        divided[of] = {name: value / config.student_temperature for name, value in facts.items()}
+    return divided, refused
+
+
+def _notes(config: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor, diameter: float) -> list[str]:
+    """Returns one line for each part of the training objective that the bound does not cover."""
+    notes, most = [], float(train.weights.sum(1).max())
+    if not config.normalize:
+        notes.append(
+            f"weights: trained on their raw sum (method.normalize=false), up to {most:.3g} for a text; divided by it "
+            f"here, since the bound is on a loss in [0, C_M] (unnormalized, C_M would be {most * diameter:.3g})"
+        )
+    if not isinstance(config.loss, SinkhornSettings):
+        return [*notes, f"loss: trained on {config.loss.name}; the bound is on the 1-Wasserstein loss of that student"]
+    loss, some = config.loss, slice(0, EPSILON_TEXTS)
+    if loss.solver in ("newton", "geomloss"):
+        costs = transport_loss(train.p[some, None], train.q[some], points, solver_of(loss))
+        trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())
+        notes.append(
+            f"epsilon: trained with {loss.solver} at {loss.epsilon:g}; recomputed exactly (eps = 0): "
+            f"{float(exact[some].mean()):.4f} where that gives {trained:.4f}, on {len(costs)} training texts"
+        )
+    return notes
+
+
+STUDENT_MEASURES.update(bound=measure_bound)

@@ -1,0 +1,193 @@
+"""The generalization bound of a run in the terminal; and a figure of the bound beside what it bounds: the gap between
+held-out and training loss by the number of texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Group
+
+from knot_runner.records import BOUND_FILE
+from knot_runner.report.figures.style import (
+    GRAY,
+    Drawing,
+    figure_of,
+    log_scale,
+    nth_color,
+    panels,
+    seed_list,
+    side_legend,
+)
+from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
+from knot_runner.report.render.text import plain
+from knot_runner.report.run_folders import Run, kept_file, lookup
+from knot_runner.report.series import band, band_numbers
+from knot_runner.report.statistics.intervals import MeanEstimate, log_log_slopes, mean_estimate
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import Facts
+
+#: Seed -> number of texts N -> value.
+GapSeries = dict[int, dict[int, float]]
+#: The series that are measured -> where the record has them.
+GAPS = {"gap": "gap", "gap, less the start's": "gap_less_start"}
+#: Of Theorem 5.2, and of every bound here.
+SLOPE = -0.5
+GAP_NOTE = (
+    "Gap: mean loss on the transfer set's held-out texts less that on the N it was trained on; points: means over "
+    "seeds, bars: 95% t intervals over seeds, which share the held-out texts; the axis begins where a gap is above 0. "
+    "Less the start's: without the gap of the model that the student started from, which has seen neither part, so "
+    "that it is chance alone. Bounds: what each adds to its first term. last_layer is as if the encoder had been fixed "
+    "before."
+)
+
+
+@figure_of
+def bound_figure(runs: list[Run], command: str) -> Drawing:
+    """The student's gap between held-out and training loss against the number N of training texts, with intervals over
+    seeds, beside what each bound allows; the slope of log gap on log N, which the theorem has at -1/2."""
+    found = gap_series(runs)
+    bands = {(name,): band(list(one.values())) for name, one in found.items()}
+    made, (axes,) = panels(1, 8.6, 5.0)
+    for i, ((name,), one) in enumerate(bands.items()):
+        look: dict[str, Any] = {"marker": ".", "lw": 1.2, "ls": "--"}
+        if name in GAPS:
+            look = {"marker": "o", "lw": 2.2, "yerr": one.high - one.mean}
+        axes.errorbar(one.places, one.mean, color=nth_color(i), capsize=3, label=plain(name), **look)
+    diameter = float(_record(runs[0])["diameter"])  # above C_M a bound says nothing
+    axes.axhline(diameter, color=GRAY, lw=0.8, ls=":", label="C_M: no loss is larger")
+    axes.set(xlabel="training texts N", ylabel="loss (label distance)")
+    log_scale(axes, "xy", powers_from=100.0)
+    sizes = bands["gap",].places
+    axes.set_xticks(sizes, list(map(str, sizes)))
+    side_legend(made, [axes], loc="outside right center")
+    lines = [slope_line(name, found[name]) for name in GAPS]
+    title = f"{runs[0].task}: gap and generalization bounds by the number of texts"
+    notes = [GAP_NOTE, f"Seeds {seed_list(runs)}."]
+    return Drawing(made, title, notes, lines, band_numbers(("series", "texts"), bands))
+
+
+def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
+    """The gaps, and of every bound what it adds to its first term, by seed and the number of texts.
+
+    Raises :class:`UserError` for runs without a bound, and for a damaged record.
+    """
+    found: dict[str, GapSeries] = {}
+    for run in runs:
+        record = _record(run)
+        texts = record["texts"]["train"] + record["dropped"]["train"]  # duplicates differ from seed to seed
+        values = {name: float(record["loss"][key]) for name, key in GAPS.items()}
+        for row in record["rows"]:
+            form = FORM_NAMES[row["form"]][0]
+            of = row["class"].replace("held-out", "held out")
+            values[f"{form}, {of}"] = float(row["second"] + row["third"])
+        for name, value in values.items():
+            found.setdefault(name, {}).setdefault(run.seed, {})[texts] = value
+    return found
+
+
+def slope_of(gap: GapSeries) -> MeanEstimate | None:
+    """Slope of log gap on log N, the mean over each seed's own slope.
+
+    Of the seeds whose gaps are all above 0, None of none: a gap of 0 or less has no logarithm.
+    """
+    sizes = sorted(set.intersection(*(set(one) for one in gap.values())))
+    rows = np.array([[one[texts] for texts in sizes] for one in gap.values()])
+    rows = rows[(rows > 0).all(1)]
+    if len(sizes) < 2 or not len(rows):
+        return None
+    return mean_estimate(log_log_slopes(sizes, rows))
+
+
+def slope_line(name: str, gap: GapSeries) -> str:
+    """The fitted slope of the series ``name`` in words."""
+    found = slope_of(gap)
+    seeds = len(gap)
+    head = f"slope of log {name} on log N"
+    if found is None:
+        return f"{head}: none; no seed of {seeds} has gaps above 0 at every number of texts"
+    low, high = found.band
+    interval = f" [{low:+.3f}, {high:+.3f}]" if found.half is not None else ""
+    slope = f"{head}: {found.mean:+.3f}{interval} over {found.n} seeds; the bounds have {SLOPE:+g}"
+    if found.n < seeds:
+        slope += f"; {seeds - found.n} of {seeds} seeds left out, with a gap of 0 or less"
+    return slope
+
+
+def _record(run: Run) -> Facts:
+    if lookup(run.result, "bound") is None:
+        raise UserError(f"{run.task} {run.method}: has no bound on record; method.bound=true makes one")
+    record: Facts = json.loads(kept_file(run, BOUND_FILE))
+    return record
+
+
+# ------------------------------------------------------------------------------------------------------- terminal view
+
+
+#: Form of a bound -> its heading and description.
+FORM_NAMES = {
+    "printed": (
+        "printed",
+        "Theorem 5.2 as printed; first: the student's training loss, no less than the least of its class",
+    ),
+    "derived": ("derived", "what the paper's lemmas give (Frogner et al. 2015); first: its held-out loss, an estimate"),
+    "sharp": ("sharp", "ours, with the loss's own Lipschitz constant; first: the training loss, of any student"),
+    "sharp_empirical": ("sharp, R^", "the same, with the complexity of these very texts"),
+    "hoeffding": ("Hoeffding", "on held-out texts; needs no class"),
+    "bernstein": ("Bernstein", "the same, with the variance of the loss"),
+}
+#: Function class -> note on it.
+CLASS_NOTES = {
+    "last_layer": "last_layer: as if the encoder had been fixed before, and B chosen before (a union over values of B "
+    "adds the logarithm of their number to log(1/delta)), so no guarantee for KNOT.",
+    "norms": "norms: networks with layers no larger than the student's (Golowich et al. 2018).",
+}
+#: Number columns.
+NUMBER_HEADS = ("first", "second", "third", "sum")
+VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "a constant is as good"}
+
+
+def bound_table(title: str, record: Facts) -> Group:
+    """The table of ``record``, the content of ``bound.json``, below ``title``, the run, with footnotes."""
+    columns = [TerminalColumn(head, no_wrap=True) for head in ("bound", "class")]
+    columns += [TerminalColumn(head, right=True, no_wrap=True) for head in NUMBER_HEADS]
+    rows = []
+    for row in record["rows"]:
+        numbers = (f"{row[name]:.4g}" for name in NUMBER_HEADS)
+        vacuous = "; ".join(VACUOUS_WORDS[why] for why in row["vacuous"]) or "no"
+        rows.append((FORM_NAMES[row["form"]][0], row["class"], *numbers, vacuous))
+    grid = results_grid([*columns, TerminalColumn("vacuous?")], rows)
+    return Group(text_line(title, "bold"), grid, *(text_line(text, DIM) for text in bound_lines(record)))
+
+
+def bound_lines(record: Facts) -> list[str]:
+    """Footnotes to a bound's table."""
+    loss = record["loss"]
+    texts = record["texts"]
+    dropped = record["dropped"]
+    return [
+        f"Loss of the student (1-Wasserstein to its teachers): {loss['train']:.4g} on {texts['train']} training "
+        f"texts, {loss['valid']:.4g} on {texts['valid']} held out, gap {loss['gap']:.4g}, less that of the "
+        f"model it started from {loss['gap_less_start']:.4g}; of the best constant prediction "
+        f"{loss['constant']:.4g}.",
+        f"Duplicates left out: {dropped['train']} training texts, {dropped['valid']} held-out ones (those that are "
+        "training texts, too, among them).",
+        f"C_M = {record['diameter']:.4g}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
+        f"bounds over {record['checkpoints']} checkpoints.",
+        *(f"{head}: {about}." for head, about in dict.fromkeys(FORM_NAMES[row["form"]] for row in record["rows"])),
+        *(f"{note} {_complexity_text(record['complexity'][name])}" for name, note in CLASS_NOTES.items()
+          if name in record["complexity"]),
+        *(f"{name}: no number: {why}." for name, why in record["undeclared"].items()),
+        *(f"{note}." for note in record["notes"]),
+    ]  # fmt: skip
+
+
+def _complexity_text(facts: dict[str, float]) -> str:
+    if "upper" not in facts:
+        return f"R <= {facts['value']:.4g}."
+    return (
+        f"R^ = {facts['value']:.4g} +- {facts['error']:.4g} (Monte Carlo), at most "
+        f"{facts['upper']:.4g}; B = {facts['norm']:.4g}."
+    )

@@ -1,0 +1,256 @@
+"""The generalization bound of KNOT's Theorem 5.2: its terms as printed, as derived, sharper, and on held-out texts.
+
+With probability at least 1 - delta over N independent transfer texts, the expected loss E[L(h)] of the student is at
+most ``first + second + third``. L is the mean over teachers, with weights that sum to 1, of the unregularized
+1-Wasserstein distance of the student's output to the teacher's, so it lies in [0, C_M] for C_M the largest distance of
+two labels; R is the Rademacher complexity of the functions that give one label's logit; K labels.
+
+=============== ===================== ===================== ====================================================
+form            second                third                 source
+=============== ===================== ===================== ====================================================
+printed         32 K R                2 C_M K sqrt(K log(1/delta) / 2N)   Theorem 5.2 as it is printed
+derived         32 K C_M R            2 C_M sqrt(log(1/delta) / 2N)       the paper's lemmas F.1-F.4; Frogner et al.
+sharp           C_M K R               C_M sqrt(log(1/delta) / 2N)         ours, for any student: knot.md 4
+sharp_empirical C_M K R^              3 C_M sqrt(log(2/delta) / 2N)       the same, with R^ of these very texts
+=============== ===================== ===================== ====================================================
+
+Terms of two forms are never added up together. The loss that they are on is computed per text and exactly, and that of
+the best constant prediction from below.
+
+The Rademacher complexity of a student's logit functions is of a class that is declared; without one it is infinite.
+``last_layer``: the encoder as if it had been fixed before the texts were seen, and all last layers with rows no longer
+than the longest found. No guarantee for KNOT, which trains the encoder on the same texts, and chooses that length after
+seeing them. ``norms``: all networks of the student's depth whose layers are no larger than its own, for multi-layer
+perceptrons. Attention and LayerNorm have no comparable simple formula.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import MlpSettings
+from knot_runner.config.settings.networks import CustomSettings
+from knot_runner.models.network import Network
+from knot_runner.transport import ground_cost
+from knot_runner.transport.loss import exact_transport
+from knot_runner.util.errors import UserError
+
+Form = Literal["printed", "derived", "sharp", "sharp_empirical"]
+BOUND_FORMS: tuple[Form, ...] = ("printed", "derived", "sharp", "sharp_empirical")
+#: The probability with which a bound may fail.
+DELTA = 0.05
+
+
+@dataclass(frozen=True)
+class BoundTerms:
+    """``first + second + third``, in units of the labels' coordinates; a term that a bound does not have is 0."""
+
+    first: float
+    second: float
+    third: float
+
+    @property
+    def total(self) -> float:
+        """The bound."""
+        return self.first + self.second + self.third
+
+
+def label_diameter(points: Tensor) -> float:
+    """C_M: the largest Euclidean distance of two label points [K, d] (printed, section 5.3)."""
+    return float(ground_cost(points.double()).max())
+
+
+def lipschitz_constant(diameter: float) -> float:
+    """Of the loss in the logits, l2 to absolute value: C_M / (2 sqrt 2) (derived in knot.md 4).
+
+    W1(p, q) - W1(p', q) <= W1(p, p') <= C_M / 2 ||p - p'||_1, and softmax is 1 / sqrt 2-Lipschitz from l2 to l1.
+    """
+    return diameter / (2 * math.sqrt(2))
+
+
+def second_term(form: Form, classes: int, diameter: float, complexity: float) -> float:
+    """Returns the complexity term of the bound; ``complexity``: R_N, or R^_N of the sample, of one label's logit
+    functions.
+
+    ``printed`` lacks the factor C_M that eq. 23 of the paper has (``derived``). ``sharp``: twice the complexity of the
+    loss, which is at most sqrt 2 times its Lipschitz constant times that of all logits (Maurer 2016).
+    """
+    if form == "printed":
+        return 32 * classes * complexity
+    if form == "derived":
+        return 32 * diameter * classes * complexity
+    return 2 * math.sqrt(2) * lipschitz_constant(diameter) * classes * complexity
+
+
+def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
+    """Returns the deviation term for ``texts`` independent texts.
+
+    ``printed``: eq. of Theorem 5.2; ``derived``: Theorem F.4, whose K^1.5 is gone; ``sharp``: McDiarmid's inequality,
+    once; ``sharp_empirical``: twice, as the complexity is that of the sample (Mohri et al., Theorem 3.3).
+    """
+    if form == "sharp_empirical":
+        return 3 * diameter * math.sqrt(math.log(2 / DELTA) / (2 * texts))
+    once = math.sqrt(math.log(1 / DELTA) / (2 * texts))
+    factors = {"printed": 2 * diameter * math.pow(classes, 1.5), "derived": 2 * diameter, "sharp": diameter}
+    return factors[form] * once
+
+
+def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
+    """On held-out ``losses`` [N] in [0, C_M], among which the best of ``checkpoints`` was chosen (a union bound over
+    them): mean + C_M sqrt(log(M / delta) / 2N). Needs no complexity."""
+    third = diameter * math.sqrt(math.log(checkpoints / DELTA) / (2 * len(losses)))
+    return BoundTerms(float(losses.mean()), 0.0, third)
+
+
+def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
+    """As :func:`hoeffding`, with the variance V of at least two ``losses`` (Maurer & Pontil 2009, Theorem 4):
+    mean + sqrt(2 V log(2M / delta) / N) + 7 C_M log(2M / delta) / (3 (N - 1))."""
+    count, log = len(losses), math.log(2 * checkpoints / DELTA)
+    second = math.sqrt(2 * float(losses.var(ddof=1)) * log / count)
+    return BoundTerms(float(losses.mean()), second, 7 * diameter * log / (3 * (count - 1)))
+
+
+def vacuous(total: float, diameter: float, constant: float) -> list[str]:
+    """Returns why a bound of ``total`` is vacuous: ``C_M`` where no loss can be larger, ``constant`` where the loss of
+    the best constant prediction (``constant``) is no larger; [] where it is informative."""
+    limits = {"C_M": diameter, "constant": constant}
+    return [name for name, limit in limits.items() if total >= limit]
+
+
+def normalized_weights(weights: Tensor) -> Tensor:
+    """``weights`` [N, K] of each text's teachers over their sum, so that the loss is in [0, C_M].
+
+    Raises :class:`UserError` where a text's weights are all 0.
+    """
+    total = weights.double().sum(1, keepdim=True)
+    none = int((total <= 0).sum())
+    if none:
+        raise UserError(f"{none} texts give all teachers weight 0, which cannot be normalized", "bound")
+    return weights.double() / total
+
+
+#: The best constant prediction is found to this share of the largest loss, or in so many cuts.
+CONSTANT_TOLERANCE, MOST_CUTS = 1e-4, 200
+
+
+def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> Tensor:
+    """sum_k W_k W1(p, q_k) of each text [N], eps = 0, for p [N, C], q [N, K, C], ``weights`` [N, K] that sum to 1."""
+    return _teacher_costs(p, q, points)[0].mul(weights.double()).sum(1)
+
+
+def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, float]:
+    """The distribution [C] that is best as every text's prediction, and its mean loss, from below.
+
+    The mean loss is convex in the prediction: cutting planes (Kelley 1960), each a subgradient of all texts at once,
+    until the least value that the cuts allow is within ``CONSTANT_TOLERANCE`` of one that is reached.
+    """
+    from scipy.optimize import linprog
+
+    weights, classes = weights.double(), q.shape[2]
+    best = guess = torch.full((classes,), 1 / classes, dtype=torch.float64)
+    least, low = np.inf, 0.0
+    cuts, offsets = [], []  # slope . c - t <= - offset
+    for _ in range(MOST_CUTS):
+        costs, potentials = _teacher_costs(guess.expand(len(q), classes), q, points)
+        value = float((costs * weights).sum(1).mean())
+        slope = (potentials * weights[..., None]).sum(1).mean(0)
+        if value < least:
+            best, least = guess, value
+        cuts.append(np.append(slope.numpy(), -1.0))
+        offsets.append(float(slope @ guess) - value)
+        answer = linprog(
+            np.append(np.zeros(classes), 1.0), A_ub=np.array(cuts), b_ub=np.array(offsets),
+            A_eq=np.append(np.ones(classes), 0.0)[None], b_eq=[1.0], bounds=[(0, 1)] * classes + [(0, None)],
+        )  # fmt: skip
+        low, guess = answer.fun, torch.from_numpy(answer.x[:-1]).clamp_min(0)
+        guess = guess / guess.sum()
+        if least - low <= CONSTANT_TOLERANCE * least:
+            break
+    return best, low
+
+
+def _teacher_costs(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """W1 of each text's prediction p [N, C] to each teacher's q [N, K, C]: costs [N, K], potentials [N, K, C]."""
+    pairs = p[:, None].expand(q.shape).reshape(-1, q.shape[2])
+    costs, potentials = exact_transport(pairs, q.reshape(pairs.shape), points)
+    return costs.reshape(q.shape[:2]), potentials.reshape(q.shape)
+
+
+# --------------------------------------------------------------------------------------------------------- complexity
+
+#: Draws of random signs.
+SIGN_DRAWS = 200
+
+
+def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator) -> dict[str, float]:
+    """R^ of {x -> <w, phi(x)>: ||w||_2 <= B} on ``features`` phi [N, d], with B that of ``head`` [C, d].
+
+    R^ = B / N E||sum_i s_i phi_i||_2 over random signs s, of which ``SIGN_DRAWS`` are drawn; it is at most
+    B / N sqrt(sum ||phi_i||^2) by Jensen's inequality.
+
+    Returns:
+        ``value``: R^ of the sample, with its Monte-Carlo standard ``error``; ``upper``: what it is at most; ``norm``:
+        B, the length of the last layer's longest row, bias included.
+    """
+    phi, count = features.double(), len(features)
+    norm = float(head.double().norm(dim=1).max())
+    lengths = torch.empty(SIGN_DRAWS, dtype=torch.float64)
+    for i in range(SIGN_DRAWS):
+        signs = torch.randint(0, 2, (count,), generator=draws).double() * 2 - 1
+        lengths[i] = (signs @ phi).norm()
+    scale = norm / count
+    return {
+        "value": scale * float(lengths.mean()),
+        "error": scale * float(lengths.std()) / math.sqrt(SIGN_DRAWS),
+        "upper": scale * float(phi.norm()),
+        "norm": norm,
+    }
+
+
+def norm_complexity(inputs: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> float:
+    """At most R_N of ReLU networks with layers no larger than ``layers`` (weight [b, a], bias [b]; the last one is the
+    head, of which one row counts) on ``inputs`` [N, a] no longer than the longest.
+
+    Golowich, Rakhlin & Shamir 2018, Theorem 1 (from memory): B_x prod_j M_F(j) (sqrt(2 log 2 depth) + 1) / sqrt N.
+    A bias is a weight of one more input that is always 1, which every layer hands on.
+    """
+    radius = math.sqrt(float(inputs.double().flatten(1).square().sum(1).max()) + 1)
+    product = 1.0
+    for weight, bias in layers[:-1]:
+        product *= math.sqrt(float(weight.double().square().sum() + bias.double().square().sum()) + 1)
+    weight, bias = layers[-1]
+    product *= float(affine_matrix(weight, bias).norm(dim=1).max())
+    return radius * product * (math.sqrt(2 * math.log(2) * len(layers)) + 1) / math.sqrt(len(inputs))
+
+
+def affine_matrix(weight: Tensor, bias: Tensor) -> Tensor:
+    """A layer as one matrix [b, a + 1], in float64, for inputs with a 1 behind them."""
+    return torch.cat([weight.double(), bias.double()[:, None]], dim=1)
+
+
+def dense_layers(weights: Mapping[str, Tensor], head: str) -> list[tuple[Tensor, Tensor]]:
+    """(weight, bias) of a multi-layer perceptron's hidden layers in order, and of its ``head``."""
+    names = [f"layers.{i}." for i in range(sum(name.startswith("layers.") for name in weights) // 2)]
+    return [(weights[f"{name}weight"], weights[f"{name}bias"]) for name in [*names, head]]
+
+
+def undeclared(network: Network) -> dict[str, str]:
+    """Complexity -> why it is not defined for a student of this ``network``; those that are not named are defined."""
+    spec = network.spec
+    if isinstance(spec, CustomSettings):
+        why = f"model {spec.name} declares no class of functions, and without one the complexity is infinite"
+        return {"last_layer": why, "norms": why}
+    if getattr(spec, "output", None) == "softmax":
+        why = f"model {spec.name} ends in a softmax, so what is distilled is no linear function of its last features"
+        return {"last_layer": why, "norms": why}
+    if not isinstance(spec, MlpSettings):
+        layers = "attention and LayerNorm" if network.reads_texts else "convolutions"
+        return {"norms": f"no simple formula in the norms of the layers is known for {layers}"}
+    return {}

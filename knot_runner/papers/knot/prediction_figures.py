@@ -1,0 +1,229 @@
+"""Figures of predictions: the expected label by true class (KNOT Fig. 2), and the L2 confidence ||p - B|| on the
+probability simplex, B being the teacher's bias (Fig. 5); and of the student's [CLS] vectors: t-SNE (Fig. 6-8), with a
+number measured on the vectors themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from knot_runner.papers.knot.bias_figures import with_bias
+from knot_runner.report.figures.style import (
+    GRAY,
+    PALETTE,
+    Drawing,
+    by_name,
+    draw_boxes,
+    figure_of,
+    label_colors,
+    label_text,
+    nth_color,
+    panels,
+    seed_list,
+    side_legend,
+)
+from knot_runner.report.render.text import estimate_text, number, plain
+from knot_runner.report.run_folders import PREDICTIONS, VECTORS, StagesRun, arrays, predictions
+from knot_runner.report.statistics.intervals import mean_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Of a box plot: median, mean and whiskers.
+BOX_LOOK = {
+    "medianprops": {"color": "#D00000", "lw": 2},
+    "meanprops": {"marker": "D", "markerfacecolor": "black", "markeredgecolor": "white", "markersize": 6},
+    "whiskerprops": {"color": GRAY},
+    "capprops": {"color": GRAY},
+}
+#: Corners of the triangle as drawn; on the simplex they are sqrt(2) apart.
+CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
+CONFIDENCE_NOTE = "Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."
+FACE_NOTE = "Each triangle: the two labels heaviest in B and the lightest; cross: its point nearest to B."
+GREEN = "#007A3D"
+STEP = 0.1
+
+
+@figure_of(reads=(PREDICTIONS,), needs="labels.coordinates")
+def expected_label(runs: list[StagesRun], command: str) -> Drawing:
+    """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2).
+
+    Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
+    the test sets and seeds.
+    """
+    labels = runs[0].result.labels
+    points = np.asarray(labels.coordinates, dtype=float)
+    on_line = points.shape[1] == 1
+    groups = {name: _by_label(members, points) for name, members in by_name(runs).items()}
+    made, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
+    what = "expected label" if on_line else "distance"
+    width = 0.8 / len(groups)
+    shown = {}
+    lines = []
+    for i, (name, values) in enumerate(groups.items()):
+        places = np.array(list(values)) - 0.4 + width * (i + 0.5)  # each beside its label's
+        look = {"positions": places, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
+        boxes = draw_boxes(axes, list(values.values()), nth_color(i), 0.75, **look)
+        shown[name] = boxes["boxes"][0]
+        for label, own in values.items():
+            low, middle, high = np.percentile(own, (25, 50, 75))
+            spread = f"median {middle:.3f} ({low:.3f} to {high:.3f}), mean {own.mean():.3f}"
+            lines.append(f"{name}, {labels.names[label]}: {what} {spread}")
+    for label, place in enumerate(points[:, 0] if on_line else np.zeros(len(points))):
+        (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=GRAY, lw=1.3, zorder=0)
+    texts = [label_text(name, "\n") for name in labels.names]
+    axes.set_xticks(range(len(points)), texts)
+    axes.set(xlabel="true label", ylabel="expected label" if on_line else "distance of expected label from truth")
+    if on_line:
+        axes.set_yticks(points[:, 0], texts)
+        axes.set_ylim(points.min() - 0.15, points.max() + 0.15)
+    else:
+        axes.set_ylim(bottom=-0.03)
+    side_legend(made, shown | {"median": boxes["medians"][0], "mean": boxes["means"][0], "truth": dashes})
+    sets = sorted({name for run in runs for name in run.result.metrics.get("sd", {})} - {"ALL"})
+    note = f"Test sets pooled: {', '.join(sets)}. Boxes: quartiles; whiskers: up to 1.5 box heights."
+    kind = "Expected label" if on_line else "Distance of the expected label from the truth"
+    return Drawing(made, f"{kind} by true label", [note], lines)
+
+
+def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray]:
+    """True label -> the value drawn of each of its predictions."""
+    values = []
+    truths = []
+    for run in runs:
+        for name, (shares, labels) in predictions(run).items():
+            if not name.startswith("before/"):
+                expected = shares.astype(float) @ points
+                distance = np.linalg.norm(expected - points[labels], axis=1)
+                values.append(expected[:, 0] if points.shape[1] == 1 else distance)
+                truths.append(labels)
+    pooled = np.concatenate(values)
+    of = np.concatenate(truths)
+    return {int(label): pooled[of == label] for label in np.unique(of)}
+
+
+def face(share: np.ndarray) -> list[int]:
+    """Three labels whose triangle is shown: the two heaviest in the bias and the lightest, where confidence is greatest
+    (Prop. B.1). For three labels that is all of them."""
+    return sorted(np.argsort(-share, kind="stable")[[0, 1, -1]].tolist())
+
+
+def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
+    """The point of the face ``chosen`` that is nearest to B, [3]: circles of equal confidence are centered there."""
+    return np.asarray(share[chosen] + (1 - share[chosen].sum()) / 3)
+
+
+@figure_of
+def confidence(runs: list[StagesRun], command: str) -> Drawing:
+    """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
+
+    With more than three labels each triangle is the face of the simplex over three of them, with exact distances to
+    the whole B. Returns B and the corners' values.
+    """
+    run = with_bias(runs)[0]
+    names = run.result.labels.names
+    shares = {k: np.array(v) for k, v in (run.result.bias or {}).items()}
+    corners = {name: np.linalg.norm(np.eye(len(share)) - share, axis=1) for name, share in shares.items()}
+    top = max(map(np.max, corners.values()))
+    made, grid = panels(len(shares), 3.6, 3.5)
+    lines = []
+    for axes, (name, share) in zip(grid, shares.items(), strict=True):
+        chosen = face(share)
+        at_corners = corners[name]  # confidence [C] of predictions that are sure of a label
+        each = ", ".join(f"{text} {b:.3f} / {w:.3f}" for text, b, w in zip(names, share, at_corners, strict=True))
+        greatest = names[at_corners.argmax()]
+        lines.append(f"{name}: bias / confidence at the corner: {each}; greatest at {greatest}")
+        image = _triangle(axes, share, chosen, [label_text(names[c]) for c in chosen], top)
+        axes.set_title(plain(name), pad=8)
+    made.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
+    note = CONFIDENCE_NOTE if len(names) == 3 else f"{CONFIDENCE_NOTE} {FACE_NOTE}"
+    return Drawing(made, f"Confidence of a prediction, per teacher (seed {run.seed})", [note], lines)
+
+
+def _triangle(axes: Axes, share: np.ndarray, chosen: list[int], names: list[str], top: float) -> Any:
+    from matplotlib import colormaps
+    from matplotlib.tri import Triangulation, UniformTriRefiner
+
+    mesh = UniformTriRefiner(Triangulation(CORNERS[:, 0], CORNERS[:, 1], [[0, 1, 2]])).refine_triangulation(subdiv=6)
+    high = mesh.y / CORNERS[2, 1]
+    shares = np.stack([1 - mesh.x - high / 2, mesh.x - high / 2, high], axis=1)
+    weight = np.sqrt(((shares - share[chosen]) ** 2).sum(1) + (np.delete(share, chosen) ** 2).sum())
+    levels = np.arange(0, top + STEP, STEP)
+    grays = colormaps["Greys"](np.linspace(0.05, 0.55, len(levels) - 1))
+    image = axes.tricontourf(mesh, weight, levels=levels, colors=grays)
+    axes.tricontour(mesh, weight, levels=levels[2::2], colors="white", linewidths=1.6)
+    axes.fill(*CORNERS.T, fill=False, ec=GRAY, lw=1.3)
+    start = foot(share, chosen) @ CORNERS
+    end = start + 0.9 * (CORNERS[share[chosen].argmin()] - start)
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)
+    axes.plot(*start, marker="X", ms=11, color=PALETTE[2], mec="white", zorder=5)
+    below = [text.replace(" ", "\n") for text in names[:2]]  # in one line the two would meet
+    for corner, text, side in zip(CORNERS, below, ("left", "right"), strict=False):
+        axes.text(corner[0], corner[1] - 0.06, text, ha=side, va="top")
+    axes.text(CORNERS[2, 0], CORNERS[2, 1] + 0.04, names[2], ha="center", va="bottom")
+    axes.set_aspect("equal")
+    axes.set(xlim=(-0.06, 1.06), ylim=(-0.2, 1.05))
+    axes.axis("off")
+    return image
+
+
+# ------------------------------------------------------------------------------------------------------------- vectors
+
+NEIGHBORS = 10
+#: Points drawn per panel; t-SNE takes minutes for more and the eye sees no more. The numbers use all vectors.
+_MAX_POINTS = 2500
+VECTOR_NOTE = (
+    "t-SNE keeps neighbors, not distances or sizes of clusters. Purity: share of a vector's 10 nearest that have its "
+    "label, in the original space; chance: the same for labels in random order."
+)
+
+
+def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """The share of the nearest others of ``vectors`` [M, H] that have their label of ``labels`` [M], and its
+    expectation for labels in random order."""
+    from sklearn.neighbors import NearestNeighbors
+
+    count = min(NEIGHBORS, len(vectors) - 1)
+    near = NearestNeighbors(n_neighbors=count).fit(vectors).kneighbors(return_distance=False)  # without the point
+    sizes = np.bincount(labels)
+    chance = (sizes * (sizes - 1)).sum() / (len(labels) * (len(labels) - 1))
+    return float((labels[near] == labels[:, None]).mean()), float(chance)
+
+
+@figure_of(reads=(VECTORS,), needs="labels.coordinates")
+def vector_figure(runs: list[StagesRun], command: str) -> Drawing:
+    """A t-SNE panel per method and setting, colored by label.
+
+    Each panel shows the lowest seed there; its number, which comes back as a line, is the mean over the seeds. t-SNE is
+    seeded.
+    """
+    groups = by_name(runs)
+    labels = runs[0].result.labels
+    colors = label_colors(labels)
+    made, grid = panels(len(groups), *((3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)))
+    lines = []
+    for axes, (name, members) in zip(grid, groups.items(), strict=True):
+        stored = [arrays(run, VECTORS) for run in sorted(members, key=lambda run: run.seed)]
+        _scatter_labels(axes, stored[0]["vectors"], stored[0]["labels"], colors)
+        shares, chances = zip(*(purity(one["vectors"], one["labels"]) for one in stored), strict=True)
+        text = f"purity {estimate_text(*mean_interval(shares), 2, 1.0)} (chance {number(chances[0], 2)})"
+        axes.set(title=name, xlabel=text)
+        lines.append(f"{name} (seeds {seed_list(members)}): {NEIGHBORS}-neighbor {text}")
+    for color, text in zip(colors, labels.names, strict=True):
+        grid[0].scatter([], [], s=40, color=color, label=label_text(text))
+    side_legend(made, grid, title="true label")
+    return Drawing(made, "Student's [CLS] vectors by true label", [VECTOR_NOTE], lines)
+
+
+def _scatter_labels(axes: Axes, points: np.ndarray, labels: np.ndarray, colors: list[Any]) -> None:
+    from sklearn.manifold import TSNE
+
+    order = np.random.default_rng(0).permutation(len(points))[:_MAX_POINTS]  # no label lies on top of the others
+    points = points[order]
+    labels = labels[order]
+    perplexity = min(30.0, (len(points) - 1) / 3)
+    flat = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points.astype(np.float64))
+    axes.scatter(flat[:, 0], flat[:, 1], s=9, c=[colors[label] for label in labels], alpha=0.8, linewidths=0)
+    axes.set(xticks=[], yticks=[], box_aspect=1)
+    axes.spines[:].set(visible=True, color=GRAY)

@@ -1,0 +1,71 @@
+"""``knot-runner bound RUN...``: the generalization bound of KNOT's Theorem 5.2."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from knot_runner.cli.parsers import VERBS
+from knot_runner.cli.verbs.runs import runs_and_keys
+from knot_runner.composing.hydra_compose import Parser
+from knot_runner.records import BOUND_FILE, find_run, read_record, recorded_config, require_result, write_sealed
+from knot_runner.results.base import RunResult
+from knot_runner.util.errors import LOGGER, UserError
+from knot_runner.util.files import Facts
+
+
+def _bound() -> Parser:
+    return Parser(
+        "bound RUN ... [paths.output_dir=DIR] [paths.data_dir=DIR]",
+        "Compute the generalization bound of KNOT's Theorem 5.2 for finished runs, named by folder or run id.",
+        ["bound outputs/sa/sinkhorn_e/0123456789ab"],
+        composes=False,
+    )
+
+
+def bound_command(options: argparse.Namespace) -> int:
+    """Print each run's bound and write its ``bound.json``. Raises :class:`UserError`; of several runs, one without a
+    bound only prints a line, and the exit code is 2."""
+    runs, keys = runs_and_keys(options, ("paths.output_dir", "paths.data_dir"))
+    code = 0
+    for run in runs:
+        try:
+            _show_bound(run, keys)
+        except UserError as problem:
+            if len(runs) == 1:
+                raise
+            LOGGER.error("%s", problem)
+            code = 2
+    return code
+
+
+def _show_bound(run: str, keys: dict[str, str]) -> None:
+    from knot_runner.papers.knot.bound_view import bound_table
+    from knot_runner.report.render.terminal import output
+
+    folder = find_run(run, Path(keys.get("paths.output_dir", "outputs")).expanduser())
+    result = require_result(folder)
+    path, sealed = folder / BOUND_FILE, BOUND_FILE in result.digest
+    record = json.loads(read_record(folder, result, BOUND_FILE)) if sealed else _measured(folder, result, keys)
+    output().print(bound_table(f"Generalization bound (KNOT Theorem 5.2) of {folder}", record))
+    if not sealed:
+        write_sealed(path, record)
+    print(path)
+
+
+def _measured(folder: Path, result: RunResult, keys: dict[str, str]) -> Facts:
+    from knot_runner.composing.job import job_of
+    from knot_runner.papers.knot.bound import bound_of_run
+    from knot_runner.pipelines.context import run_context
+
+    config = recorded_config(folder)
+    out = str(folder.resolve().parents[2])  # <out>/<task>/<method>/<run id>
+    typed = {key.removeprefix("paths."): value for key, value in keys.items()}
+    paths = {**config.get("paths", {}), "output_dir": out, **typed}
+    context = run_context(job_of({**config, "paths": paths}), lambda *_: None, lambda _: None)
+    return bound_of_run(dataclasses.replace(context, folder=folder, run_id=folder.name), result)
+
+
+VERBS["bound"] = (__name__, _bound, "compute the generalization bound of KNOT runs")

@@ -1,0 +1,163 @@
+"""Loss landscapes of two clients in the plane of their fine-tuning (soup.md 3.3, personalization.md 3.6).
+
+The plane of a client goes through theta_0, its model of the last round, theta_S, its last save, and one save between:
+b1 = theta_S - theta_0, b2 the part of theta_m - theta_0 orthogonal to b1, as long as b1. A point (x, y) is the model
+theta_0 + x b1 + y b2. State, beyond fine-tuning's: ``path/<k>/<step>`` of the clients that are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.methods.contract import RoundMethod
+from knot_runner.methods.federation import FederatedState, Folded
+from knot_runner.methods.personalization import finetune
+from knot_runner.methods.personalization.contract import Finished, MeasuredModels, PersonalFederation
+from knot_runner.papers.soup.settings import LandscapeSettings
+
+#: models of one client -> mean loss of each on every client's test examples [models, K], NaN of clients without any
+Losses = Callable[[int, Iterable[ClientModel]], Tensor]
+#: Weights along the segment from theta_0 to theta_S at which the barrier is looked for.
+SEGMENT = [step / 20 for step in range(21)]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """``origin`` [P], and two orthogonal vectors of one length, ``first`` and ``second`` [P]; all float64."""
+
+    origin: Tensor
+    first: Tensor
+    second: Tensor
+
+    @staticmethod
+    def of(origin: Tensor, last: Tensor, between: Tensor) -> Plane:
+        """The plane of three models [P]. A model ``between`` on the line of the others gives no second direction,
+        which is then 0."""
+        start = origin.double()
+        first, other = last.double() - start, between.double() - start
+        second = other - (other @ first) / (first @ first) * first
+        if second.norm() > 1e-9 * first.norm():
+            second = second * (first.norm() / second.norm())
+        return Plane(start, first, second)
+
+    def place(self, theta: Tensor) -> tuple[float, float, float]:
+        """(x, y, distance from the plane) of a model [P], in lengths of ``first``."""
+        offset, size = theta.double() - self.origin, self.first @ self.first
+        x = float(offset @ self.first / size)
+        y = float(offset @ self.second / size) if self.second.any() else 0.0
+        return x, y, float((offset - x * self.first - y * self.second).norm() / size.sqrt())
+
+    def at(self, x: float, y: float, dtype: torch.dtype) -> Tensor:
+        """The model [P] at a point."""
+        return (self.origin + x * self.first + y * self.second).to(dtype)
+
+
+def plan(
+    config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int
+) -> list[LocalTraining]:
+    """All clients' fine-tuning, and that of the clients that are drawn once more, with their saves kept."""
+    step = round - finetune.finetune_rounds(config, federation)
+    if step < 0:
+        return finetune.plan(config, state, federation, round)
+    if step >= config.checkpoints:
+        return []
+    return [finetune.finetune_request(config, federation, state, client, step) for client in drawn(federation, state)]
+
+
+def fold(
+    config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> Folded:  # fmt: skip
+    """As of fine-tuning, with the paths."""
+    state, row = finetune.fold(config, state, federation, round, requests, trained)
+    step = round - finetune.finetune_rounds(config, federation)
+    if step >= 0:
+        state |= {f"path/{result.client}/{step + 1}": result.weights.clone() for result in trained}
+    return state, row
+
+
+def landscape_rounds(config: LandscapeSettings, federation: PersonalFederation) -> int:
+    """All of them."""
+    return finetune.finetune_rounds(config, federation) + config.checkpoints
+
+
+def landscape_models(
+    config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, round: int
+) -> MeasuredModels:
+    """See :class:`Personalization`."""
+    if round < finetune.finetune_rounds(config, federation):
+        yield from finetune.finetune_models(config, federation, state, round)
+
+
+def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
+    """The two clients whose fine-tuned models gain the most on their held-out examples."""
+    sizes = torch.tensor([max(len(rows), 1) for rows in federation.rows("valid")], dtype=torch.float64)
+    gains = (state["record/valid"][-1] - state["record/valid"][0]) / sizes
+    return gains.argsort(descending=True, stable=True)[:2].sort().values.tolist()
+
+
+def finish(
+    config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
+) -> Finished:
+    """Losses over the plane of every client that is drawn, as arrays, and the barrier between its two ends."""
+    arrays: dict[str, Tensor] = {}
+    facts = []
+    for number, client in enumerate(drawn(federation, state)):
+        start = federation.start(client)
+        path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, config.checkpoints + 1))]
+        plane = Plane.of(path[0], path[-1], path[config.between[number]])
+        places = torch.tensor([plane.place(theta) for theta in path], dtype=torch.float64)
+        axes = [_axis(places[:, axis], config.grid, config.margin) for axis in (0, 1)]
+        points = [(x, y) for y in axes[1] for x in axes[0]]
+        surface = _surface(plane, points, start, client, losses).view(config.grid, config.grid, 2)
+        segment = _surface(plane, [(alpha, 0.0) for alpha in SEGMENT], start, client, losses)
+        found = {
+            "x": torch.tensor(axes[0]),
+            "y": torch.tensor(axes[1]),
+            "loss": surface,
+            "path": places,
+            "segment": segment,
+            "path_loss": _of_models(client, [ClientModel(theta, start.buffers) for theta in path], losses),
+        }
+        arrays |= {f"landscape/{client}/{name}": value for name, value in found.items()}
+        own, others = (barrier(column) for column in segment.unbind(1))
+        facts.append({"client": client, "barrier": own, "barrier_others": others})
+    return arrays, {"landscape": facts, "barrier": max(one["barrier"] for one in facts)}
+
+
+def barrier(losses: Tensor) -> float:
+    """How far the loss [S] along a segment rises above the straight line between its ends, at most; below 0 where it
+    lies under the line throughout (the ends aside)."""
+    weights = torch.linspace(0, 1, len(losses), dtype=losses.dtype)
+    line = (1 - weights) * losses[0] + weights * losses[-1]
+    return float((losses - line)[1:-1].max())
+
+
+def _axis(values: Tensor, count: int, margin: float) -> list[float]:
+    """``count`` places from the least to the largest of ``values``, and ``margin`` of their range more at both ends."""
+    low, high = float(values.min()), float(values.max())
+    more = margin * max(high - low, 0.5)
+    return torch.linspace(low - more, high + more, count, dtype=torch.float64).tolist()
+
+
+def _surface(
+    plane: Plane, points: Sequence[tuple[float, float]], start: ClientModel, client: int, losses: Losses
+) -> Tensor:
+    """As :func:`_of_models`, of the models at ``points``, which are made as they are read."""
+    models = (ClientModel(plane.at(x, y, start.weights.dtype), start.buffers) for x, y in points)
+    return _of_models(client, models, losses)
+
+
+def _of_models(client: int, models: Iterable[ClientModel], losses: Losses) -> Tensor:
+    """Mean loss [models, 2] on the client's own test examples, and on the others', all clients alike."""
+    table = losses(client, models)
+    others = torch.cat([table[:, :client], table[:, client + 1 :]], 1).nanmean(1)
+    return torch.stack([table[:, client], others], 1)
+
+
+LANDSCAPE = RoundMethod(finetune.init, plan, fold, one_model=False)

@@ -1,0 +1,10 @@
+"""The personalizations that soups are compared with, by name."""
+
+from knot_runner.methods.personalization import PERSONALIZATIONS, Personalization, finetune
+from knot_runner.papers.soup import landscape, transfer_matrix
+
+PERSONALIZATIONS["transfer_matrix"] = transfer_matrix.TRANSFER_MATRIX
+PERSONALIZATIONS["landscape"] = Personalization(
+    landscape.LANDSCAPE, landscape.landscape_rounds, finetune.finetune_points, landscape.landscape_models,
+    landscape.finish,
+)  # fmt: skip

@@ -1,0 +1,210 @@
+"""Figures of clients' own models: ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the plane of
+fine-tuning, and whose update helps whom; and the table of their trade-offs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from knot_runner.metrics import METRICS
+from knot_runner.records import CLIENTS_FILE
+from knot_runner.report.figures.maps import draw_map, mark_clients
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.figures.style import (
+    PALETTE,
+    Drawing,
+    by_name,
+    figure_of,
+    nth_color,
+    panels,
+    seed_list,
+    side_legend,
+)
+from knot_runner.report.render.markup import csv_text
+from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts
+from knot_runner.report.run_folders import DoneRun, Run, arrays, lookup
+from knot_runner.report.run_rows import runs_with
+from knot_runner.report.tables.build import TABLE_KINDS
+from knot_runner.report.tables.kind import TableKind, TableRequest, aggregate
+from knot_runner.report.tables.methods import methods_by_data
+from knot_runner.results.federated import FederatedResult, PersonalizationFacts, PersonalMeasures
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+FederatedRun = DoneRun[FederatedResult]
+ID_OOD_NOTE = (
+    "ID: each client's own model on its own test examples; OOD: on every other client's, all alike; means over clients "
+    "and seeds. Star: the model of the last round, which every line begins at; towards the upper right is better."
+)
+
+
+@figure_of
+def id_ood_figure(runs: list[FederatedRun], command: str) -> Drawing:
+    """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
+    back as lines of text; every point of every seed goes into a CSV."""
+    having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
+    made, (axes,) = panels(1, 8.2, 5.0)
+    lines = []
+    numbers = []
+    starts = []
+    for number, (name, members) in enumerate(by_name(having).items()):
+        curves = []
+        for run in members:
+            facts = _personalization(run)
+            points = sorted(facts.points, key=lambda point: (point.step, point.alpha))
+            starts.append(_pair(facts.start))
+            curves.append([_pair(facts.start), *map(_pair, points)])
+            numbers += [(name, run.seed, point.step, point.alpha, *_pair(point)) for point in facts.points]
+        curve = 100 * np.mean(curves, axis=0)  # [points + 1, 2] (OOD, ID), from the last round on
+        axes.plot(*curve.T, marker="o", ms=3.5, lw=1.5, color=nth_color(number), label=name)
+        (_, first), (ood, last) = curve[0], curve[-1]
+        lines.append(f"{name}: ends at ID {last:.2f}%, OOD {ood:.2f}%, from ID {first:.2f}%")
+    axes.plot(*(100 * np.mean(starts, axis=0)), marker="*", ms=13, color="black", ls="", label="last round", zorder=5)
+    axes.margins(0.08)  # the star lies in a corner, whole
+    axes.set(xlabel="OOD accuracy (%)", ylabel="ID accuracy (%)")
+    side_legend(made, [axes], loc="outside right center")
+    heads = ("method", "seed", "step", "alpha", "ood_accuracy", "id_accuracy")
+    title = f"{runs[0].task}: clients' own models in and out of distribution"
+    notes = [ID_OOD_NOTE, f"Seeds {seed_list(having)}."]
+    return Drawing(made, title, notes, lines, csv_text(heads, numbers, digits=6))
+
+
+def _personalization(run: FederatedRun) -> PersonalizationFacts:
+    """The facts on clients' own models, which every drawn run has."""
+    facts = run.result.personalization
+    assert facts is not None
+    return facts
+
+
+def _pair(point: PersonalMeasures) -> tuple[float, float]:
+    return point.ood_accuracy, point.id_accuracy
+
+
+LANDSCAPE_NOTE = (
+    "Mean loss (nats) of theta_0 + x b1 + y b2: b1 leads from the model of the last round (star) to the last save of "
+    "its fine-tuning (line with points, as projected), b2 to a save between, orthogonal and as long. Dashed: the soup. "
+    "Triangle: the least loss of the grid."
+)
+
+
+@figure_of(reads=(CLIENTS_FILE,))
+def landscape_figure(runs: list[FederatedRun], command: str) -> Drawing:
+    """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
+    on the others', all clients alike. The first run that has landscapes is drawn."""
+    run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
+    stored = arrays(run, CLIENTS_FILE)
+    facts = _personalization(run).landscape or []
+    made, grid = panels(2 * len(facts), 5.4, 4.3, across=2)
+    lines = []
+    for row, one in enumerate(facts):
+        own = {name: stored[f"landscape/{one.client}/{name}"] for name in ("x", "y", "loss", "path", "segment")}
+        for part, what in enumerate(("own test examples", "the other clients'")):
+            axes = grid[2 * row + part]
+            made.colorbar(_draw_surface(axes, own, own["loss"][:, :, part]), ax=axes)
+            axes.set(title=f"client {one.client}: loss on {what}", xlabel="x", ylabel="y")
+        (first, first_others), (last, last_others) = own["segment"][[0, -1]]
+        lines.append(
+            f"client {one.client}: loss on its own {first:.3f} -> {last:.3f}, on the others' {first_others:.3f} -> "
+            f"{last_others:.3f}; above the line between the ends by at most {one.barrier:+.3f}, "
+            f"{one.barrier_others:+.3f}"
+        )
+    title = f"{run.task}: landscapes of two clients' fine-tuning, seed {run.seed}"
+    return Drawing(made, title, [LANDSCAPE_NOTE], lines)
+
+
+def _draw_surface(axes: Axes, own: Mapping[str, np.ndarray], loss: np.ndarray) -> Any:
+    top = float(np.quantile(loss, 0.95))  # the corners would take all levels
+    levels = np.linspace(float(loss.min()), top, 18)
+    shown = axes.contourf(own["x"], own["y"], loss, levels=levels, cmap="viridis_r", extend="max")
+    axes.plot([0, 1], [0, 0], ls="--", color="white", lw=1.3)
+    axes.plot(*own["path"].T, marker="o", ms=3, lw=1.2, color="black")
+    axes.plot(0, 0, marker="*", ms=13, color="white", mec="black", ls="")
+    i, j = np.unravel_index(loss.argmin(), loss.shape)
+    axes.plot(own["x"][j], own["y"][i], marker="v", ms=9, color=PALETTE[2], mec="white", clip_on=False)
+    return shown
+
+
+#: Key of the facts on a transfer matrix -> what it is the mean of.
+TRANSFER_MEANS = {"own": "own", "others": "others", "within": "within groups", "across": "across groups", "auc": "AUC"}
+TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose update it has. Blue below 0, red above."
+
+
+@figure_of(reads=(CLIENTS_FILE,))
+def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
+    """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
+
+    Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix."""
+    having = runs_with(
+        runs, "personalization.transfer", "a transfer matrix; personalization.kind=transfer_matrix learns one"
+    )
+    found = by_name(having)
+    made, grid = panels(len(found), 3.9, 3.7)
+    lines = []
+    rows = []
+    for axes, (title, seeds) in zip(grid, found.items(), strict=True):
+        first = min(seeds, key=lambda run: run.seed)
+        stored = arrays(first, CLIENTS_FILE)
+        matrix = stored["lambda"]
+        groups = stored["groups"].tolist() if "groups" in stored else None
+        reach = float(np.quantile(np.abs(matrix), 0.99)) or 1.0  # a few large ones would leave the others pale
+        draw_map(axes, matrix, groups, cmap="RdBu_r", vmin=-reach, vmax=reach)
+        mark_clients(axes, groups, xlabel="update of client")
+        axes.set_title(title, fontsize="small")
+        means = []  # over seeds, of what the results say
+        for key, text in TRANSFER_MEANS.items():
+            values = [getattr(_personalization(run).transfer, key) for run in seeds]
+            if None not in values:
+                means.append(f"{text} {np.mean(values):.3f}")
+        lines.append(f"{title}: {', '.join(means)}")
+        rows += [(title, first.seed, *pair, float(value)) for pair, value in np.ndenumerate(matrix)]
+    numbers = csv_text(("setting", "seed", "client", "update of", "lambda"), rows, digits=8)
+    return Drawing(made, "Weights of clients' updates", [TRANSFER_NOTE], lines, numbers)
+
+
+# ------------------------------------------------------------------------------------------------- table of trade-offs
+
+#: Default metrics of a table of kind personal.
+PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
+#: Key of a group of columns -> key of its number in ``personalization`` of a result.
+TRADE_OFFS = {"matched": "id_at_matched_ood.1", "area": "area", "steps": ""}
+TRADE_OFF_GROUPS = (
+    ColumnGroup(
+        "matched", "best ID accuracy at an OOD accuracy of at most a point less", ("ALL",), head="ID at OOD -1"
+    ),
+    ColumnGroup("area", "area of the trade-off curve", ("ALL",), 4, head="area"),
+    ColumnGroup("steps", "optimizer steps of a client after the rounds", ("ALL",), 0, head="steps"),
+)
+TRADE_OFF_LINE = (
+    "ID: a client's model on its own test examples, OOD: on each other client's, all clients alike. ID at OOD -1: the "
+    "best of the run's measured models whose OOD accuracy is at most a point below that of the last round. Area: what "
+    "the curve of (OOD, ID) dominates above guessing's OOD and the last round's ID accuracy; both include the last "
+    "round's model."
+)
+
+
+def personal_table(request: TableRequest) -> Parts:
+    """A grid with the trade-offs of clients' own models."""
+
+    def cells(own: pd.DataFrame) -> Cells:
+        return {key: (aggregate([_value(run, key) for run in own["run"]], own),) for key in TRADE_OFFS}
+
+    return methods_by_data(request, ("ALL",), TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE])
+
+
+def _value(run: Run, key: str) -> float | None:
+    facts = getattr(run.result, "personalization", None) if run.status == "done" else None
+    if not facts:
+        return None
+    if key == "steps":
+        return max(float(point.sgd_steps) for point in facts.points)
+    value: float | None = lookup(facts, TRADE_OFFS[key])
+    return value
+
+
+FIGURES.update(transfer_matrix=transfer_figure, id_ood=id_ood_figure, landscape=landscape_figure)
+TABLE_KINDS.update(personal=TableKind(personal_table, METRICS.keys, PERSONAL_METRICS, printed="methods"))

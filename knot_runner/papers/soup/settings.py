@@ -1,0 +1,67 @@
+"""Settings of the personalizations that soups are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from knot_runner.config.settings.methods.personalization import PERSONALIZATION_SETTINGS, LocalSettings, TuningSettings
+from knot_runner.config.settings.sizes import NotNegative, Positive, Steps
+from knot_runner.config.strict import require
+
+
+@dataclass(kw_only=True)
+class TransferMatrixSettings(LocalSettings):
+    """Adds a combination of all client updates to the global model, W_k = W_0 + sum_i lambda_ki dW_i.
+
+    Gradient descent on held-out examples (``partition.valid``) learns lambda.
+    """
+
+    shares_models = True
+    reads_valid = True
+    kind: Literal["transfer_matrix"]
+    #: local epochs that define dW_i
+    epochs: Steps
+    #: initial lambda: own update (identity), W_0 alone (zero), or mean of all updates
+    start: Literal["zero", "identity", "mean"]
+    #: learning rate of lambda, relative to the largest eigenvalue of the updates' Gram matrix
+    matrix_lr: Positive
+    #: gradient steps
+    steps: Steps
+    #: number of equally spaced evaluations
+    checkpoints: Steps
+    #: allow negative lambda
+    signed: bool
+    #: penalty on the distance of lambda from its start
+    l2: NotNegative
+    #: learn lambda on half of the held-out examples and keep the best on the other half
+    early_stop: bool
+    #: deployed model; held-out examples already determine lambda
+    select: Literal["last"]
+
+    def __post_init__(self) -> None:
+        even = self.steps % self.checkpoints == 0
+        require(even, "checkpoints", f"{self.checkpoints} do not divide the {self.steps} steps into equal parts")
+
+
+@dataclass(kw_only=True)
+class LandscapeSettings(TuningSettings):
+    """Loss landscapes of the two clients that improve most, in the plane of their fine-tuning."""
+
+    reads_valid = True
+    kind: Literal["landscape"]
+    #: for each of the two clients, the checkpoint that defines the plane
+    between: list[int]
+    #: grid points per side
+    grid: Steps
+    #: margin around the path, relative to its extent
+    margin: NotNegative
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        right = len(self.between) == 2 and all(0 < step < self.checkpoints for step in self.between)
+        require(right, "between", f"{self.between} are not two checkpoints before the last, {self.checkpoints}")
+        require(self.grid >= 3, "grid", f"{self.grid} points are no plane; at least 3 are right")
+
+
+PERSONALIZATION_SETTINGS.update(transfer_matrix=TransferMatrixSettings, landscape=LandscapeSettings)

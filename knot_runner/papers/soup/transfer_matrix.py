@@ -1,0 +1,234 @@
+"""The transfer matrix: W_k = W_0 + sum_i lambda_ki dW_i, lambda learned on held-out examples (personalization.md 3.5).
+
+dW_i is the update of client i by training on its own examples from its model of the last round, W_0. lambda [K, K] is
+learned by gradient descent without momentum on L_k(W_k), the cross-entropy of client k's held-out examples
+(``partition.valid``), with dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>. Relatives: FedFomo (Zhang et al. 2021), APPLE
+(Luo & Wu 2022), task arithmetic (Ilharco et al. 2023).
+
+Round 0 trains all clients; every round after it is a step of lambda. State: ``theta/weights`` [K, P], ``theta/buffers``
+[K, Q]; ``lambda`` and ``kept/lambda`` [K, K], float64; ``kept/step``, ``kept/loss`` and ``scale`` [1].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.engine.objectives import Objective
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import RoundMethod
+from knot_runner.methods.federated.own_models import init
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.methods.personalization.combine import Updates, client_models, matrix_facts, stacked_models
+from knot_runner.methods.personalization.contract import (
+    Finished,
+    MeasuredModels,
+    PersonalFederation,
+    Personalization,
+    Point,
+    personal_recipe,
+    personal_training,
+    train_all,
+    with_trained,
+)
+from knot_runner.papers.soup.settings import TransferMatrixSettings
+from knot_runner.util.errors import UserError
+
+#: The rate of the one step of plain SGD over all examples from which a gradient is read, (start - end) / rate: so large
+#: that the weights' own digits do not count in the difference. A power of 2, which rounds nothing.
+GRADIENT_RATE = 2.0**30
+
+
+def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
+    """lambda before its first step: 0 (theta_0), I (fine-tuning) or 1/K (the mean of all updates)."""
+    if config.start == "identity":
+        return torch.eye(clients, dtype=torch.float64)
+    return torch.full((clients, clients), 1 / clients if config.start == "mean" else 0.0, dtype=torch.float64)
+
+
+def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
+    """One step on ``gradient`` [K, K]: rate / ``scale``, the largest eigenvalue of <dW_i, dW_j>, by which the curvature
+    along lambda grows. ``l2`` is in units of ``scale``, too."""
+    pull = config.l2 * (matrix - start_matrix(config, len(matrix)))
+    found = matrix - config.matrix_lr * (gradient / scale + pull)
+    return found if config.signed else found.clamp(min=0)
+
+
+def gradient_request(
+    config: TransferMatrixSettings, federation: PersonalFederation, client: int, round: int, model: ClientModel,
+    rows: Tensor, rate: float,
+) -> LocalTraining:  # fmt: skip
+    """One step at ``rate`` on the mean cross-entropy of ``rows`` at T=1, running statistics staying as they are; its
+    loss is that of ``model``. Dropout, which our image models do not have, is that of training."""
+    recipe = replace(
+        personal_recipe(config, federation, client, epochs=1),
+        batch_size=len(rows),
+        drop_last=False,
+        lr=rate,
+        frozen_statistics=True,
+        augment="none",
+        optimizer="sgd",
+    )
+    request = personal_training(federation, client, round, model, recipe)
+    return replace(request, rows=rows, objective=Objective())
+
+
+def held_out_rows(config: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
+    """Returns (rows for learning the client's lambda, rows for early stopping): all held-out ones and none, or with
+    ``early_stop`` two halves drawn from (seed, client), the first at least as large."""
+    rows = federation.clients[client].valid
+    if not config.early_stop:
+        return rows, rows[:0]
+    order = torch.randperm(len(rows), generator=generator(federation.seed, "early stop", client))
+    learned = math.ceil(len(rows) / 2)
+    return rows[order[:learned]], rows[order[learned:]]
+
+
+def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
+    sizes = [len(rows) for rows in federation.rows("valid")]
+    if not any(sizes):
+        raise UserError(
+            "no client holds out examples, which lambda is learned on; 0.2 would be right", "partition.valid"
+        )
+    if config.early_stop and max(sizes) < 2:
+        raise UserError("no client holds out two examples; false is right", "method.personalization.early_stop")
+    notes = ["method.personalization: every client's update leaves it, and at every step a gradient on its examples"]
+    if not all(sizes):
+        notes.append(
+            f"partition.valid: {sizes.count(0)} clients have no held-out examples, and their rows of lambda stay at "
+            "the start"
+        )
+    return notes
+
+
+def _plan(
+    config: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int
+) -> list[LocalTraining]:
+    """Every client's training; then gradients at the models of lambda. Early stopping needs one round more, for the
+    loss under the last lambda."""
+    if round == 0:
+        return train_all(config, federation, 0, federation.starts)
+    if round >= _rounds(config, federation):
+        return []
+    requests = []
+    for client, model in enumerate(matrix_models(federation, state, state["lambda"])):
+        learned, stopping = held_out_rows(config, federation, client)
+        if len(learned) and round <= config.steps:
+            requests.append(gradient_request(config, federation, client, round, model, learned, GRADIENT_RATE))
+        if len(stopping):
+            requests.append(gradient_request(config, federation, client, round, model, stopping, 0.0))
+    return requests
+
+
+def _fold(
+    config: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> Folded:  # fmt: skip
+    if round == 0:
+        models = stacked_models([one.model for one in trained])
+        start = start_matrix(config, len(trained))
+        # of the Gram matrix <dW_i, dW_j>; 1 where nothing has changed
+        scale = float(torch.linalg.eigvalsh(_updates(federation, models).products())[-1]) or 1.0
+        matrix = {"lambda": start, "scale": torch.tensor([scale], dtype=torch.float64)}
+        return with_trained(state, models | matrix | _kept(start, 0, math.inf), trained)
+    pairs = list(zip(requests, trained, strict=True))
+    learned = [(request, found) for request, found in pairs if request.recipe.lr]
+    stopping = [found.loss for request, found in pairs if not request.recipe.lr]
+    row: RoundRow = {}
+    if stopping:
+        row["stop_loss"] = loss = sum(stopping) / len(stopping)
+        if loss < float(state["kept/loss"]):
+            state = {**state, **_kept(state["lambda"], round - 1, loss)}
+    if learned:
+        row["valid_loss"] = sum(found.loss for _, found in learned) / len(learned)
+        gradient = matrix_gradient(federation, state, learned)
+        stepped = matrix_step(config, state["lambda"], gradient, float(state["scale"]))
+        state = {**state, "lambda": stepped}
+        if not stopping:
+            state |= _kept(stepped, round, math.inf)
+    return state, row
+
+
+def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
+    """Returns the state's entries of the best lambda so far, which is deployed."""
+    return {
+        "kept/lambda": matrix.clone(),
+        "kept/step": torch.tensor([step]),
+        "kept/loss": torch.tensor([loss], dtype=torch.float64),
+    }
+
+
+def matrix_gradient(
+    federation: PersonalFederation, state: FederatedState, found: list[tuple[LocalTraining, Trained]]
+) -> Tensor:
+    """dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K], from gradient requests and their results; rows of
+    clients without any are 0."""
+    moved = [(request.start.weights, one.weights) for request, one in found]
+    rates = torch.tensor([request.recipe.lr for request, _ in found], dtype=torch.float64)
+    products = _updates(federation, state).products(moved)
+    gradient = torch.zeros_like(state["lambda"])
+    gradient[torch.tensor([request.client for request, _ in found])] = products / rates[:, None]
+    return gradient
+
+
+def matrix_models(federation: PersonalFederation, state: FederatedState, matrix: Tensor) -> list[ClientModel]:
+    """W_k of every client under ``matrix``; running statistics are those of its own training."""
+    return client_models({**state, "theta/weights": _updates(federation, state).applied(matrix)})
+
+
+def _updates(federation: PersonalFederation, state: FederatedState) -> Updates:
+    return Updates.of([start.weights for start in federation.starts], state["theta/weights"])
+
+
+def _rounds(config: TransferMatrixSettings, federation: PersonalFederation) -> int:
+    return 1 + config.steps + int(config.early_stop)
+
+
+def _points(config: TransferMatrixSettings) -> list[Point]:
+    """The trained models, then those of lambda at its start and after each part of the steps."""
+    every = config.steps // config.checkpoints
+    first = {"zero": Point(0, 0, 0.0), "identity": Point(0, config.epochs, phase="trained")}
+    start = first.get(config.start, Point(0, config.epochs, phase="combined"))
+    later = [Point(step, config.epochs, phase="combined") for step in range(every, config.steps + 1, every)]
+    return [Point(0, config.epochs, phase="trained"), start, *later]
+
+
+def _measured(
+    config: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, round: int
+) -> MeasuredModels:
+    if round == 0:
+        yield 0, dict(enumerate(client_models(state)))
+        starts = matrix_models(federation, state, state["lambda"])
+        if config.start == "zero":
+            starts = federation.starts
+        yield 1, dict(enumerate(starts))
+    done, every = round - int(config.early_stop), config.steps // config.checkpoints
+    if done > 0 and done % every == 0:
+        models = matrix_models(federation, state, state["kept/lambda"])
+        yield 1 + done // every, dict(enumerate(models))
+
+
+def _finish(
+    config: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, losses: Any
+) -> Finished:
+    matrix = state["kept/lambda"]
+    facts = {
+        **matrix_facts(matrix, federation.groups),
+        "step": int(state["kept/step"]),
+        "scale": float(state["scale"]),
+        "leaves": ["model", "gradients on held-out examples"],
+    }
+    arrays = {"lambda": matrix}
+    if federation.groups is not None:
+        arrays["groups"] = torch.tensor(federation.groups)
+    return arrays, {"transfer": facts}
+
+
+TRANSFER_MATRIX = Personalization(
+    RoundMethod(init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
+)

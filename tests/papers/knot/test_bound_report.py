@@ -1,0 +1,100 @@
+"""The figure and the claim of generalization bounds over several limits, and slopes by hand."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+
+from knot_runner import compose
+from knot_runner.cli.show import references
+from knot_runner.papers.knot import bound_report as figure_bound
+from knot_runner.papers.knot.bound_report import slope_line, slope_of
+from knot_runner.report.claims.verdicts import judge
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.run_folders import load_runs
+from tests.contents import read_content
+from tests.papers.knot.bounded import BOUNDED, run
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    """Jobs of two limits and two seeds, done."""
+    out = tmp_path_factory.mktemp("grid")
+    words = [*BOUNDED, "method.bound=true", "training.distill.max_examples=20,60", "seed=0,1"]
+    jobs = compose([*words, f"paths.output_dir={out}"])
+    for job in jobs:
+        limit, seed = job.settings.training.distill.max_examples, job.settings.seed
+        run(out, [*BOUNDED, "method.bound=true", f"training.distill.max_examples={limit}", f"seed={seed}"])
+    return jobs
+
+
+@pytest.mark.thorough
+def test_bound_figure_and_its_numbers(grid, tmp_path):
+    lines = FIGURES["bound"](references(grid), tmp_path / "bound.png")
+    results = {
+        (job.settings.training.distill.max_examples, job.settings.seed): read_content(job.folder) for job in grid
+    }
+    gaps = [results[20, seed]["bound"]["gap"] for seed in (0, 1)]
+    assert all(result["bound"]["texts"] == limit for (limit, _), result in results.items())
+    slopes = ["slope of log gap", "slope of log gap, less the start's"]
+    assert [line.partition(" on")[0] for line in lines[:2]] == slopes
+    records = [json.loads((job.folder / "bound.json").read_text()) for job in grid]
+    sharp = [one["rows"][2] for one in records if one["texts"]["train"] == 60]
+    added = np.mean([row["second"] + row["third"] for row in sharp])
+    rows = list(csv.DictReader((tmp_path / "bound.csv").open()))
+    means = {(row["series"], row["texts"]): float(row["mean"]) for row in rows}
+    assert means["gap", "20"] == pytest.approx(np.mean(gaps), rel=1e-5)
+    assert means["sharp, last_layer", "60"] == pytest.approx(added, rel=1e-5)
+
+
+@pytest.mark.thorough
+def test_claim_on_the_gap(grid):
+    claim = {"text": "falls", "source": "5.2", "measure": "result.bound.gap", "of": {"method.bound": True},
+             "trend": "training.distill.max_examples", "expect": "falls"}  # fmt: skip
+    (found,) = judge(references(grid), {"claims": [claim], "seeds": 2})
+    gaps = {limit: [] for limit in (20, 60)}
+    for job in grid:
+        gaps[job.settings.training.distill.max_examples].append(read_content(job.folder)["bound"]["gap"])
+    assert found.seeds == 2
+    assert found.effect == pytest.approx((np.mean(gaps[60]) - np.mean(gaps[20])) / math.log2(3))
+
+
+def test_bound_figure_rejects_run_without_bound(tmp_path):
+    run(tmp_path, BOUNDED)
+    (job,) = compose([*BOUNDED, f"paths.output_dir={tmp_path}"])
+    with pytest.raises(Exception, match=r"has no bound on record; method.bound=true makes one"):
+        FIGURES["bound"](references([job]), tmp_path / "bound.png")
+
+
+def test_slope_by_hand():
+    sizes = [100, 400, 1600]
+    first = {n: 3 / math.sqrt(n) for n in sizes}
+    found = slope_of({0: first, 1: {n: 5 / math.sqrt(n) for n in sizes}})
+    assert found.mean == pytest.approx(-0.5) and found.half == pytest.approx(0, abs=1e-9) and found.n == 2
+    bent = {0: first, 1: {n: 5 / n for n in sizes}, 2: {100: 1.0, 400: -1.0, 1600: 1.0}}
+    found = slope_of(bent)
+    assert found.mean == pytest.approx(-0.75) and found.half > 0 and found.n == 2
+    assert slope_line("gap", bent).endswith(
+        "over 2 seeds; the bounds have -0.5; 1 of 3 seeds left out, with a gap of 0 or less"
+    )
+    rising = {0: {100: -1.0, 200: 1.0}}
+    assert slope_of(rising) is None
+    assert "none; no seed of 1 has gaps above 0" in slope_line("gap", rising)
+
+
+@pytest.mark.thorough
+def test_gap_series_aligns_seeds_with_different_duplicates(grid, monkeypatch):
+    real = figure_bound._record
+
+    def with_duplicate(one):
+        record = real(one)
+        if one.seed == 1:
+            texts, dropped = record["texts"], record["dropped"]
+            record |= {"texts": {**texts, "train": texts["train"] - 1}, "dropped": {**dropped, "train": 1}}
+        return record
+
+    monkeypatch.setattr(figure_bound, "_record", with_duplicate)
+    gap = figure_bound.gap_series(load_runs(references(grid)))["gap"]
+    assert {seed: set(values) for seed, values in gap.items()} == {0: {20, 60}, 1: {20, 60}}

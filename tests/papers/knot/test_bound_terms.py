@@ -1,0 +1,211 @@
+"""KNOT's Theorem 5.2: terms and exact loss against the sheet's numbers and oracles, and what it promises."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import ot
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knot_runner import compose
+from knot_runner.papers.knot import bound_terms as bound
+from knot_runner.transport import ground_cost, support
+from knot_runner.transport.loss import exact_transport
+from tests.golden.messages import refuses
+
+#: Tasks whose labels have coordinates.
+TASKS = ("sa", "erc", "nli")
+
+
+def points_of(task, kind="semantic"):
+    (job,) = compose([f"task={task}"])
+    return support(torch.tensor(job.settings.task.labels.coordinates, dtype=torch.float64), kind)
+
+
+def rows(draws, count, classes, sharpness=0.5):
+    made = torch.from_numpy(draws.dirichlet(np.full(classes, sharpness), count))
+    return made / made.sum(1, keepdim=True)
+
+
+#: The largest label distance, the number of labels, and third terms at delta .05: (N, printed, derived, sharp).
+SHEET = {
+    "sa": (4.0, 5, [(104_817, 0.338, 0.0302, 0.0151), (2_567, 2.16, 0.193, 0.0966)]),
+    "erc": (1.8974, 5, [(21_680, 0.353, 0.0315, 0.0158), (3_744, 0.849, 0.0759, 0.0380)]),
+    "nli": (1.4142, 3, [(3_200, 0.318, 0.0612, 0.0306)]),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_label_diameter_and_third_terms_match_sheet(task):
+    diameter, classes, cases = SHEET[task]
+    assert bound.label_diameter(points_of(task)) == pytest.approx(diameter, rel=1e-4)
+    assert len(points_of(task)) == classes
+    for texts, *terms in cases:
+        for form, wanted in zip(("printed", "derived", "sharp"), terms, strict=True):
+            assert float(f"{bound.third_term(form, classes, diameter, texts):.3g}") == wanted
+        empirical = 3 * diameter * math.sqrt(math.log(2 / 0.05) / (2 * texts))
+        assert bound.third_term("sharp_empirical", classes, diameter, texts) == pytest.approx(empirical)
+
+
+def test_second_terms_by_hand():
+    assert bound.second_term("printed", 5, 4.0, 0.1) == pytest.approx(16.0)
+    assert bound.second_term("derived", 5, 4.0, 0.1) == pytest.approx(64.0)
+    for form in ("sharp", "sharp_empirical"):
+        assert bound.second_term(form, 5, 4.0, 0.1) == pytest.approx(2.0)  # 32 times smaller than derived
+
+
+def test_held_out_terms_by_hand():
+    losses = np.array([0.0, 1.0, 2.0, 1.0])
+    found = bound.hoeffding(losses, 4.0, 21)
+    assert (found.first, found.second) == (1.0, 0.0)
+    assert found.third == pytest.approx(4 * math.sqrt(math.log(21 / 0.05) / 8)) and found.total == 1 + found.third
+    found = bound.bernstein(losses, 4.0, 21)
+    log = math.log(42 / 0.05)
+    assert found.second == pytest.approx(math.sqrt(2 * (2 / 3) * log / 4))
+    assert found.third == pytest.approx(7 * 4 * log / 9)
+
+
+def test_vacuous_lists_losses_not_above_bound():
+    assert bound.vacuous(4.0, 4.0, 0.5) == ["C_M", "constant"] and bound.vacuous(0.6, 4.0, 0.5) == ["constant"]
+    assert bound.vacuous(0.4, 4.0, 0.5) == [] and bound.vacuous(0.5, 4.0, 0.5) == ["constant"]
+
+
+def test_normalized_weights_sum_to_one_per_text():
+    weights = torch.tensor([[0.5, 0.5], [1.0, 3.0]])
+    assert bound.normalized_weights(weights).tolist() == [[0.5, 0.5], [0.25, 0.75]]
+    with refuses():
+        bound.normalized_weights(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+
+
+PLACES = {f"{task} {kind}": points_of(task, kind) for task in TASKS for kind in ("semantic", "onehot", "hybrid")}
+PLACES |= {f"{n} anywhere": torch.from_numpy(np.random.default_rng(4).normal(size=(n, 3))) for n in (6, 8)}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_exact_transport_matches_pot_and_normalizes_rows(place):
+    points, draws = PLACES[place], np.random.default_rng(3)
+    p, q = (rows(draws, 200, len(points)) for _ in range(2))
+    cost = ground_cost(points).numpy()
+    values, potentials = exact_transport(p, q, points)
+    wanted = np.array([ot.emd2(a, b, cost) for a, b in zip(p.numpy(), q.numpy(), strict=True)])
+    np.testing.assert_allclose(values.numpy(), wanted, atol=1e-9)
+    np.testing.assert_allclose((potentials * (p - q)).sum(1).numpy(), wanted, atol=1e-9)
+    apart = (potentials[:, :, None] - potentials[:, None, :]).numpy()
+    assert (apart <= cost + 1e-9).all()
+    scaled = exact_transport(3 * p, p.sum() * q, points)
+    np.testing.assert_allclose(scaled[0].numpy(), values.numpy(), atol=1e-12)
+    np.testing.assert_allclose(scaled[1].numpy(), potentials.numpy(), atol=1e-9)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_transport_losses_are_lipschitz_in_the_logits(task):
+    """Never above C_M / (2 sqrt 2) in 10,000 pairs; near it where two labels that are farthest apart share the mass."""
+    points, draws = points_of(task), np.random.default_rng(6)
+    classes, diameter = len(points), bound.label_diameter(points)
+    q = rows(draws, 10_000, classes)
+    logits, steps = (torch.from_numpy(draws.normal(size=(10_000, classes))) for _ in range(2))
+    far = np.unravel_index(int(ground_cost(points).argmax()), (classes, classes))
+    logits[5000:] *= 0.1
+    logits[5000:, list(far)] += 12.0
+    q[5000:] = 0
+    q[5000:, far[0]] = 1
+    steps[5000:] *= 0.1
+    steps[5000:, far[0]] += 1
+    steps[5000:, far[1]] -= 1
+    steps *= torch.from_numpy(10.0 ** draws.uniform(-3, 1, (10_000, 1)))
+    moved = logits + steps
+    weights = torch.ones(10_000, 1)
+    losses = [bound.transport_losses(one.softmax(1), q[:, None], weights, points) for one in (logits, moved)]
+    slopes = (losses[1] - losses[0]).abs() / steps.norm(dim=1)
+    assert slopes.max() <= bound.lipschitz_constant(diameter) * (1 + 1e-6)
+    assert bound.lipschitz_constant(diameter) == diameter / math.sqrt(8) and slopes.max() > 0.35 * diameter
+
+
+def test_transport_losses_weigh_teachers_by_hand():
+    line = torch.tensor([[0.0], [1.0], [3.0]])
+    p = torch.tensor([[1.0, 0.0, 0.0]])
+    q = torch.tensor([[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]])
+    assert float(bound.transport_losses(p, q, torch.tensor([[0.75, 0.25]]), line)[0]) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("task", ["sa", "nli"])
+def test_constant_best_is_the_least_loss(task):
+    """No distribution of a fine grid, or drawn near the best one, is better; the value is that from below."""
+    points, draws = points_of(task), np.random.default_rng(7)
+    classes = len(points)
+    q = rows(draws, 80, classes).reshape(40, 2, classes)
+    q[:, 1] = 0.1 * q[:, 1] + 0.9 * torch.eye(classes)[0]  # the second teacher is another, and weighs little
+    weights = bound.normalized_weights(torch.from_numpy(draws.uniform([0.7, 0.1], [1.0, 0.4], (40, 2))))
+    best, least = bound.constant_best(q, weights, points)
+
+    def loss(constant):
+        return float(bound.transport_losses(constant.expand(40, classes), q, weights, points).mean())
+
+    assert least <= loss(best) <= least * (1 + 1.01e-4)
+    near = (best + 0.05 * torch.from_numpy(draws.normal(size=(200, classes)))).clamp_min(0)
+    for other in [*rows(draws, 300, classes, 1.0), *(near / near.sum(1, keepdim=True))]:
+        assert loss(other) >= least - 1e-9
+
+
+RESAMPLINGS, DELTA = 1000, bound.DELTA
+
+
+def planted(functions, population=300, seed=10):
+    """Losses [H, P] and logits [H, P, C] of a finite class on a finite population whose expectations are known."""
+    draws, points = np.random.default_rng(seed), points_of("sa")
+    q = rows(draws, population, 5, 0.2)
+    logits = torch.from_numpy(draws.normal(size=(functions, population, 5)))
+    weights, diameter = torch.ones(population, 1), bound.label_diameter(points)
+    losses = [bound.transport_losses(one.softmax(1), q[:, None], weights, points).numpy() for one in logits]
+    return SimpleNamespace(losses=np.array(losses), logits=logits.numpy(), draws=draws, diameter=diameter)
+
+
+def test_sharp_bound_holds_at_stated_confidence():
+    """For all eight functions of the class at once, over 1,000 samples of 60 texts."""
+    world, texts = planted(8), 60
+    samples = world.draws.integers(300, size=(RESAMPLINGS, texts))
+    signs = world.draws.choice([-1.0, 1.0], size=(RESAMPLINGS, texts))
+    sups = np.einsum("rn,hrnc->rhc", signs, world.logits[:, samples]).max(1) / texts  # [R, C]
+    complexity = float(sups.mean())
+    gaps = (world.losses.mean(1)[:, None] - world.losses[:, samples].mean(2)).max(0)  # [R], worst function
+    allowed = bound.second_term("sharp", 5, world.diameter, complexity) + bound.third_term(
+        "sharp", 5, world.diameter, texts
+    )
+    assert (gaps > allowed).sum() <= DELTA * RESAMPLINGS
+    assert gaps.mean() > 0  # the class does overfit
+
+
+def test_third_term_is_nearly_needed():
+    """One function, so no complexity, whose loss is 0 or C_M: its bound fails rarely, and half of it far too often."""
+    texts, losses = 60, np.array([0.0, 4.0])
+    samples = losses[np.random.default_rng(12).integers(2, size=(RESAMPLINGS, texts))].mean(1)
+    allowed = bound.third_term("sharp", 5, 4.0, texts)
+    assert 0 < (2.0 - samples > allowed).sum() <= DELTA * RESAMPLINGS < (2.0 - samples > allowed / 2).sum()
+
+
+@pytest.mark.parametrize("function", [bound.hoeffding, bound.bernstein])
+def test_held_out_bounds_hold_at_stated_confidence(function):
+    """The best of eight checkpoints on the held-out texts themselves."""
+    world, texts = planted(8, seed=11), 40
+    expected, failed, tight = world.losses.mean(1), 0, []
+    for sample in world.draws.integers(300, size=(RESAMPLINGS, texts)):
+        best = world.losses[:, sample].mean(1).argmin()
+        found = function(world.losses[best, sample], world.diameter, 8)
+        failed += expected[best] > found.total
+        tight.append(found.total - found.first)
+    assert failed <= DELTA * RESAMPLINGS and np.mean(tight) < world.diameter
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=2, max_size=6), st.integers(0, 10**6))
+def test_proposition_b1(shares, seed):
+    """||p - B||_2 is largest over the simplex at the corner of the least B, where it is sqrt(1 - 2 min B + ||B||^2)."""
+    bias = np.array(shares) / sum(shares)
+    most = math.sqrt(1 - 2 * bias.min() + bias @ bias)
+    corners = np.linalg.norm(np.eye(len(bias)) - bias, axis=1)
+    assert corners.argmax() == bias.argmin() or corners.max() == pytest.approx(corners[bias.argmin()])
+    assert corners.max() == pytest.approx(most)
+    others = np.random.default_rng(seed).dirichlet(np.full(len(bias), 0.3), 50)
+    assert np.linalg.norm(others - bias, axis=1).max() <= most + 1e-12
