@@ -237,5 +237,7 @@ def _optimizer(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torc
         named = [(name, parameter) for name, parameter in named if name.startswith(head) == (trains == "head")]
     decayed = [parameter for name, parameter in named if recipe.decay_biases or not name.endswith("bias")]
     others = [parameter for name, parameter in named if not recipe.decay_biases and name.endswith("bias")]
-    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": decayed}]
+    if others:  # each group, even an empty one, takes time in every step
+        groups.append({"params": others, "weight_decay": 0.0})
     return make_optimizer(recipe, groups, fused_sgd=False)
