@@ -38,7 +38,7 @@ def seeded(seed: int, *names: object, device: torch.device | None = None) -> Ite
     before, key = torch.default_generator.get_state(), keyed(seed, *names)
     torch.default_generator.manual_seed(key)
     if device is not None and device.type != "cpu":
-        torch.get_device_module(device).manual_seed(key)
+        torch.manual_seed(key)  # of all devices: that of a module is of its current one
     try:
         yield
     finally:
