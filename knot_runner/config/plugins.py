@@ -64,7 +64,7 @@ class Table(UserDict[str, Entry]):
             raise UserError(f"{where}: register an entry under a name")
         if key in self.data and self._owners.get(key, "") != _loading:
             raise UserError(f"{where} already exists. Register the new entry under another name")
-        self.data[key] = self._accept(where, entry)
+        self.data[key] = entry if _loading == "knot_runner" else self._accept(where, entry)
         self._owners[key] = _loading
         if self._options is not None:
             self._settings[key] = self._options(self.data[key])

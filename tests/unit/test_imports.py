@@ -1,6 +1,7 @@
 """Imports go down only, so that each floor can be read, tested and replaced without the ones above it."""
 
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -48,6 +49,12 @@ def test_imports_go_down_only():
             if other != "__version__":
                 assert height[other] <= height[own], f"{path.relative_to(PACKAGE)} imports {other}, which is above it"
     assert seen <= set(height) and set(height) - seen <= {"conf"}
+
+
+def test_papers_import_no_other_paper():
+    for path in PACKAGE.glob("papers/*/*.py"):
+        papers = re.findall(r"knot_runner\.papers\.(\w+)", path.read_text())
+        assert set(papers) <= {path.parent.name}, path
 
 
 def test_reports_read_records_only():

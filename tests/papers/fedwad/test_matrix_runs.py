@@ -1,20 +1,22 @@
 """Distances between clients and between data sets as runs: their record, the shared artifact, and bad input."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.digits import read_digits
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.papers.fedwad import matrix
-from knot_runner.pipelines import clustered
+from knot_runner.pipelines import clustered, commits
 from knot_runner.pipelines.context import RunContext
 from knot_runner.transport.otdd.statistics import LabeledSamples
 from tests.golden.messages import refuses
-from tests.oracles.distances import CLIENTS
+from tests.oracles.distances import CLIENTS, result_of
 from tests.oracles.transport.otdd.pair import exact_otdd
 from tests.runs import run
 
@@ -157,3 +159,32 @@ def test_matrix_of_real_data_sets(tmp_path, data_root):
     assert any("kmnist: left out" in note for note in result["notes"])
     assert result["names"] == ["mnist", "usps", "fashionmnist"] and result["sizes"] == [60, 60, 60]
     assert min(result["matrix"][i][j] for i, j in ((0, 1), (0, 2), (1, 2))) > 0
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing of ours catches it."""
+
+
+def test_matrix_run_resumes_from_commit_between_pairs(tmp_path, monkeypatch):
+    run(tmp_path / "alone", *CLIENTS)
+    save, calls = commits.Commits.save, []
+
+    def dying(self, *work):
+        save(self, *work)
+        calls.append(work)
+        if len(calls) == 3:
+            raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(commits.Commits, "save", dying)
+        patch.setattr(commits.Commits, "due", lambda self: True)
+        run(tmp_path / "killed", *CLIENTS)
+    (record,) = tmp_path.glob("killed/artifacts/distances/*/commit.json")
+    state = load_file(record.parent / json.loads(record.read_text())["file"])["matrix"]
+    committed = set(map(tuple, np.argwhere(np.isfinite(state)).tolist()))
+    compute, known = clustered.distance_matrix, []
+    monkeypatch.setattr(clustered, "distance_matrix", lambda *given: known.append(set(given[4])) or compute(*given))
+    run(tmp_path / "killed", *CLIENTS)
+    assert 3 <= len(committed) < 66 and known == [committed]
+    assert result_of(tmp_path / "killed")["matrix"] == result_of(tmp_path / "alone")["matrix"]
+    assert {path.name for path in record.parent.iterdir()} == {"info.json", "tensors.safetensors"}

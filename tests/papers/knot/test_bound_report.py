@@ -15,7 +15,7 @@ from knot_runner.report.claims.verdicts import judge
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import load_runs
 from tests.contents import read_content
-from tests.papers.knot.bounded import BOUNDED, run
+from tests.papers.knot.test_bound_runs import BOUNDED, run
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,25 @@
+"""The program works without the folder of a paper, and without all of them."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAPERS = sorted(path.parent.name for path in ROOT.glob("knot_runner/papers/*/__init__.py"))
+RUN = "task=femnist method=fedavg training=quick training.rounds=1 model=mlp_notebook"
+COMMANDS = ("ls", "check experiment=federated/fedprox --quick", RUN)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("paper", [*PAPERS, "*"])
+def test_program_works_without_a_paper(tmp_path, paper):
+    for folder in ("knot_runner", "conf"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in [*tmp_path.glob(f"knot_runner/papers/{paper}/"), *tmp_path.glob(f"conf/experiment/{paper}/")]:
+        if path.name in PAPERS:
+            shutil.rmtree(path)
+    for command in COMMANDS:
+        subprocess.run([sys.executable, "-m", "knot_runner", *command.split()], cwd=tmp_path, check=True)
