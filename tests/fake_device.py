@@ -13,7 +13,6 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from knot_runner.config.devices import Device
 
 _setup_privateuseone_for_python_backend("fake")
-torch.get_device_module("fake").manual_seed = lambda seed: None
 torch.get_device_module("fake").get_amp_supported_dtype = lambda: [torch.float16]  # asked by checkpoints of other tests
 FAKE = Device("fake GPU", lambda: 1, prepare=lambda: "a fake")
 
