@@ -58,7 +58,8 @@ def _execute(arguments: list[str]) -> int:
     if "=" in verb or verb[:1] in "-~+":
         verb = ""
     if "--help" in arguments or "-h" in arguments:
-        print(parser_of(verb if verb and verb in VERBS else "").format_help(), end="")
+        # ``in`` imports the papers' verbs
+        print(parser_of(verb if verb in VERBS else "").format_help(), end="")
         return 0
     if verb and verb not in VERBS:
         raise UserError(f"unknown verb{nearest(verb, VERBS, 'knot-runner --help')}", f"{verb[:60]!r}")

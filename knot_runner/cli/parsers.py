@@ -27,7 +27,7 @@ def parser_of(verb: str) -> Parser:
 
 
 def _run() -> Parser:
-    verbs = "\n".join(f"  {name:<10} {text}" for name, (_, _, text) in VERBS.items())
+    verbs = "\n".join(f"  {name:<10} {text}" for name, (_, _, text) in VERBS.data.items())
     parser = Parser(
         "[KEY=VALUE ...] [options]\n       knot-runner VERB --help",
         "Run experiments in federated learning and knowledge distillation. Overrides follow Hydra's grammar. "

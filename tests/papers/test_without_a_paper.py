@@ -9,8 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = sorted(path.parent.name for path in ROOT.glob("knot_runner/papers/*/__init__.py"))
-RUN = "task=femnist method=fedavg training=quick training.rounds=1 model=mlp_notebook"
-COMMANDS = ("ls", "check experiment=federated/fedprox --quick", RUN)
+COMMANDS = ("ls", "check experiment=federated/fedprox --quick", "method=fedavg task=femnist training=quick")
 
 
 @pytest.mark.thorough

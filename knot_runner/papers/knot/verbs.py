@@ -42,7 +42,7 @@ def bound_command(options: argparse.Namespace) -> int:
 
 
 def _show_bound(run: str, keys: dict[str, str]) -> None:
-    from knot_runner.papers.knot.bound_view import bound_table
+    from knot_runner.papers.knot.bound_report import bound_table
     from knot_runner.report.render.terminal import output
 
     folder = find_run(run, Path(keys.get("paths.output_dir", "outputs")).expanduser())

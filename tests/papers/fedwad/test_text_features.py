@@ -15,7 +15,8 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import Dataset, Examples
 from knot_runner.engine.seeds import keyed
-from knot_runner.pipelines import clustered as matrix
+from knot_runner.papers.fedwad.matrix import clients_data, inspect_matrix
+from knot_runner.pipelines.clustered import compute_distances, labeled
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features import texts as text_features
 from knot_runner.pipelines.federations.texts import load_tokenizer
@@ -40,7 +41,7 @@ def space_of(run: RunContext, pool: TextPool) -> text_features.TextSpace:
 
 
 def read(run: RunContext) -> TextPool:
-    return matrix.clients_data(run)[0]
+    return clients_data(run)[0]
 
 
 def with_transfer(pool: TextPool, texts: list[str]) -> TextPool:
@@ -99,12 +100,10 @@ def test_distances_of_texts_are_pots(tmp_path):
     """Exact OTDD between two data sets: points, class means and roots of the covariances' diagonals, by hand."""
     words = ("solver=exact", "part=diagonal", "features.components=3")
     run = context(tmp_path, *(f"method.otdd.{word}" for word in words))
-    pool, partition = matrix.clients_data(run)
+    pool, partition = clients_data(run)
     assert partition.names == ["Cell", "Cloths", "Toys", "Food"]
-    sets = matrix.labeled(run, run.method.otdd, pool, partition.train, 0)
-    found = (
-        matrix.compute_distances(run, sets, partition.names, run.method.otdd, pool.digest).tensors()["matrix"].numpy()
-    )
+    sets = labeled(run, run.method.otdd, pool, partition.train, 0)
+    found = compute_distances(run, sets, partition.names, run.method.otdd, pool.digest).tensors()["matrix"].numpy()
     points = space_of(run, pool).points(pool.train)
     augmented = []
     for rows in partition.train[:2]:
@@ -138,7 +137,7 @@ def test_text_features_refuse_components_beyond_memory(tmp_path):
 def test_feature_notes_name_the_fitted_texts(tmp_path):
     run = context(tmp_path)
     pool, spec = read(run), run.method.otdd.features
-    assert pool.notes[-1] in matrix.inspect_matrix(run).notes
+    assert pool.notes[-1] in inspect_matrix(run).notes
     assert pool.notes[-1].endswith("fitted on the 60 train texts of Grocery, no client's")
     (clients,) = text_features.feature_notes(dataclasses.replace(spec, fitted_on="clients"), pool)
     assert "the 240 train texts of all clients, which for this do not stay with their clients" in clients
