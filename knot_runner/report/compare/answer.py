@@ -40,7 +40,7 @@ from knot_runner.report.compare.settings import (
 )
 from knot_runner.report.frame import RunSet, read_runs
 from knot_runner.report.run_rows import variant
-from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
+from knot_runner.report.statistics.intervals import Estimate, mean_estimate
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[
         top = 1.0 if is_share(key) else None
         for (name, head), numbers in _by_variant(runs, key).items():
             own = {number: mean_estimate(values.tolist(), top) for number, values in numbers.groupby(row)}
-            shown = [one.mean for one in own.values()]
+            shown = [one.mean for one in own.values() if one.mean is not None]
             unit, factor = unit_of(key, shown)
             places = digits(key, [value / factor for value in shown])
             columns.append(Column(name, head, "measure", places, unit, factor))
@@ -168,7 +168,7 @@ def _sorted(sheet: Sheet, by: str) -> Sheet:
         if column.kind == "key":
             places = sort_places(cells)
         else:
-            numbers = [cell.mean if isinstance(cell, MeanEstimate) else cell for cell in cells]
+            numbers = [cell.mean if isinstance(cell, Estimate) else cell for cell in cells]
             places = pd.Series(numbers, cells.index, "float64")
             if direction(column.name) != "lower":
                 places = -places

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from knot_runner.report.compare.settings import KEPT, as_number, typed_column
 from knot_runner.report.render.markup import TextGrid, latex_document, markdown_document
 from knot_runner.report.render.terminal import DIM, TerminalColumn, fits, results_grid, text_line
 from knot_runner.report.render.text import escape_csv, estimate_text, plain
-from knot_runner.report.statistics.intervals import MeanEstimate
+from knot_runner.report.statistics.intervals import Estimate
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic
 
@@ -65,7 +64,7 @@ class Sheet:
 def cell_text(cell: Any, column: Column, runs: int | None = None) -> str:
     """``cell`` as printed; an estimate over fewer values than its row's finished ``runs`` is printed with their
     number."""
-    if isinstance(cell, MeanEstimate):
+    if isinstance(cell, Estimate) and cell.mean is not None:
         half = cell.half and cell.half / column.factor
         text = estimate_text(cell.mean / column.factor, half, column.digits, cell.top)
         return f"{text} ({cell.n})" if runs is not None and cell.n < runs else text
@@ -177,7 +176,7 @@ def exact_frame(sheet: Sheet) -> pd.DataFrame:
     for column in sheet.columns:
         cells = sheet.cells[column.name].reset_index(drop=True)
         if column.kind == "measure":
-            found = [cell if isinstance(cell, MeanEstimate) else MeanEstimate(math.nan, None, 0) for cell in cells]
+            found = [cell if isinstance(cell, Estimate) else Estimate() for cell in cells]
             heads = [f"{column.name}.{part}" for part in ("mean", "low", "high", "n")]
             spread = pd.DataFrame([(one.mean, *one.band, one.n) for one in found], columns=heads, dtype="float64")
             parts.append(spread.astype({heads[-1]: "int64"}))

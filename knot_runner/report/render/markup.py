@@ -152,7 +152,7 @@ def table_csv(table: ResultTable) -> str:
         for group in table.groups:
             for column, cell in zip(group.columns, row.cells[group.key], strict=True):
                 low, high = cell.band
-                values = vars(cell) | {"low": low, "high": high}
+                values = vars(cell) | {"low": low, "high": high, "seeds": cell.n}
                 rows.append([*row.keys, column, group.metric or group.key, *(values[name] for name in CSV_NUMBERS)])
     return csv_text([*table.heads, "column", "metric", *CSV_NUMBERS], rows, decimals=6)
 

@@ -6,22 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from knot_runner.metrics import METRICS
-from knot_runner.report.statistics.intervals import clipped_interval
+from knot_runner.report.statistics.intervals import Estimate
 
 #: The methods of the paper, in its order.
 METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue")
 
 
 @dataclass(frozen=True)
-class TableCell:
-    """One number. ``seeds``: number of values in ``mean``; ``half``: half-width of the 95% interval, None for fewer
-    than two seeds; ``gap``: mean - paper, None if they are not comparable. ``text``: printed instead of the mean.
-    ``std``: standard deviation, printed without ``half``; ``paper_std``: the paper's. ``top``: maximum of a share, at
-    which the interval, ``band``, is clipped, as at 0."""
+class TableCell(Estimate):
+    """One number. ``planned``, ``diverged``: numbers of seeds; ``gap``: mean - paper, None if they are not comparable.
+    ``text``: printed instead of the mean. ``std``: standard deviation, printed without ``half``; ``paper_std``: the
+    paper's."""
 
-    mean: float | None = None
-    half: float | None = None
-    seeds: int = 0
     planned: int = 0
     diverged: int = 0
     paper: float | None = None
@@ -29,14 +25,6 @@ class TableCell:
     text: str = ""
     std: float | None = None
     paper_std: float | None = None
-    top: float | None = None
-
-    @property
-    def band(self) -> tuple[float | None, float | None]:
-        """The 95% interval; (None, None) for fewer than two seeds."""
-        if self.mean is None or self.half is None:
-            return None, None
-        return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
 
 
 @dataclass(frozen=True)

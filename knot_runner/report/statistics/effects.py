@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from knot_runner.report.statistics.intervals import LEVEL, normal_quantile, student_quantile
+from knot_runner.report.statistics.intervals import LEVEL, MAX_SEEDS, normal_quantile, student_quantile
 
 #: Quantile levels for the spread of further seeds.
 SPREADS = (np.arange(100) + 0.5) / 100
@@ -132,8 +132,6 @@ def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> 
 ALPHA = 0.05
 #: Power of a suggested number of seeds.
 POWER = 0.8
-#: Maximum number of further seeds suggested.
-MAX_SEEDS = 100
 
 
 def holm(values: Sequence[float]) -> list[float]:

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from knot_runner.cli.parsers import run_verb
-from knot_runner.report.statistics.intervals import MeanEstimate
+from knot_runner.report.statistics.intervals import Estimate
 from tests.golden.messages import refuses
 from tests.unit.report.compared import ask, begun, column, diverged, failed, heads, made, text, three_temperatures
 
@@ -25,7 +25,7 @@ def test_rows_group_differing_settings_with_scipy_intervals(grid):
     values = 0.7 + 0.02 * np.arange(3)
     low, high = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
     found = sheet.rows[0][2]
-    assert isinstance(found, MeanEstimate) and found.n == 3
+    assert isinstance(found, Estimate) and found.n == 3
     np.testing.assert_allclose([found.mean, found.half], [values.mean(), (high - low) / 2], rtol=1e-12)
     assert "differ" not in text(sheet)
 
@@ -69,7 +69,7 @@ def test_states_are_counted_and_have_no_number(grid):
 def test_runs_without_a_number_are_counted(grid):
     made(grid, 0.5, {"target": 0.4, "rounds_to_target": 2}, method__temperature=1, seed=5)
     sheet = ask(grid, measures=("rounds_to_target",))
-    assert column(sheet, 2) == [None, MeanEstimate(2.0, None, 1), None]
+    assert column(sheet, 2) == [None, Estimate(2.0, None, 1), None]
     assert "9 of 10 finished runs have none (target not reached, or none set)" in text(sheet)
 
 

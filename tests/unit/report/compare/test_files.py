@@ -18,7 +18,7 @@ from knot_runner.report.compare.files import (
     sheet_markdown,
     write,
 )
-from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
+from knot_runner.report.statistics.intervals import Estimate, mean_estimate
 from tests.golden.messages import refuses
 from tests.unit.report.compared import begun, made, sheet_of
 from tests.unit.report.made_runs import shown
@@ -90,7 +90,7 @@ def test_long_names_are_cut_in_print_alone():
 def test_terminal_of_every_width_shows_every_number(width):
     keys = [Column(f"method.key{i}", f"key{i}", "key") for i in range(7)]
     measures = [Column(f"metrics.m{i}.ALL", f"measure{i}", "measure", 3) for i in range(6)]
-    row = (*(f"value{i}" for i in range(7)), 3, *(MeanEstimate(i + 0.125, 0.5, 3) for i in range(6)))
+    row = (*(f"value{i}" for i in range(7)), 3, *(Estimate(i + 0.125, 0.5, 3) for i in range(6)))
     sheet = sheet_of((*keys, Column("n", "n", "count"), *measures), [row])
     text = shown(TerminalSheet(sheet), width)
     assert max(map(len, text.splitlines())) <= width
@@ -99,7 +99,7 @@ def test_terminal_of_every_width_shows_every_number(width):
 
 
 def test_mean_over_fewer_runs_has_their_number():
-    rows = [("a", 3, MeanEstimate(0.5, 0.01, 2)), ("b", 2, MeanEstimate(0.5, None, 2)), ("c", 2, None)]
+    rows = [("a", 3, Estimate(0.5, 0.01, 2)), ("b", 2, Estimate(0.5, None, 2)), ("c", 2, None)]
     sheet = sheet_of(COLUMNS, rows)
     lines = [line.split() for line in shown(TerminalSheet(sheet), 80).splitlines()]
     assert ["a", "3", "0.500±0.010", "(2)"] in lines and ["b", "2", "0.500"] in lines and ["c", "2", "-"] in lines

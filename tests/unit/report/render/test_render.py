@@ -12,6 +12,7 @@ from knot_runner.report.render.markup import table_csv, table_latex, table_markd
 from knot_runner.report.render.table_model import ColumnGroup, TableCell
 from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.render.text import (
+    cell_texts,
     escape_csv,
     escape_latex,
     escape_markdown,
@@ -21,8 +22,10 @@ from knot_runner.report.render.text import (
     quantity,
     short_line,
     spelled_labels,
+    too_few_seeds,
     value_text,
 )
+from knot_runner.report.statistics.intervals import mean_estimate
 from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
 from tests.unit.report.made_runs import shown
@@ -53,6 +56,19 @@ def test_value_text_signs_all_but_rounded_zero():
     signed = ColumnGroup("delta", "delta", ("x",), 2, signed=True)
     texts = [value_text(TableCell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
     assert texts == ["+0.50", "-0.50", "0.00", "0.00", "+2.20"]
+
+
+@pytest.mark.parametrize(("values", "text"), [
+    ((55.0, 73.0), "n=2: too few seeds (~3)"), ((1.0, -1.0), "n=2: too few seeds (>100)"), ((64.0, 64.1), ""),
+    ((0.0, 0.0), ""), ((55.0, 73.0, -60.0), ""), ((55.0,), ""),
+])  # fmt: skip
+def test_difference_over_two_seeds_that_includes_0_names_the_seeds_that_decide(values, text):
+    estimate = mean_estimate(values)
+    assert too_few_seeds(estimate) == text
+    signed, plain_group = (ColumnGroup("delta", "delta", ("x",), 2, signed=sign) for sign in (True, False))
+    cell = TableCell(estimate.mean, estimate.half, estimate.n)
+    if text:
+        assert cell_texts(cell, signed)[1] == f" {text}" and cell_texts(cell, plain_group)[1].startswith("±")
 
 
 def test_spelled_labels_show_differing_group_members():
@@ -167,9 +183,9 @@ def chilled(federated):
     return build_table(jobs, "chill/table1", metrics, kind="temperatures")
 
 
-@pytest.mark.parametrize(("width", "lines"), [(80, 3), (140, 2)])
+@pytest.mark.parametrize(("width", "lines"), [(80, 4), (140, 4)])
 def test_blocks_of_temperatures_fit_and_look_alike(chilled, width, lines):
-    """Mean, interval and paper stand below each other, or the first two together."""
+    """Mean, the two lines on too few seeds and the paper stand below each other."""
     text = shown(TerminalTable(chilled), width)
     assert max(map(len, text.splitlines())) <= width
     blocks = text.split("CIFAR100-ResNet18\n")[:2]
