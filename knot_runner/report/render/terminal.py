@@ -164,7 +164,7 @@ def _cell(cell: TableCell, group: ColumnGroup, stacked: bool) -> Text:
     text = Text(value)
     if half:
         below = stacked or half.startswith(" ")  # [low, high] is wide
-        text.append("\n" + "\n".join(textwrap.wrap(half, NARROW)) if below else half)
+        text.append("\n" + "\n".join(textwrap.wrap(half.strip(), NARROW)) if below else half)
     if paper:
         text.append("\n" + paper, style=DIM)
     return text

@@ -81,9 +81,10 @@ def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate
 def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
     """Number of seeds whose 95% interval excludes 0 if mean and variance stay those of the ``n`` seeds; None for more
     than :data:`MAX_SEEDS`."""
-    spread = half * math.sqrt(n) / student_quantile((1 + LEVEL) / 2, n - 1)
+    level = (1 + LEVEL) / 2
+    spread = half * math.sqrt(n) / student_quantile(level, n - 1)
     for count in range(n + 1, MAX_SEEDS + 1):
-        if student_quantile((1 + LEVEL) / 2, count - 1) * spread < abs(mean) * math.sqrt(count):
+        if student_quantile(level, count - 1) * spread < abs(mean) * math.sqrt(count):
             return count
     return None
 
