@@ -37,8 +37,7 @@ _MAX_NAMED = 3
 class RunSet:
     """Runs below the folder ``out`` as frames with a common index: the run's number, in the order of the folders.
 
-    ``runs``: one row per run, with the columns :data:`IDENTITY` and ``record``, the
-    :class:`Run`.
+    ``runs``: one row per run, with the columns :data:`IDENTITY` and ``run``, the :class:`Run`.
 
     ``settings``: one row per run, one column per dotted key, the value as ``written`` in text; NaN if a run has no such
     setting. It also has all other keys one can filter by: hardware, paths, status, run_id, data.
@@ -147,11 +146,11 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
             facts["data"] = run.result.data
         settings.append(facts | own)
     numbers = [(i, *pair) for i, run in enumerate(runs) if is_finished(run) for pair in _numbers(run.result)]
-    described = [{**vars(run), "folder": str(run.folder), "state": _state(run), "record": run} for run in runs]
+    described = [{**vars(run), "folder": str(run.folder), "state": _state(run), "run": run} for run in runs]
     metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)
     return RunSet(
         out,
-        pd.DataFrame(described, columns=[*IDENTITY, "record"], dtype=object),
+        pd.DataFrame(described, columns=[*IDENTITY, "run"], dtype=object),
         pd.DataFrame(settings, dtype=object),
         pd.DataFrame(counted, dtype=object),
         metrics.astype({"run": "int64", "value": "float64"}).set_index("run").rename_axis(None),

@@ -118,7 +118,7 @@ def choose(runs: RunSet, row: pd.Series, rule: Rule) -> Choices:
 
 def _check_one_kind(runs: RunSet, row: pd.Series, rule: Rule) -> None:
     """Raises :class:`UserError` where a row would select among numbers of several kinds."""
-    kinds = runs.finished.runs["record"].map(lambda run: variant(rule.measure, run.result))
+    kinds = runs.finished.runs["run"].map(lambda run: variant(rule.measure, run.result))
     for own in kinds.groupby(row).unique():
         if len(own) > 1:
             measure = measure_title(rule.measure)

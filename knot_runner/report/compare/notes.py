@@ -34,12 +34,12 @@ def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measu
     differing = varying(runs.counted)
     used, own = (frame[differing].groupby(row).nunique(dropna=False) > 1 for frame in (runs.counted, runs.settings))
     mixed = used & own  # bool [rows, settings]
-    by_models = [run for run in runs.runs["record"] if any(variant(key, run.result) for key in measures)]
+    by_models = [run for run in runs.runs["run"] if any(variant(key, run.result) for key in measures)]
     return [
         *_mixed(runs, row, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
         *_other_data(runs),
-        *training_sizes(runs.runs["record"]),
-        *_machines(finished(runs.runs["record"])),
+        *training_sizes(runs.runs["run"]),
+        *_machines(finished(runs.runs["run"])),
         *_confounded(runs, row, {*keys, *mixed.columns[mixed.any()]}, keys),
         *(_seeds(runs, row, rows) if SEED not in keys else []),
         *_unmeasured(runs, measures),
@@ -127,7 +127,7 @@ def left_out(runs: RunSet) -> list[str]:
     lines = []
     for unused, what in LEFT_OUT_STATES.items():
         why = []
-        for run in runs.runs["record"][runs.runs["state"] == unused]:
+        for run in runs.runs["run"][runs.runs["state"] == unused]:
             reason = run.problem.removeprefix(f"{run.folder}/").removeprefix("result.json: ")
             why.append(f"{run.folder.relative_to(runs.out)} ({reason})")
         if why:

@@ -68,9 +68,10 @@ Cells = Mapping[str, Sequence[TableCell]]
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row. ``keys``: its names as typed; ``heads``: as printed; ``cells``: its numbers."""
+    """A row. ``keys``: its names as typed, None for a setting that its runs lack; ``heads``: as printed; ``cells``: its
+    numbers."""
 
-    keys: tuple[str, ...]
+    keys: tuple[str | None, ...]
     heads: tuple[str, ...]
     cells: Cells
 
@@ -81,8 +82,9 @@ Parts = tuple[Sequence[TableRow], Sequence[str], Sequence[ColumnGroup], Sequence
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table. ``kind``: methods, grid, locals, temperatures, trace or clustered. ``lines``: footnotes. No row is
-    marked as best: that is for claims to decide."""
+    """A table. ``kind``: methods, grid, locals, temperatures, trace, clustered or compare. ``lines``: footnotes.
+    ``keys``: of a comparison, the settings below its ``heads``. No row is marked as best: that is for claims to
+    decide."""
 
     kind: str
     title: str
@@ -90,6 +92,7 @@ class ResultTable:
     groups: Sequence[ColumnGroup]
     rows: Sequence[TableRow]
     lines: Sequence[str]
+    keys: Sequence[str] = ()
 
     def blocks(self) -> list[list[ColumnGroup]]:
         """Groups of columns by grid: one grid per metric in a table of methods, per case for temperatures, per

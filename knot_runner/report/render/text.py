@@ -139,8 +139,17 @@ def estimate_text(mean: float, half: float | None, digits: int, top: float | Non
     return number(mean, digits) + ("" if half is None else spread_text(mean, half, digits, top))
 
 
+#: How to read a cell of a comparison.
+COMPARED = (
+    "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
+    "0 or 1. These are estimates: only claims decide what is better."
+)
+
+
 def caption(table: ResultTable) -> str:
     """How to read a cell of ``table``, in one line."""
+    if table.kind == "compare":
+        return COMPARED
     cells: list[TableCell] = []
     few = ""
     for row in table.rows:
