@@ -37,7 +37,7 @@ class TerminalComparison:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self.table
         lead = [_shown(head, [row.heads[i] for row in table.rows]) for i, head in enumerate(table.heads)]
-        measures = []
+        measures: list[_Shown] = []
         for group in table.groups:
             shown = lead if group.key == COUNTS else measures
             for i in range(len(group.columns)):

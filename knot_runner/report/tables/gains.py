@@ -3,20 +3,14 @@ trade-offs of clients' own models, ID accuracy at an OOD accuracy near the last 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable
 
 from knot_runner.metrics import METRICS
-from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts
+from knot_runner.report.render.table_model import ColumnGroup, Parts
 from knot_runner.report.run_folders import Run, lookup
-from knot_runner.report.run_rows import run_rows
-from knot_runner.report.tables.kind import TableRequest, aggregate
+from knot_runner.report.tables.kind import TableRequest
 from knot_runner.report.tables.methods import methods_by_data
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-GAIN = "gain"
-TEACHER = "teacher"
 
 
 def gains_table(request: TableRequest) -> Parts:
@@ -24,36 +18,27 @@ def gains_table(request: TableRequest) -> Parts:
     metric = request.metrics[0]
     reference = str(request.options.get("reference", ""))
     title = METRICS[metric].title
-    found = run_rows(request.runs)
-    references = [own for _, own in found[found["method"] == reference].groupby("label", sort=False)]
+    bases: dict[str, dict[int, Run]] = {}  # label -> seed -> run of the reference
+    for run in request.runs:
+        if run.method == reference:
+            bases.setdefault(run.label, {})[run.seed] = run
 
-    def cells(own: pd.DataFrame) -> Cells:
-        teachers = [_best_teacher(run, metric) for run in own["run"]]
-        return {GAIN: (aggregate(_gains(own, references, metric), own),), TEACHER: (aggregate(teachers, own),)}
+    def gain(run: Run) -> float | None:
+        """Points gained over the reference with the same label and seed, else over that with the first label."""
+        base = bases.get(run.label, next(iter(bases.values()), {})).get(run.seed)
+        if base is None or run.method == reference:
+            return None
+        ours, theirs = run.metric(metric, "ALL"), base.metric(metric, "ALL")
+        return None if ours is None or theirs is None else 100 * (ours - theirs)
 
     gained = f"{title} less that of {reference} at the same seed"
-    groups = (
-        ColumnGroup(GAIN, f"{gained}, in points", ("ALL",), 1, head="gain", signed=True),
-        ColumnGroup(TEACHER, f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"),
-    )
+    columns: dict[ColumnGroup, Callable[[Run], float | None]] = {
+        ColumnGroup("gain", f"{gained}, in points", ("ALL",), 1, head="gain", signed=True): gain,
+        ColumnGroup("teacher", f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"):
+            functools.partial(_best_teacher, metric=metric),
+    }  # fmt: skip
     nothing = f"No run of {reference or 'report.reference'} is asked for, so there is no gain to show."
-    return methods_by_data(request, ("ALL",), groups, cells, [] if references else [nothing])
-
-
-def _gains(own: pd.DataFrame, references: list[pd.DataFrame], metric: str) -> list[float]:
-    """Points gained per common seed over the reference's row with the same label, else over its first row; [] for the
-    reference itself."""
-    same_label = [base for base in references if base["label"].iloc[0] == own["label"].iloc[0]]
-    base = next(iter([*same_label, *references]), None)
-    if base is None or own["method"].iloc[0] == base["method"].iloc[0]:
-        return []
-    ours, theirs = (_by_seed(rows, metric) for rows in (own, base))
-    return [100 * (value - theirs[seed]) for seed, value in ours.items() if seed in theirs]
-
-
-def _by_seed(rows: pd.DataFrame, metric: str) -> dict[int, float]:
-    values = {run.seed: run.metric(metric, "ALL") for run in rows["run"]}
-    return {seed: value for seed, value in values.items() if value is not None}
+    return methods_by_data(request, ("ALL",), columns, [] if bases else [nothing])
 
 
 def _best_teacher(run: Run, metric: str) -> float | None:
@@ -67,15 +52,14 @@ def _best_teacher(run: Run, metric: str) -> float | None:
 
 #: Default metrics of a table of kind personal.
 PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
-#: Key of a group of columns -> key of its number in ``personalization`` of a result.
-TRADE_OFFS = {"matched": "id_at_matched_ood.1", "area": "area", "steps": ""}
-TRADE_OFF_GROUPS = (
+#: Column of a table of kind personal -> key of its number in ``personalization`` of a result, "" for the steps.
+TRADE_OFFS = {
     ColumnGroup(
         "matched", "best ID accuracy at an OOD accuracy of at most a point less", ("ALL",), head="ID at OOD -1"
-    ),
-    ColumnGroup("area", "area of the trade-off curve", ("ALL",), 4, head="area"),
-    ColumnGroup("steps", "optimizer steps of a client after the rounds", ("ALL",), 0, head="steps"),
-)
+    ): "id_at_matched_ood.1",
+    ColumnGroup("area", "area of the trade-off curve", ("ALL",), 4, head="area"): "area",
+    ColumnGroup("steps", "optimizer steps of a client after the rounds", ("ALL",), 0, head="steps"): "",
+}
 TRADE_OFF_LINE = (
     "ID: a client's model on its own test examples, OOD: on each other client's, all clients alike. ID at OOD -1: the "
     "best of the run's measured models whose OOD accuracy is at most a point below that of the last round. Area: what "
@@ -86,18 +70,13 @@ TRADE_OFF_LINE = (
 
 def personal_table(request: TableRequest) -> Parts:
     """A grid with the trade-offs of clients' own models."""
-
-    def cells(own: pd.DataFrame) -> Cells:
-        return {key: (aggregate([_value(run, key) for run in own["run"]], own),) for key in TRADE_OFFS}
-
-    return methods_by_data(request, ("ALL",), TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE])
+    columns = {group: functools.partial(_trade_off, key=key) for group, key in TRADE_OFFS.items()}
+    return methods_by_data(request, ("ALL",), columns, [TRADE_OFF_LINE])
 
 
-def _value(run: Run, key: str) -> float | None:
+def _trade_off(run: Run, key: str) -> float | None:
     facts = getattr(run.result, "personalization", None) if run.status == "done" else None
-    if not facts:
-        return None
-    if key == "steps":
+    if facts and not key:
         return max(float(point.sgd_steps) for point in facts.points)
-    value: float | None = lookup(facts, TRADE_OFFS[key])
+    value: float | None = lookup(facts, key)
     return value

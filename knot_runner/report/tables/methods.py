@@ -3,16 +3,16 @@ scores of models trained on each alone."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from knot_runner.config.settings.run import ARM
 from knot_runner.metrics import METRICS, top_of
 from knot_runner.report.paper_tables import PrintedTable, printed_value
-from knot_runner.report.render.table_model import METHOD_NAMES, Cells, ColumnGroup, Parts, TableCell, TableRow, display
+from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
-from knot_runner.report.run_folders import MeasuredRun, Run, finished, lookup
+from knot_runner.report.run_folders import MeasuredRun, Run, finished, is_finished, lookup
 from knot_runner.report.run_rows import measured_line, one_per_seed, ranks, run_rows, variant, variants
 from knot_runner.report.tables.footnotes import absences, cited, comparable, missing_columns, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
@@ -36,12 +36,11 @@ def grid_table(request: TableRequest) -> Parts:
 def methods_by_data(
     request: TableRequest,
     columns: tuple[str, ...],
-    more_groups: Sequence[ColumnGroup] = (),
-    more_cells: Callable[[pd.DataFrame], Cells] | None = None,
+    more: Mapping[ColumnGroup, Callable[[Run], float | None]] = MappingProxyType({}),
     more_lines: Sequence[str] = (),
 ) -> Parts:
-    """The table of the requested metrics on the data sets ``columns``, plus ``more_groups``, whose cells ``more_cells``
-    makes of the runs of a row.
+    """The table of the requested metrics on the data sets ``columns``, plus ``more`` columns, each with the number that
+    it shows of a run.
 
     Raises :class:`UserError` for runs, or a printed table, of another task.
     """
@@ -78,15 +77,15 @@ def methods_by_data(
                 theirs = printed_value(table, metric, method, column) if table else None
                 made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
             cells[group.key] = made
-        if more_cells:
-            cells |= more_cells(own)
+        for group, read in more.items():
+            cells[group.key] = (aggregate(map(read, own["run"]), own),)
         keys = (method, label)[: len(heads)]
         names = (display(method), shown[label])[: len(heads)]
         rows.append(TableRow(keys, names, cells))
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
     lines = absences(found, named) + sources(runs) + missing_columns(columns, measured, table)
     lines += measured_line(there) + cited(table)
-    return rows, heads, (*groups, *more_groups), [*lines, *more_lines]
+    return rows, heads, (*groups, *more), [*lines, *more_lines]
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
@@ -151,26 +150,21 @@ def local_models(request: TableRequest) -> Parts:
     place = ranks([*known, *found["task"]])
     rows = []
     for task, members in sorted(found.groupby("task", sort=False), key=lambda pair: place[pair[0]]):
-        names = [name for run in finished(members["run"]) for name in run.result.datasets]
-        for name in dict.fromkeys([*known.get(task, {}), *names]):
-            facts = known.get(task, {}).get(name, {})
+        there = finished(members["run"])
+        printed = known.get(task, {})
+        for name in dict.fromkeys([*printed, *(name for run in there for name in run.result.datasets)]):
+            facts = printed.get(name, {})
             score = facts.get("metric", request.metrics[0])
-            sizes = [_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES]
-            scored = _cell(members, "teachers", name, score, facts.get("score"), top_of(score))
+            sizes = [_cell(members, f"datasets.{name}.{part}", facts.get(part)) for part in SIZES]
+            scored = _cell(members, f"teachers.{name}.{score}", facts.get("score"), top_of(score))
             rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
     lines = absences(found, found["task"]) + sources(request.runs) + cited(request.printed)
     return rows, ("task", "data set"), LOCAL_GROUPS, lines
 
 
-def _cell(
-    members: pd.DataFrame, where: str, name: str, key: str, paper: float | None, top: float | None = None
-) -> TableCell:
-    """The cell of ``key`` for data set ``name`` in the part ``where`` of results, with one value per seed: runs of one
-    seed that differ only in the method share their local models."""
-    by_seed: dict[int, list[Any]] = {}
-    for run in finished(members["run"]):
-        value = lookup(run.result, f"{where}.{name}.{key}")
-        if value is not None:
-            by_seed.setdefault(run.seed, []).append(value)
-    means = [statistics.fmean(values) for values in by_seed.values()]
+def _cell(members: pd.DataFrame, key: str, paper: float | None, top: float | None = None) -> TableCell:
+    """The cell of the dotted ``key`` of results, with one value per seed: runs of one seed that differ only in the
+    method share their local models."""
+    values = members["run"].map(lambda run: lookup(run.result, key) if is_finished(run) else None).astype(float)
+    means = values.groupby(members["seed"], sort=False).mean().dropna()
     return aggregate(means, members, paper, comparable(members["run"]), top)
