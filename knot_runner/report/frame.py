@@ -12,7 +12,14 @@ from knot_runner import provenance
 from knot_runner.config.settings.run_id import counted_settings
 from knot_runner.config.strict import content_of, without
 from knot_runner.records import ROUNDS_FILE, has_record
-from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
+from knot_runner.report.compare.settings import (
+    flatten_settings,
+    parse_filter,
+    row_numbers,
+    select_runs,
+    typed_column,
+    varying,
+)
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Job, Run, is_finished, load_runs, lookup, rounds, with_files
 from knot_runner.report.run_rows import leaves
@@ -62,13 +69,13 @@ class RunSet:
     def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
         """The runs for which ``kept`` is true."""
         index = self.runs.index[kept]
-        return replace(
-            self,
-            runs=self.runs.loc[index],
-            settings=self.settings.loc[index],
-            counted=self.counted.loc[index],
-            metrics=self.metrics[self.metrics.index.isin(index)],
-        )
+        names = ("runs", "settings", "counted", "metrics")
+        frames = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: frame[frame.index.isin(index)] for name, frame in frames.items()})
+
+    def grouped(self, keys: Sequence[str]) -> RunSet:
+        """The runs with a column ``row``: the table row of each, which runs that agree in all ``keys`` share."""
+        return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
 
     @property
     def finished(self) -> RunSet:

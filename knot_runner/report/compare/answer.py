@@ -27,7 +27,6 @@ from knot_runner.report.compare.notes import left_out, lines_on
 from knot_runner.report.compare.settings import (
     Filter,
     resolve_key,
-    row_numbers,
     select_runs,
     short_names,
     sort_key,
@@ -77,29 +76,26 @@ def compare_runs(question: Question) -> ResultTable:
     if question.best:
         keys, over = searched(runs, by, over)
         rule = selection_rule(question.best, over, known_measures(runs))
-        row = row_numbers(runs.settings, keys)
-        choices = choose(runs, row, rule)
-        counts = choices.counts[["n", "settings"]]
-        settings = [_values(runs, keys, row), _values(runs, over, choices.row)]
-        averaged = choices.runs
-        row = choices.row
+        runs = runs.grouped(keys)
+        averaged, tried = choose(runs, rule)
+        counts = tried[["n", "settings"]]
+        settings = [_values(runs, keys), _values(averaged, over)]
         measures = list(dict.fromkeys([rule.measure, *measures_of(runs, question.measures)]))
-        lines = selection_line(rule, choices, keys)
+        lines = selection_line(rule, tried, keys)
         shown = (*keys, *over)
     else:
         shown = identifying_keys(runs.differing()) if by is None else by
         measures = measures_of(runs, question.measures)
-        row = row_numbers(runs.settings, shown)
-        states = pd.crosstab(row, runs.runs["state"]).rename(columns={"done": "n"})
+        runs = runs.grouped(shown)
+        states = pd.crosstab(runs.runs["row"], runs.runs["state"]).rename(columns={"done": "n"})
         counts = states.reindex(columns=["n", *(state for state in WITHOUT if state in states)], fill_value=0)
-        settings = [_values(runs, shown, row)]
+        settings = [_values(runs, shown)]
         averaged = runs.finished
-        row = row[runs.runs["state"] == "done"]
         lines = []
     heads = tuple(HEADS.get(name, name) for name in counts)
     groups = [ColumnGroup(COUNTS, "", tuple(counts), 0, heads=heads)]
     estimates = {}
-    for group, own in _measured(averaged, row, measures, counts["n"]):
+    for group, own in _measured(averaged, measures, counts["n"]):
         groups.append(group)
         estimates[group.key] = own
     values = pd.concat(settings, axis=1).reindex(counts.index).astype(object)
@@ -108,7 +104,7 @@ def compare_runs(question: Question) -> ResultTable:
         cells = {name: [own.get(number, TableCell())] for name, own in estimates.items()}
         cells[COUNTS] = [TableCell(count, n=count, text=str(count)) for count in counts.loc[number].tolist()]
         rows.append(TableRow(tuple(keys), tuple(map(_printed, keys)), cells))
-    lines += lines_on(averaged, row, len(counts), shown, measures)
+    lines += lines_on(averaged, len(counts), shown, measures)
     done = (runs.runs["state"] == "done").sum()
     filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
     title = f"{done} finished of {len(runs.runs)} runs below {question.out}{filters}"
@@ -123,21 +119,23 @@ def _printed(value: str | None) -> str:
     return value if len(value) <= LONGEST_CELL else f"{value[: LONGEST_CELL - 3]}..."
 
 
-def _values(runs: RunSet, keys: Keys, row: pd.Series) -> pd.DataFrame:
+def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
     """The values of ``keys`` in each row, from its first run."""
-    first = row.drop_duplicates()
+    first = runs.runs["row"].drop_duplicates()
     return runs.settings.loc[first.index, list(keys)].set_axis(first)
 
 
 def _measured(
-    runs: RunSet, row: pd.Series, measures: Sequence[str], planned: pd.Series
+    runs: RunSet, measures: Sequence[str], planned: pd.Series
 ) -> Iterator[tuple[ColumnGroup, dict[int, TableCell]]]:
     """Yield (column of a measure, several of one that must not be mixed; row -> its estimate over the finished runs
     that have the measure). ``planned``: number of finished runs of each row, printed where fewer have the measure."""
     for key in measures:
         top = 1.0 if is_share(key) else None
         for (name, head), numbers in _by_variant(runs, key).items():
-            found = {number: (own.size, *mean_interval(own.tolist())) for number, own in numbers.groupby(row)}
+            found = {
+                number: (own.size, *mean_interval(own.tolist())) for number, own in numbers.groupby(runs.runs["row"])
+            }
             means = [mean for _, mean, _ in found.values()]
             unit, factor = unit_of(key, means)
             places = digits(key, [mean / factor for mean in means])
