@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -106,9 +106,9 @@ class RunSet:
         - ``metric``: dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``;
         - ``value``: the number, float64 (a share is between 0 and 1; times are in seconds). Nulls have no row.
 
-        ``per``: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``), "client" for those
-        of each client in it: ``before`` and ``after`` its training, and ``clients``, its accuracy. Columns ``round``
-        and ``client`` say which. Raises :class:`UserError` for another value, and for a damaged file.
+        ``per``: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``), "client" for the
+        accuracies of each client in it: ``before`` and ``after`` its training, and ``accuracy``, after the round.
+        Columns ``round`` and ``client`` say which. Raises :class:`UserError` for another value, and for a damaged file.
         """
         differing = self.differing()
         texts = differing[[key for key in differing.columns if key not in _TOLD]]
@@ -122,24 +122,23 @@ def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
     """A row per number in the rounds.jsonl of each finished run, indexed by run."""
     import pandas as pd
 
-    places = {"round": ["round"], "client": ["round", "client"]}.get(per)
-    if places is None:
+    if per not in ("round", "client"):
         raise UserError("expected run, round or client", f"per={per}")
     found: list[tuple[Any, ...]] = []
     for i, run in runs.items():
         if not is_finished(run) or not has_record(run.folder, run.result, ROUNDS_FILE):
             continue
-        for number, row in enumerate(rounds(run), 1):
-            place = (i, row.get("round", number))
+        for row in rounds(run):
+            place = (i, row["round"])
             if per == "round":
                 found += [(*place, *pair) for pair in _numbers(row)]
                 continue
-            measured: dict[str, Iterable[tuple[int, Any]]] = {"clients": enumerate(row.get("clients", []))}
-            for name in ("before", "after"):
-                measured[name] = zip(row.get("participants", []), row.get(name, []), strict=False)
-            for name, pairs in measured.items():
-                found += [(*place, client, name, value) for client, value in pairs]
-    columns = ["run", *places, "metric", "value"]
+            if "clients" in row:
+                found += [(*place, client, "accuracy", value) for client, value in enumerate(row["clients"])]
+            for name in [name for name in ("before", "after") if name in row]:
+                measured = zip(row["participants"], row[name], strict=True)
+                found += [(*place, client, name, value) for client, value in measured]
+    columns = [*dict.fromkeys(("run", "round", per)), "metric", "value"]
     return pd.DataFrame(found, columns=columns).astype({"value": "float64"}).set_index("run").rename_axis(None)
 
 

@@ -48,15 +48,14 @@ def test_runs_and_their_comparison_are_frames(sweep_runs):
 def test_frame_per_round_and_client_has_the_logged_numbers(sweep_runs):
     folder = sweep_runs[0].folder
     runs = kr.runs("method=fedavg seed=0", out=folder.parents[2])
-    logged = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    found = runs.frame("round")
-    rounds = found[found["metric"] == "accuracy"].set_index("round")["value"].to_dict()
-    assert rounds == {row["round"]: row["accuracy"] for row in logged} and "round" not in set(found["metric"])
-    found = runs.frame("client").set_index(["round", "client", "metric"])["value"]
-    for row in logged:
-        for name in ("before", "after"):
-            assert found[row["round"], :, name].to_dict() == dict(zip(row["participants"], row[name], strict=True))
-    assert found[logged[-1]["round"], :, "clients"].tolist() == logged[-1]["clients"]
+    by_round = runs.frame("round").set_index(["round", "metric"])["value"]
+    by_client = runs.frame("client").set_index(["round", "client", "metric"])["value"]
+    for row in map(json.loads, (folder / "rounds.jsonl").read_text().splitlines()):
+        assert by_round[row["round"], "accuracy"] == row["accuracy"]
+        assert by_client[row["round"], :, "after"].to_dict() == dict(
+            zip(row["participants"], row["after"], strict=True)
+        )
+    assert by_client[row["round"], :, "accuracy"].tolist() == row["clients"]
     with refuses():
         runs.frame("epoch")
 

@@ -55,9 +55,8 @@ def interval_text(verdict: Verdict) -> str:
     """The interval, such as ``[+1.96, +2.40]``, or ""; over two seeds, where it includes no effect, it says nothing."""
     if verdict.low is None or verdict.high is None:
         return ""
-    nothing = 1.0 if verdict.ratio else 0.0
-    compares = verdict.ratio or verdict.signed
-    if compares and verdict.seeds == 2 and verdict.low <= nothing <= verdict.high:
+    nothing = float(verdict.ratio)
+    if verdict.seeds == 2 and (verdict.ratio or verdict.signed) and verdict.low <= nothing <= verdict.high:
         return "n=2: too few seeds"
     return f"[{_signed(verdict, verdict.low)}, {_signed(verdict, verdict.high)}]"
 

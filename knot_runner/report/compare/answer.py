@@ -70,11 +70,9 @@ def compare_runs(question: Question) -> ResultTable:
     import pandas as pd
 
     runs, absent = select_runs(read_runs(question.out, question.data), question.filters)
-    known = runs.keys()
-    by = None if question.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in question.by))
-    over = tuple(dict.fromkeys(resolve_key(key, known) for key in question.over))
+    by, over = (_resolved(keys, runs.keys()) for keys in (question.by or (), question.over))
     if question.best:
-        keys, over = searched(runs, by, over)
+        keys, over = searched(runs, None if question.by is None else by, over)
         rule = selection_rule(question.best, over, known_measures(runs))
         runs = runs.grouped(keys)
         averaged, tried = choose(runs, rule)
@@ -84,7 +82,7 @@ def compare_runs(question: Question) -> ResultTable:
         lines = selection_line(rule, tried, keys)
         shown = (*keys, *over)
     else:
-        shown = identifying_keys(runs.differing()) if by is None else by
+        shown = identifying_keys(runs.differing()) if question.by is None else by
         measures = measures_of(runs, question.measures)
         runs = runs.grouped(shown)
         states = pd.crosstab(runs.runs["row"], runs.runs["state"]).rename(columns={"done": "n"})
@@ -113,10 +111,14 @@ def compare_runs(question: Question) -> ResultTable:
     return _sorted(table, question.sort)
 
 
+def _resolved(keys: Keys, known: Sequence[str]) -> Keys:
+    return tuple(dict.fromkeys(resolve_key(key, known) for key in keys))
+
+
 def _printed(value: str | None) -> str:
-    if value is None:
-        return ""
-    return value if len(value) <= LONGEST_CELL else f"{value[: LONGEST_CELL - 3]}..."
+    if value is not None and len(value) > LONGEST_CELL:
+        return f"{value[: LONGEST_CELL - 3]}..."
+    return value or ""
 
 
 def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
@@ -145,7 +147,8 @@ def _measured(
                 if count < planned[number]:
                     text += f" ({count})"
                 cells[number] = TableCell(mean, half, count, top, text=text)
-            yield ColumnGroup(name, head, ("ALL",), places, head=f"{head} ({unit})" if unit else head), cells
+            printed = f"{head} ({unit})".removesuffix(" ()")
+            yield ColumnGroup(name, head, ("ALL",), places, head=printed), cells
 
 
 def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:

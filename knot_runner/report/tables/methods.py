@@ -4,7 +4,7 @@ scores of models trained on each alone."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from knot_runner.config.settings.run import ARM
@@ -36,7 +36,7 @@ def grid_table(request: TableRequest) -> Parts:
 def methods_by_data(
     request: TableRequest,
     columns: tuple[str, ...],
-    more: Mapping[ColumnGroup, Callable[[Run], float | None]] = MappingProxyType({}),
+    more: Mapping[ColumnGroup, Callable[[Run], float | None]] | None = None,
     more_lines: Sequence[str] = (),
 ) -> Parts:
     """The table of the requested metrics on the data sets ``columns``, plus ``more`` columns, each with the number that
@@ -46,6 +46,7 @@ def methods_by_data(
     """
     runs = request.runs
     table = request.printed
+    more = more or {}
     tasks = sorted({run.task for run in runs})
     if len(tasks) > 1:
         raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
@@ -98,8 +99,7 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
 
 def _columns(table: PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
     """The paper's data sets, then our others, the global ones last; then ALL."""
-    blocks = [block for run in there for block in run.result.metrics.values()]
-    ours = dict.fromkeys(name for block in blocks for name in block)
+    ours = dict.fromkeys(name for run in there for block in run.result.metrics.values() for name in block)
     of_global = _global_sets(there)
     ordered = sorted(ours, key=lambda name: name in of_global)
     theirs = table.columns if table else []
@@ -121,18 +121,13 @@ def _groups(
     groups = []
     for kind in found:
         name = METRICS[metric].title
-        key = metric
-        csv_name = ""
-        only = None
         if kind and (len(found) > 1 or METRICS[metric].beside):
             name = f"{name} ({kind})"
-        if len(found) > 1:
-            key = f"{metric}: {kind}"
-            csv_name = f"{metric} ({kind})"
-            only = kind
         title = f"{name} ({METRICS[metric].better} is better)"
-        head = name if columns == ("ALL",) else ""
-        groups.append(ColumnGroup(key, title, columns, metric=csv_name, head=head, of_global=marked, variant=only))
+        group = ColumnGroup(metric, title, columns, head=name if columns == ("ALL",) else "", of_global=marked)
+        if len(found) > 1:
+            group = replace(group, key=f"{metric}: {kind}", metric=f"{metric} ({kind})", variant=kind)
+        groups.append(group)
     return groups
 
 
