@@ -104,13 +104,13 @@ def column(table, index):
 def table_of(names, rows, measures=(), lines=(), title="t"):
     """A table of ``rows``: a setting for each of ``names``, the number of runs, and a cell for each of ``measures``."""
     groups = [ColumnGroup(COUNTS, "", ("n",), 0), *(ColumnGroup(name, name, ("ALL",), head=name) for name in measures)]
-    made_rows = []
+    body = []
     for row in rows:
-        keys, n, found = row[: len(names)], row[len(names)], row[len(names) + 1 :]
+        keys, (n, *found) = row[: len(names)], row[len(names) :]
         own = {name: [cell or TableCell()] for name, cell in zip(measures, found, strict=True)}
-        heads = tuple(key or "" for key in keys)
-        made_rows.append(TableRow(keys, heads, {COUNTS: [TableCell(n, n=n, text=str(n))], **own}))
-    return ResultTable("compare", title, tuple(names), groups, made_rows, lines, tuple(names))
+        own[COUNTS] = [TableCell(n, n=n, text=str(n))]
+        body.append(TableRow(keys, tuple(key or "" for key in keys), own))
+    return ResultTable("compare", title, tuple(names), groups, body, lines, tuple(names))
 
 
 def text(table):

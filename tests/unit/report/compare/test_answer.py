@@ -9,18 +9,8 @@ from scipy import stats
 
 from knot_runner.cli.parsers import run_verb
 from tests.golden.messages import refuses
-from tests.unit.report.compared import (
-    ask,
-    begun,
-    cells,
-    column,
-    diverged,
-    failed,
-    heads,
-    made,
-    text,
-    three_temperatures,
-)
+from tests.unit.report import compared
+from tests.unit.report.compared import ask, begun, cells, column, heads, made, text, three_temperatures
 
 
 @pytest.fixture
@@ -65,8 +55,8 @@ def test_lines_report_filter_value_without_runs(grid):
 
 
 def test_states_are_counted_and_have_no_number(grid):
-    diverged(grid, method__temperature=8, seed=0)
-    failed(grid, method__temperature=8, seed=1)
+    compared.diverged(grid, method__temperature=8, seed=0)
+    compared.failed(grid, method__temperature=8, seed=1)
     begun(grid, method__temperature=8, seed=2)
     (made(grid, 0.9, method__temperature=8, seed=3) / "result.json").write_text('{"status": "done"')
     table = ask(grid)
@@ -121,7 +111,7 @@ def test_best_setting_of_each_row(grid):
 
 
 def test_best_setting_uses_seeds_common_to_all(grid):
-    diverged(grid, method__temperature=0.01, seed=0)
+    compared.diverged(grid, method__temperature=0.01, seed=0)
     for seed in (1, 2):
         made(grid, 0.99, method__temperature=0.01, seed=seed)
     made(grid, 0.01, method__temperature=0.05, seed=9)  # one seed more changes nothing
@@ -172,7 +162,7 @@ def test_foreign_and_damaged_folders_are_named(grid):
     lone = grid / "a" / "b" / "c"
     lone.mkdir(parents=True)
     (lone / "result.json").write_text("{}")
-    early = failed(grid, seed=21)
+    early = compared.failed(grid, seed=21)
     (early / "config.yaml").unlink()
     pipe = begun(grid, seed=20)
     os.mkfifo(pipe / "result.json")

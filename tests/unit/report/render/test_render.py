@@ -8,24 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from knot_runner.report.render import text as texts
 from knot_runner.report.render.markup import table_csv, table_latex, table_markdown, write_table
 from knot_runner.report.render.table_model import ColumnGroup, TableCell
 from knot_runner.report.render.terminal import TerminalTable
-from knot_runner.report.render.text import (
-    cell_texts,
-    escape_csv,
-    escape_latex,
-    escape_markdown,
-    label_settings,
-    number,
-    plain,
-    quantity,
-    short_line,
-    spelled_labels,
-    too_few_seeds,
-    value_text,
-)
-from knot_runner.report.statistics.intervals import mean_estimate
+from knot_runner.report.statistics.intervals import mean_interval
 from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
 from tests.unit.report.made_runs import shown
@@ -42,20 +29,20 @@ def test_number_has_its_decimals_and_separators():
         (0.4123, 3, "0.412"), (0.9996, 3, "1.000"), (1.2, 3, "1.200"), (0.0, 3, "0.000"), (0.5, 2, "0.50"),
         (-0.2, 2, "-0.20"), (0.04, 1, "0.0"), (13357, 0, "13,357"),
     ):  # fmt: skip
-        assert number(value, digits) == text
+        assert texts.number(value, digits) == text
 
 
 @pytest.mark.parametrize(("amount", "text"), [
     (340, "340 B"), (1000, "1 kB"), (12_400_000, "12.4 MB"), (999_900, "1 MB"), (999_400, "999 kB"), (0, "0 B"),
 ])  # fmt: skip
 def test_quantity_has_three_digits_and_a_prefix(amount, text):
-    assert quantity(amount, "B") == text
+    assert texts.quantity(amount, "B") == text
 
 
 def test_value_text_signs_all_but_rounded_zero():
     signed = ColumnGroup("delta", "delta", ("x",), 2, signed=True)
-    texts = [value_text(TableCell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
-    assert texts == ["+0.50", "-0.50", "0.00", "0.00", "+2.20"]
+    found = [texts.value_text(TableCell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
+    assert found == ["+0.50", "-0.50", "0.00", "0.00", "+2.20"]
 
 
 @pytest.mark.parametrize(("values", "text"), [
@@ -63,31 +50,29 @@ def test_value_text_signs_all_but_rounded_zero():
     ((0.0, 0.0), ""), ((55.0, 73.0, -60.0), ""), ((55.0,), ""),
 ])  # fmt: skip
 def test_difference_over_two_seeds_that_includes_0_names_the_seeds_that_decide(values, text):
-    estimate = mean_estimate(values)
-    assert too_few_seeds(estimate) == text
-    signed, plain_group = (ColumnGroup("delta", "delta", ("x",), 2, signed=sign) for sign in (True, False))
-    cell = TableCell(estimate.mean, estimate.half, estimate.n)
-    if text:
-        assert cell_texts(cell, signed)[1] == f" {text}" and cell_texts(cell, plain_group)[1].startswith("±")
+    cell = TableCell(*mean_interval(values), len(values))
+    groups = (ColumnGroup("delta", "delta", ("x",), 2, signed=sign) for sign in (True, False))
+    signed, unsigned = (texts.cell_texts(cell, group)[1] for group in groups)
+    assert signed == f" {text}" if text else signed == unsigned
 
 
 def test_spelled_labels_show_differing_group_members():
     soup, late = "a=1, b.c={kind:soup,lr:0.01,start:0}", "a=2, b.c={kind:soup,lr:0.01,start:1}"
-    assert label_settings(soup) == {"a": "1", "b.c.kind": "soup", "b.c.lr": "0.01", "b.c.start": "0"}
-    assert spelled_labels([soup, late, soup]) == {soup: "a=1, b.c.start=0", late: "a=2, b.c.start=1"}
-    assert spelled_labels([soup])[soup] == "a=1, b.c.kind=soup, b.c.lr=0.01, b.c.start=0"
+    assert texts.label_settings(soup) == {"a": "1", "b.c.kind": "soup", "b.c.lr": "0.01", "b.c.start": "0"}
+    assert texts.spelled_labels([soup, late, soup]) == {soup: "a=1, b.c.start=0", late: "a=2, b.c.start=1"}
+    assert texts.spelled_labels([soup])[soup] == "a=1, b.c.kind=soup, b.c.lr=0.01, b.c.start=0"
     as_typed = ["a=1, b=2", "a=1, b=3"], ["seed.x=2, y=[1,2]", "z={}, w={a:{b:1}}", ""]  # no group
     for labels in as_typed:
-        assert spelled_labels(labels) == {label: label for label in labels}
-    assert short_line("a.b=c/d.e, +f=1") == "b=c/d.e, +f=1"
+        assert texts.spelled_labels(labels) == {label: label for label in labels}
+    assert texts.short_line("a.b=c/d.e, +f=1") == "b=c/d.e, +f=1"
 
 
 @given(st.text())
 def test_escapes_hold_for_any_text(text):
-    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", plain(text))
-    assert not re.search(r"(?<!\\)[<|`*_\[\]]", escape_markdown(text))
-    assert not re.search(r"(?<!\\)[&%$#_]", escape_latex(text).replace(r"$\pm$", ""))
-    assert escape_csv(text)[:1] not in ("=", "+", "-", "@")
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", texts.plain(text))
+    assert not re.search(r"(?<!\\)[<|`*_\[\]]", texts.escape_markdown(text))
+    assert not re.search(r"(?<!\\)[&%$#_]", texts.escape_latex(text).replace(r"$\pm$", ""))
+    assert texts.escape_csv(text)[:1] not in ("=", "+", "-", "@")
 
 
 @pytest.fixture
