@@ -110,7 +110,17 @@ def _evidence(
     if not cells:
         return Evidence(None, runs, whole, look, notes)
     bounds = Counter(effect.bound for effect in cells)
-    notes += _on_bounds(bounds, len(cells), claim.measure) + _on_look(look, seeds, len(there))
+    words = {-1: "at most", 1: "at least"}
+    sides = [f"{word} that in {bounds[sign]} of {len(cells)}" for sign, word in words.items() if bounds[sign]]
+    if sides:
+        moment = "at the end of the run" if claim.measure == "time" else "in the next round"
+        counts = f"target not reached on one side, which counts as if it were {moment}"
+        notes.append(f"{counts}; the true effect is {', '.join(sides)}")
+    if look is None:
+        notes.append(f"no verdict before all runs of seeds 0 to {seeds - 1} are there")
+    elif rest := len(there) - look.seeds:
+        judged = f"judged on seeds 0 to {look.seeds - 1}"
+        notes.append(f"{judged}; the other {rest} count once all of 0 to {2 * look.seeds - 1} are there")
     statuses = [{run.status for run in effect.runs} for effect in effects]
     # a diverged run reaches no target, which is reported elsewhere
     apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)
@@ -163,26 +173,3 @@ def _balanced(effects: Sequence[Effect]) -> list[Effect]:
     cells = {cell: own for cell, own in seeds.items() if len(own) == most}
     shared = set.intersection(*map(set, cells.values())) if cells else set()
     return [effect for effect in effects if effect.cell in cells and effect.seed in shared]
-
-
-def _on_bounds(bounds: Counter[int], count: int, measure: str) -> list[str]:
-    """A line on the bounds used for targets that are not reached."""
-    words = {-1: "at most", 1: "at least"}
-    sides = [f"{word} that in {bounds[sign]} of {count}" for sign, word in words.items() if bounds[sign]]
-    if not sides:
-        return []
-    moment = "at the end of the run" if measure == "time" else "in the next round"
-    counted = f"target not reached on one side, which counts as if it were {moment}"
-    return [f"{counted}; the true effect is {', '.join(sides)}"]
-
-
-def _on_look(look: Look | None, planned: int, there: int) -> list[str]:
-    """Lines on available seeds (of ``there``) that do not count yet."""
-    if look is None:
-        return [f"no verdict before all runs of seeds 0 to {planned - 1} are there"]
-    rest = there - look.seeds
-    if not rest:
-        return []
-    return [
-        f"judged on seeds 0 to {look.seeds - 1}; the other {rest} count once all of 0 to {2 * look.seeds - 1} are there"
-    ]

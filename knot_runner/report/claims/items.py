@@ -174,8 +174,14 @@ def _sums(
                 tests[name, _seed(test)].append(((run_id, side, measure), _columns(METRICS[measure], test)))
     found: dict[WantedSums, dict[str, ClassSums]] = defaultdict(dict)
     for (name, seed), models in tests.items():
-        for model, sums in _of_test(models, seed):
-            found[model][name] = sums
+        step = max(1, WIDEST // max(columns[0].size for _, columns in models))
+        for first in range(0, len(models), step):  # columns are concatenated, so that items are drawn few times
+            block = models[first : first + step]
+            flat = [columns.reshape(len(columns), -1) for _, columns in block]
+            sums = resampled_sums(np.concatenate(flat, axis=1), seed)
+            ends = np.cumsum([columns.shape[1] for columns in flat])[:-1]
+            for (model, columns), own in zip(block, np.split(sums, ends, axis=1), strict=True):
+                found[model][name] = ClassSums(*own.reshape(-1, *columns.shape[1:]).swapaxes(0, 1))
     return found
 
 
@@ -193,19 +199,6 @@ def _columns(metric: Metric, test: TestSet) -> np.ndarray:
         columns.append(truth * values[:, None].astype(np.float32))
     stacked = np.stack(columns, axis=1)
     return stacked if metric.by_class else stacked.sum(2, keepdims=True)
-
-
-def _of_test(models: list[tuple[WantedSums, np.ndarray]], seed: int) -> Iterator[tuple[WantedSums, ClassSums]]:
-    """Yield the sums of all ``models`` on one test set; their columns are concatenated, so that items are drawn few
-    times."""
-    step = max(1, WIDEST // max(columns[0].size for _, columns in models))
-    for first in range(0, len(models), step):
-        block = models[first : first + step]
-        flat = [columns.reshape(len(columns), -1) for _, columns in block]
-        sums = resampled_sums(np.concatenate(flat, axis=1), seed)
-        ends = np.cumsum([columns.shape[1] for columns in flat])[:-1]
-        for (model, columns), own in zip(block, np.split(sums, ends, axis=1), strict=True):
-            yield model, ClassSums(*own.reshape(-1, *columns.shape[1:]).swapaxes(0, 1))
 
 
 def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:

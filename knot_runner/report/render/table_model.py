@@ -50,11 +50,6 @@ class ColumnGroup:
     of_global: tuple[str, ...] = ()
     variant: str | None = None
 
-    @property
-    def metric_name(self) -> str:
-        """The metric of the cells in tables of methods."""
-        return self.key.partition(": ")[0]
-
     def heading(self, column: int) -> str:
         """Name of a column; if ALL is the only one, the name of the metric."""
         if self.head or self.heads:

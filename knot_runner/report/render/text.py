@@ -139,6 +139,8 @@ def estimate_text(mean: float, half: float | None, digits: int, top: float | Non
     return number(mean, digits) + ("" if half is None else spread_text(mean, half, digits, top))
 
 
+CUT = "[low, high] where that is cut at 0 or 100%"
+FEW = "too few seeds (~k): the interval includes 0, and k seeds would decide at the observed variance"
 #: How to read a cell of a comparison.
 COMPARED = (
     "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
@@ -150,18 +152,14 @@ def caption(table: ResultTable) -> str:
     """How to read a cell of ``table``, in one line."""
     if table.kind == "compare":
         return COMPARED
-    cells: list[TableCell] = []
-    few = ""
+    parts = {"mean ± half of the 95% interval over seeds": True, CUT: False, FEW: False, "(paper)": False}
     for row in table.rows:
         for group in table.groups:
-            cells += row.cells[group.key]
-            if group.signed and any(map(too_few_seeds, row.cells[group.key])):
-                few = "too few seeds (~k): the interval includes 0, and k seeds would decide at the observed variance"
-    has_paper = any(cell.paper is not None for cell in cells)
-    share = any(cell.top for cell in cells)
-    cut = "[low, high] where that is cut at 0 or 100%" if share else ""
-    parts = ["mean ± half of the 95% interval over seeds", cut, few, "(paper)" if has_paper else ""]
-    return "; ".join(filter(None, parts)) + "."
+            for cell in row.cells[group.key]:
+                parts[CUT] |= bool(cell.top)
+                parts[FEW] |= group.signed and bool(too_few_seeds(cell))
+                parts["(paper)"] |= cell.paper is not None
+    return "; ".join(part for part, shown in parts.items() if shown) + "."
 
 
 def duration(seconds: float) -> str:

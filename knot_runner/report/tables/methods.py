@@ -56,8 +56,7 @@ def methods_by_data(
     like = comparable(runs)
     measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in there]
     all_alike = like and table is not None and all(names == set(table.columns) - {"ALL"} for names in measured)
-    of_global = _global_sets(there)
-    groups = [group for metric in request.metrics for group in _groups(metric, columns, of_global, there)]
+    groups = {group: metric for metric in request.metrics for group in _groups(metric, columns, there)}
     found = _rows_of_methods(runs)
     shown = spelled_labels(found["label"])
     first = ARM if ARM in runs[0].config else "method"
@@ -65,8 +64,7 @@ def methods_by_data(
     rows = []
     for (method, label), own in found.groupby(["method", "label"], sort=False):
         cells: dict[str, Sequence[TableCell]] = {}
-        for group in groups:
-            metric = group.metric_name
+        for group, metric in groups.items():
             key = f"metrics.{metric}.ALL"
             if group.variant not in (None, *variants(key, own["run"])):
                 cells[group.key] = (TableCell(),) * len(columns)
@@ -112,11 +110,10 @@ def _global_sets(there: Sequence[Run]) -> set[str]:
     return {name for datasets in found for name, sizes in datasets.items() if sizes.role == "global"}
 
 
-def _groups(
-    metric: str, columns: tuple[str, ...], of_global: set[str], there: Sequence[MeasuredRun]
-) -> list[ColumnGroup]:
+def _groups(metric: str, columns: tuple[str, ...], there: Sequence[MeasuredRun]) -> list[ColumnGroup]:
     """A group per kind of number that a column must not mix; epsilon always names its relation and delta."""
     found = variants(f"metrics.{metric}.ALL", [run for run in there if metric in run.result.metrics])
+    of_global = _global_sets(there)
     marked = tuple(column for column in columns if column in of_global)
     groups = []
     for kind in found:
