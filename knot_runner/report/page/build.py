@@ -171,9 +171,10 @@ def describe_figure(kind: str) -> str:
 
 def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:
     """Dotted key -> distinct values over the composed ``configs`` of jobs, in order of first occurrence."""
-    flat = [flatten_settings(without(dict(config), *NOT_SHOWN)) for config in configs]
-    keys = dict.fromkeys(key for one in flat for key in one)
-    return {key: tuple(dict.fromkeys(one.get(key, NOT_SET) for one in flat)) for key in keys}
+    import pandas as pd
+
+    flat = pd.DataFrame([flatten_settings(without(dict(config), *NOT_SHOWN)) for config in configs])
+    return {key: tuple(values.unique()) for key, values in flat.fillna(NOT_SET).items()}
 
 
 def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
