@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 #: States of runs without numbers; each that occurs gets a column.
 WITHOUT = ("diverged", "failed", "damaged", "other data", "other version", "unfinished")
 #: Count of runs -> its head, where that is not its name.
-HEADS = {"diverged": "div.", "settings": "of"}
+COUNT_HEADS = {"diverged": "div.", "settings": "of"}
 #: Longer settings are truncated in the terminal, Markdown and LaTeX, but not in CSV.
 LONGEST_CELL = 40
 
@@ -90,7 +90,7 @@ def compare_runs(question: Question) -> ResultTable:
         settings = [_values(runs, shown)]
         averaged = runs.finished
         lines = []
-    heads = tuple(HEADS.get(name, name) for name in counts)
+    heads = tuple(COUNT_HEADS.get(name, name) for name in counts)
     groups = [ColumnGroup(COUNTS, "", tuple(counts), 0, heads=heads)]
     estimates = {}
     for group, own in _measured(averaged, measures, counts["n"]):

@@ -24,7 +24,7 @@ PIPE_WIDTH = 1000
 #: Width at which a grid is measured, to see whether it fits less.
 WIDEST_GRID = 10_000
 #: Width at which a text below a number is wrapped; no interval is as wide.
-NARROW = 16
+NARROW_CELL = 16
 #: A row of a table; None: a line between rows, in a summary.
 TerminalRow = Sequence[str | Text] | None
 
@@ -164,7 +164,7 @@ def _cell(cell: TableCell, group: ColumnGroup, stacked: bool) -> Text:
     text = Text(value)
     if half:
         below = stacked or half.startswith(" ")  # [low, high] is wide
-        text.append("\n" + "\n".join(textwrap.wrap(half.strip(), NARROW)) if below else half)
+        text.append("\n" + "\n".join(textwrap.wrap(half.strip(), NARROW_CELL)) if below else half)
     if paper:
         text.append("\n" + paper, style=DIM)
     return text

@@ -2,7 +2,6 @@
 
 import pytest
 
-from knot_runner.report.claims.items import _test_sizes
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.figures.coreset import _strip
 from knot_runner.report.figures.federated_distance import _scatter
@@ -91,7 +90,7 @@ READERS = {
     "vectors.safetensors": lambda run: arrays(run, VECTORS),
     "probe.json": lambda run: kept_file(run, "probe.json"),
     "rounds.jsonl": rounds,
-    "partition.json": lambda run: _test_sizes(run),
+    "partition.json": lambda run: kept_file(run, "partition.json"),
     "probe.safetensors": lambda run: pool_probes([run]),
     "measures.safetensors": lambda run: _scatter(None, run),
     "coreset.safetensors": lambda run: _strip(run),
