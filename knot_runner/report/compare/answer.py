@@ -103,9 +103,8 @@ def compare_runs(question: Question) -> ResultTable:
         cells[COUNTS] = [TableCell(count, n=count, text=str(count)) for count in counts.loc[number].tolist()]
         rows.append(TableRow(tuple(keys), tuple(map(_printed, keys)), cells))
     lines += lines_on(averaged, len(counts), shown, measures)
-    done = (runs.runs["state"] == "done").sum()
     filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
-    title = f"{done} finished of {len(runs.runs)} runs below {question.out}{filters}"
+    title = f"{len(runs.finished.runs)} finished of {len(runs.runs)} runs below {question.out}{filters}"
     lines += [*absent, *left_out(runs), *runs.lines]
     table = ResultTable("compare", title, tuple(short_names(shown).values()), groups, rows, lines, shown)
     return _sorted(table, question.sort)

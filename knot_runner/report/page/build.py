@@ -129,9 +129,8 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
         raise nothing_there(runs)
     spec = request.spec
     command = request.command
-    is_figure = spec.get("kind") in FIGURES
-    table = None if is_figure else preset_table(jobs, spec, command)
-    notes = spec.get("notes", []) if is_figure else []  # a table has them below it
+    table = None if spec.get("kind") in FIGURES else preset_table(jobs, spec, command)
+    notes = [] if table else spec.get("notes", [])  # a table has them below it
     figures = [_draw(kind, jobs, notes, command) for kind in figure_names(spec)]
     verdicts = []
     unjudged = ""
