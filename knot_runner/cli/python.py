@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from knot_runner.composing.job import ComposedJob
+    from knot_runner.report.frame import Per
     from knot_runner.results.base import RunResult
 
 
@@ -55,11 +56,12 @@ class RunSelection:
     filters: tuple[str, ...]
     out: Path
 
-    def frame(self) -> pd.DataFrame:
-        """One row per run and metric; see :func:`knot_runner.report.frame.tidy_frame` for the columns."""
+    def frame(self, per: Per = "run") -> pd.DataFrame:
+        """One row per run and metric, with ``per="round"`` per round, too, with ``per="client"`` per round and client;
+        see :meth:`knot_runner.report.frame.RunSet.frame` for the columns."""
         from knot_runner.report.frame import tidy_frame
 
-        return tidy_frame(self.out, self.filters)
+        return tidy_frame(self.out, self.filters, per)
 
 
 def compose(overrides: Sequence[str] = ()) -> list[ComposedJob]:

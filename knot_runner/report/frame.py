@@ -6,25 +6,34 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner import provenance
 from knot_runner.config.settings.run_id import counted_settings
 from knot_runner.config.strict import content_of, without
-from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
+from knot_runner.records import ROUNDS_FILE, has_record
+from knot_runner.report.compare.settings import (
+    flatten_settings,
+    parse_filter,
+    row_numbers,
+    select_runs,
+    typed_column,
+    varying,
+)
 from knot_runner.report.render.text import first_few
-from knot_runner.report.run_folders import UNUSED, Job, Run, is_finished, load_runs, lookup, with_files
+from knot_runner.report.run_folders import UNUSED, Job, Run, is_finished, load_runs, lookup, rounds, with_files
 from knot_runner.report.run_rows import leaves
-from knot_runner.results.base import RunResult
-from knot_runner.util.config_yaml import read_config
+from knot_runner.util.config_yaml import Config, read_config
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:  # pandas takes half a second to import
     import pandas as pd
 
 CONFIG = "config.yaml"
-#: Numbers in a result that are not measurements.
-NO_MEASURES = ("seed", "threads")
+#: Of what a frame has a row per metric.
+Per = Literal["run", "round", "client"]
+#: Numbers in a result, or a row of rounds.jsonl, that are not measurements.
+NO_MEASURES = ("seed", "threads", "round")
 #: Columns that identify a run, in every frame for users.
 IDENTITY = ("run_id", "folder", "task", "method", "seed", "state", "problem")
 #: Settings already in these columns.
@@ -37,8 +46,7 @@ _MAX_NAMED = 3
 class RunSet:
     """Runs below the folder ``out`` as frames with a common index: the run's number, in the order of the folders.
 
-    ``runs``: one row per run, with the columns :data:`IDENTITY` and ``record``, the
-    :class:`Run`.
+    ``runs``: one row per run, with the columns :data:`IDENTITY` and ``run``, the :class:`Run`.
 
     ``settings``: one row per run, one column per dotted key, the value as ``written`` in text; NaN if a run has no such
     setting. It also has all other keys one can filter by: hardware, paths, status, run_id, data.
@@ -61,13 +69,13 @@ class RunSet:
     def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
         """The runs for which ``kept`` is true."""
         index = self.runs.index[kept]
-        return replace(
-            self,
-            runs=self.runs.loc[index],
-            settings=self.settings.loc[index],
-            counted=self.counted.loc[index],
-            metrics=self.metrics[self.metrics.index.isin(index)],
-        )
+        names = ("runs", "settings", "counted", "metrics")
+        frames = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: frame[frame.index.isin(index)] for name, frame in frames.items()})
+
+    def grouped(self, keys: Sequence[str]) -> RunSet:
+        """The runs with a column ``row``: the table row of each, which runs that agree in all ``keys`` share."""
+        return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
 
     @property
     def finished(self) -> RunSet:
@@ -87,7 +95,7 @@ class RunSet:
         """``metric`` (dotted key) of the finished runs that have it, indexed by run."""
         return self.metrics.loc[self.metrics["metric"] == metric, "value"].dropna()
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self, per: Per = "run") -> pd.DataFrame:
         """The tidy frame: one row per run and metric. Columns:
 
         - ``run_id``, ``folder``, ``task``, ``method``, ``seed``: which run;
@@ -97,18 +105,47 @@ class RunSet:
           its values are, else text as in config.yaml; absent where a run has no such setting;
         - ``metric``: dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``;
         - ``value``: the number, float64 (a share is between 0 and 1; times are in seconds). Nulls have no row.
+
+        ``per``: "round" for the numbers of each row of rounds.jsonl (``accuracy``, ``train_loss``), "client" for the
+        accuracies of each client in it: ``before`` and ``after`` its training, and ``accuracy``, after the round.
+        Columns ``round`` and ``client`` say which. Raises :class:`UserError` for another value, and for a damaged file.
         """
         differing = self.differing()
         texts = differing[[key for key in differing.columns if key not in _TOLD]]
         seeds = self.runs["seed"].map(int)  # int64, where they were objects
         identified = self.runs[list(IDENTITY)].assign(seed=seeds).join(texts.apply(typed_column))
-        return identified.join(self.metrics.dropna()).reset_index(drop=True)
+        numbers = self.metrics if per == "run" else _logged(self.runs["run"], per)
+        return identified.join(numbers.dropna()).reset_index(drop=True)
 
 
-def tidy_frame(out: Path, filters: Sequence[str] = ()) -> pd.DataFrame:
+def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
+    """A row per number in the rounds.jsonl of each finished run, indexed by run."""
+    import pandas as pd
+
+    if per not in ("round", "client"):
+        raise UserError("expected run, round or client", f"per={per}")
+    found: list[tuple[Any, ...]] = []
+    for i, run in runs.items():
+        if not is_finished(run) or not has_record(run.folder, run.result, ROUNDS_FILE):
+            continue
+        for row in rounds(run):
+            place = (i, row["round"])
+            if per == "round":
+                found += [(*place, *pair) for pair in _numbers(row)]
+                continue
+            if "clients" in row:
+                found += [(*place, client, "accuracy", value) for client, value in enumerate(row["clients"])]
+            for name in [name for name in ("before", "after") if name in row]:
+                measured = zip(row["participants"], row[name], strict=True)
+                found += [(*place, client, name, value) for client, value in measured]
+    columns = [*dict.fromkeys(("run", "round", per)), "metric", "value"]
+    return pd.DataFrame(found, columns=columns).astype({"value": "float64"}).set_index("run").rename_axis(None)
+
+
+def tidy_frame(out: Path, filters: Sequence[str] = (), per: Per = "run") -> pd.DataFrame:
     """:meth:`RunSet.frame` of the runs below ``out`` that pass ``filters`` as in ``knot-runner compare``
     (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``). Raises :class:`UserError`, also if none passes."""
-    return select_runs(read_runs(out), [parse_filter(text) for text in filters])[0].frame()
+    return select_runs(read_runs(out), [parse_filter(text) for text in filters])[0].frame(per)
 
 
 def read_runs(out: Path, data: str | None = None) -> RunSet:
@@ -146,12 +183,15 @@ def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
         if run.result:
             facts["data"] = run.result.data
         settings.append(facts | own)
-    numbers = [(i, *pair) for i, run in enumerate(runs) if is_finished(run) for pair in _numbers(run.result)]
-    described = [{**vars(run), "folder": str(run.folder), "state": _state(run), "record": run} for run in runs]
+    numbers = []
+    for i, run in enumerate(runs):
+        if is_finished(run):
+            numbers += [(i, *pair) for pair in _numbers(content_of(run.result))]
+    described = [{**vars(run), "folder": str(run.folder), "state": _state(run), "run": run} for run in runs]
     metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)
     return RunSet(
         out,
-        pd.DataFrame(described, columns=[*IDENTITY, "record"], dtype=object),
+        pd.DataFrame(described, columns=[*IDENTITY, "run"], dtype=object),
         pd.DataFrame(settings, dtype=object),
         pd.DataFrame(counted, dtype=object),
         metrics.astype({"run": "int64", "value": "float64"}).set_index("run").rename_axis(None),
@@ -188,9 +228,9 @@ def _state(run: Run) -> str:
     return UNUSED.get(run.status, run.status)
 
 
-def _numbers(result: RunResult) -> Iterator[tuple[str, float | None]]:
-    """Yield (dotted key, value) of the finite numbers and nulls of ``result``."""
-    for name, value in leaves(content_of(result)).items():
+def _numbers(content: Config) -> Iterator[tuple[str, float | None]]:
+    """Yield (dotted key, value) of the finite numbers and nulls of a result or a row of rounds.jsonl."""
+    for name, value in leaves(content).items():
         measured = value is None or (type(value) in (int, float) and math.isfinite(value))
         if measured and name not in NO_MEASURES:
             yield name, value

@@ -130,7 +130,7 @@ def test_grid_table_separates_epsilon_by_relation_and_delta(tmp_path, spent):
         measured = factory.result(job, factory.rows(job, [0.5]))["metrics"] | {"epsilon": {"ALL": privacy["epsilon"]}}
         jobs.append(factory.write(job, [0.5], metrics=measured, privacy=privacy))
     table = build_table(jobs, None, ["epsilon", "accuracy"], kind="grid")
-    own = [group for group in table.groups if group.metric_name == "epsilon"]
+    own = [group for group in table.groups if group.key.startswith("epsilon")]
     heads = [f"epsilon ({one['neighbors']}, delta {one['delta']:g})" for one in spent]
     assert [group.heading(0) for group in own] == heads
     means = [[row.cells[group.key][0].mean for group in own] for row in table.rows]
@@ -175,10 +175,10 @@ def test_claims_and_summaries_say_what_was_measured(tmp_path):
 def test_compare_separates_columns_by_models_and_privacy_relations(tmp_path, first, second, measure, expected):
     for accuracy, told, name in ((0.5, first, "fedavg"), (0.7, second, "fedprox")):
         compared.made(tmp_path, accuracy, told, method__name=name)
-    sheet = compared.ask(tmp_path, measures=(measure,))
-    numbers = [column for column in sheet.columns if column.kind == "measure"]
-    assert sorted(column.head for column in numbers) == sorted(expected)
-    assert all(sheet.cells[column.name].notna().sum() == 2 / len(expected) for column in numbers)
+    table = compared.ask(tmp_path, measures=(measure,))
+    measures = table.groups[1:]
+    assert sorted(group.title for group in measures) == sorted(expected)
+    assert all(sum(row.cells[group.key][0].n for row in table.rows) == 2 / len(expected) for group in measures)
 
 
 def test_compare_refuses_to_rank_several_kinds(tmp_path, capsys):

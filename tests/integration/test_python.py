@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +45,21 @@ def test_runs_and_their_comparison_are_frames(sweep_runs):
     assert len(compared) == 2 and {"fedavg", "fedprox"} <= set(compared.iloc[:, 0])
 
 
+def test_frame_per_round_and_client_has_the_logged_numbers(sweep_runs):
+    folder = sweep_runs[0].folder
+    runs = kr.runs("method=fedavg seed=0", out=folder.parents[2])
+    by_round = runs.frame("round").set_index(["round", "metric"])["value"]
+    by_client = runs.frame("client").set_index(["round", "client", "metric"])["value"]
+    for row in map(json.loads, (folder / "rounds.jsonl").read_text().splitlines()):
+        assert by_round[row["round"], "accuracy"] == row["accuracy"]
+        assert by_client[row["round"], :, "after"].to_dict() == dict(
+            zip(row["participants"], row["after"], strict=True)
+        )
+    assert by_client[row["round"], :, "accuracy"].tolist() == row["clients"]
+    with refuses():
+        runs.frame("epoch")
+
+
 def test_run_rejects_several_runs_and_unknown_keys(tmp_path):
     for words in ("seed=0,1", "+training.rond=1"):
         with refuses():
@@ -50,8 +67,12 @@ def test_run_rejects_several_runs_and_unknown_keys(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_public_names_are_there():
-    assert set(kr.__all__) == {"__version__", *kr._PLACES}
+def test_public_names_are_there_and_on_their_page():
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    named = [
+        name for row in page.splitlines() if row.startswith("| `") for name in re.findall("`(.*?)`", row.split("|")[1])
+    ]
+    assert sorted(named) == sorted(kr.__all__) and len(page.split()) <= 250
     for name in kr.__all__:
         assert getattr(kr, name) is not None and name in dir(kr)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -10,26 +10,26 @@ from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
-    from knot_runner.report.compare.files import Sheet
+    from knot_runner.report.render.table_model import ResultTable
 
 
 def compare_command(options: argparse.Namespace) -> int:
     """Compare the runs below ``paths.output_dir`` that pass the filters. Raises :class:`UserError`."""
-    from knot_runner.report.compare.files import TerminalSheet, form_of, write
+    from knot_runner.report.compare.files import TerminalComparison, form_of, write
     from knot_runner.report.render.terminal import output
 
     files = [Path(name).expanduser() for name in _names(options.export)]
     for file in files:
         form_of(file)  # before anything is read
-    sheet = answer_of(options)
-    output().print(TerminalSheet(sheet))
+    table = answer_of(options)
+    output().print(TerminalComparison(table))
     for file in files:
-        write(sheet, file)
+        write(table, file)
         print(file)
     return 0
 
 
-def answer_of(options: argparse.Namespace) -> Sheet:
+def answer_of(options: argparse.Namespace) -> ResultTable:
     """The comparison that the verb's arguments request, as a table. Raises :class:`UserError`."""
     from knot_runner.report.compare.answer import Question, compare_runs
     from knot_runner.report.compare.settings import parse_filter

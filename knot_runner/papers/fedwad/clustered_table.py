@@ -194,7 +194,9 @@ def _uplift(
         counts += [len(ours), len(plain)]
         planned.append(len(there))
     spread = statistics.pstdev(gains) if len(gains) > 1 else None  # undefined for one row
-    return TableCell(statistics.fmean(gains), None, min(counts), min(planned), paper=mean, std=spread, paper_std=std)
+    return TableCell(
+        statistics.fmean(gains), n=min(counts), planned=min(planned), paper=mean, std=spread, paper_std=std
+    )
 
 
 def _under(frame: pd.DataFrame, rows: Sequence[TableRow], table: Printed) -> list[str]:

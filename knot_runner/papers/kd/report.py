@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable
 
 from knot_runner.metrics import METRICS, computed_metrics
-from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts
+from knot_runner.report.render.table_model import ColumnGroup, Parts
 from knot_runner.report.run_folders import Run
-from knot_runner.report.run_rows import run_rows
 from knot_runner.report.tables.build import TABLE_KINDS
-from knot_runner.report.tables.kind import TableKind, TableRequest, aggregate
+from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.methods import methods_by_data
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-GAIN = "gain"
-TEACHER = "teacher"
 
 
 def gains_table(request: TableRequest) -> Parts:
@@ -24,36 +18,27 @@ def gains_table(request: TableRequest) -> Parts:
     metric = request.metrics[0]
     reference = str(request.options.get("reference", ""))
     title = METRICS[metric].title
-    found = run_rows(request.runs)
-    references = [own for _, own in found[found["method"] == reference].groupby("label", sort=False)]
+    bases: dict[str, dict[int, Run]] = {}  # label -> seed -> run of the reference
+    for run in request.runs:
+        if run.method == reference:
+            bases.setdefault(run.label, {})[run.seed] = run
 
-    def cells(own: pd.DataFrame) -> Cells:
-        teachers = [_best_teacher(run, metric) for run in own["run"]]
-        return {GAIN: (aggregate(_gains(own, references, metric), own),), TEACHER: (aggregate(teachers, own),)}
+    def gain(run: Run) -> float | None:
+        """Points gained over the reference with the same label and seed, else over that with the first label."""
+        base = bases.get(run.label, next(iter(bases.values()), {})).get(run.seed)
+        if base is None or run.method == reference:
+            return None
+        ours, theirs = run.metric(metric, "ALL"), base.metric(metric, "ALL")
+        return None if ours is None or theirs is None else 100 * (ours - theirs)
 
     gained = f"{title} less that of {reference} at the same seed"
-    groups = (
-        ColumnGroup(GAIN, f"{gained}, in points", ("ALL",), 1, head="gain", signed=True),
-        ColumnGroup(TEACHER, f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"),
-    )
+    columns: dict[ColumnGroup, Callable[[Run], float | None]] = {
+        ColumnGroup("gain", f"{gained}, in points", ("ALL",), 1, head="gain", signed=True): gain,
+        ColumnGroup("teacher", f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"):
+            functools.partial(_best_teacher, metric=metric),
+    }  # fmt: skip
     nothing = f"No run of {reference or 'report.reference'} is asked for, so there is no gain to show."
-    return methods_by_data(request, ("ALL",), groups, cells, [] if references else [nothing])
-
-
-def _gains(own: pd.DataFrame, references: list[pd.DataFrame], metric: str) -> list[float]:
-    """Points gained per common seed over the reference's row with the same label, else over its first row; [] for the
-    reference itself."""
-    same_label = [base for base in references if base["label"].iloc[0] == own["label"].iloc[0]]
-    base = next(iter([*same_label, *references]), None)
-    if base is None or own["method"].iloc[0] == base["method"].iloc[0]:
-        return []
-    ours, theirs = (_by_seed(rows, metric) for rows in (own, base))
-    return [100 * (value - theirs[seed]) for seed, value in ours.items() if seed in theirs]
-
-
-def _by_seed(rows: pd.DataFrame, metric: str) -> dict[int, float]:
-    values = {run.seed: run.metric(metric, "ALL") for run in rows["run"]}
-    return {seed: value for seed, value in values.items() if value is not None}
+    return methods_by_data(request, ("ALL",), columns, [] if bases else [nothing])
 
 
 def _best_teacher(run: Run, metric: str) -> float | None:

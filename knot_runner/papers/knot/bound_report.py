@@ -25,7 +25,7 @@ from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run, kept_file, lookup
 from knot_runner.report.series import band, band_numbers
-from knot_runner.report.statistics.intervals import MeanEstimate, log_log_slopes, mean_estimate
+from knot_runner.report.statistics.intervals import Estimate, log_log_slopes, mean_estimate
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts
 
@@ -88,7 +88,7 @@ def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
     return found
 
 
-def slope_of(gap: GapSeries) -> MeanEstimate | None:
+def slope_of(gap: GapSeries) -> Estimate | None:
     """Slope of log gap on log N, the mean over each seed's own slope.
 
     Of the seeds whose gaps are all above 0, None of none: a gap of 0 or less has no logarithm.

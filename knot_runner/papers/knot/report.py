@@ -3,8 +3,7 @@ each alone."""
 
 from __future__ import annotations
 
-import statistics
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from knot_runner.metrics import computed_metrics, top_of
 from knot_runner.papers.knot.bias_figures import bias_figure, probe_figure
@@ -12,7 +11,7 @@ from knot_runner.papers.knot.bound_report import bound_figure
 from knot_runner.papers.knot.prediction_figures import confidence, expected_label, vector_figure
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
-from knot_runner.report.run_folders import finished, lookup
+from knot_runner.report.run_folders import finished, is_finished, lookup
 from knot_runner.report.run_rows import ranks, run_rows
 from knot_runner.report.tables.build import TABLE_KINDS
 from knot_runner.report.tables.footnotes import absences, cited, comparable, sources
@@ -35,28 +34,23 @@ def local_models(request: TableRequest) -> Parts:
     place = ranks([*known, *found["task"]])
     rows = []
     for task, members in sorted(found.groupby("task", sort=False), key=lambda pair: place[pair[0]]):
-        names = [name for run in finished(members["run"]) for name in run.result.datasets]
-        for name in dict.fromkeys([*known.get(task, {}), *names]):
-            facts = known.get(task, {}).get(name, {})
+        there = finished(members["run"])
+        printed = known.get(task, {})
+        for name in dict.fromkeys([*printed, *(name for run in there for name in run.result.datasets)]):
+            facts = printed.get(name, {})
             score = facts.get("metric", request.metrics[0])
-            sizes = [_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES]
-            scored = _cell(members, "teachers", name, score, facts.get("score"), top_of(score))
+            sizes = [_cell(members, f"datasets.{name}.{part}", facts.get(part)) for part in SIZES]
+            scored = _cell(members, f"teachers.{name}.{score}", facts.get("score"), top_of(score))
             rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
     lines = absences(found, found["task"]) + sources(request.runs) + cited(request.printed)
     return rows, ("task", "data set"), LOCAL_GROUPS, lines
 
 
-def _cell(
-    members: pd.DataFrame, where: str, name: str, key: str, paper: float | None, top: float | None = None
-) -> TableCell:
-    """The cell of ``key`` for data set ``name`` in the part ``where`` of results, with one value per seed: runs of one
-    seed that differ only in the method share their local models."""
-    by_seed: dict[int, list[Any]] = {}
-    for run in finished(members["run"]):
-        value = lookup(run.result, f"{where}.{name}.{key}")
-        if value is not None:
-            by_seed.setdefault(run.seed, []).append(value)
-    means = [statistics.fmean(values) for values in by_seed.values()]
+def _cell(members: pd.DataFrame, key: str, paper: float | None, top: float | None = None) -> TableCell:
+    """The cell of the dotted ``key`` of results, with one value per seed: runs of one seed that differ only in the
+    method share their local models."""
+    values = members["run"].map(lambda run: lookup(run.result, key) if is_finished(run) else None).astype(float)
+    means = values.groupby(members["seed"], sort=False).mean().dropna()
     return aggregate(means, members, paper, comparable(members["run"]), top)
 
 

@@ -4,6 +4,7 @@ fine-tuning, and whose update helps whom; and the table of their trade-offs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +25,15 @@ from knot_runner.report.figures.style import (
     side_legend,
 )
 from knot_runner.report.render.markup import csv_text
-from knot_runner.report.render.table_model import Cells, ColumnGroup, Parts
+from knot_runner.report.render.table_model import ColumnGroup, Parts
 from knot_runner.report.run_folders import DoneRun, Run, arrays, lookup
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.tables.build import TABLE_KINDS
-from knot_runner.report.tables.kind import TableKind, TableRequest, aggregate
+from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.methods import methods_by_data
 from knot_runner.results.federated import FederatedResult, PersonalizationFacts, PersonalMeasures
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 FederatedRun = DoneRun[FederatedResult]
@@ -170,15 +170,14 @@ def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
 
 #: Default metrics of a table of kind personal.
 PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
-#: Key of a group of columns -> key of its number in ``personalization`` of a result.
-TRADE_OFFS = {"matched": "id_at_matched_ood.1", "area": "area", "steps": ""}
-TRADE_OFF_GROUPS = (
+#: Column of a table of kind personal -> key of its number in ``personalization`` of a result, "" for the steps.
+TRADE_OFFS = {
     ColumnGroup(
         "matched", "best ID accuracy at an OOD accuracy of at most a point less", ("ALL",), head="ID at OOD -1"
-    ),
-    ColumnGroup("area", "area of the trade-off curve", ("ALL",), 4, head="area"),
-    ColumnGroup("steps", "optimizer steps of a client after the rounds", ("ALL",), 0, head="steps"),
-)
+    ): "id_at_matched_ood.1",
+    ColumnGroup("area", "area of the trade-off curve", ("ALL",), 4, head="area"): "area",
+    ColumnGroup("steps", "optimizer steps of a client after the rounds", ("ALL",), 0, head="steps"): "",
+}
 TRADE_OFF_LINE = (
     "ID: a client's model on its own test examples, OOD: on each other client's, all clients alike. ID at OOD -1: the "
     "best of the run's measured models whose OOD accuracy is at most a point below that of the last round. Area: what "
@@ -189,20 +188,15 @@ TRADE_OFF_LINE = (
 
 def personal_table(request: TableRequest) -> Parts:
     """A grid with the trade-offs of clients' own models."""
-
-    def cells(own: pd.DataFrame) -> Cells:
-        return {key: (aggregate([_value(run, key) for run in own["run"]], own),) for key in TRADE_OFFS}
-
-    return methods_by_data(request, ("ALL",), TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE])
+    columns = {group: functools.partial(_trade_off, key=key) for group, key in TRADE_OFFS.items()}
+    return methods_by_data(request, ("ALL",), columns, [TRADE_OFF_LINE])
 
 
-def _value(run: Run, key: str) -> float | None:
+def _trade_off(run: Run, key: str) -> float | None:
     facts = getattr(run.result, "personalization", None) if run.status == "done" else None
-    if not facts:
-        return None
-    if key == "steps":
+    if facts and not key:
         return max(float(point.sgd_steps) for point in facts.points)
-    value: float | None = lookup(facts, TRADE_OFFS[key])
+    value: float | None = lookup(facts, key)
     return value
 
 

@@ -18,7 +18,7 @@ from knot_runner.report.claims.pairs import Effect, Want, units, unlike_line
 from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds, unlike_reason
 from knot_runner.report.run_folders import Run, finished
 from knot_runner.report.run_rows import variants
-from knot_runner.report.statistics.effects import EffectEstimate, Look, estimate_effect, last_look, looks
+from knot_runner.report.statistics.effects import EffectEstimate, Look, estimate_effect, looks
 from knot_runner.util.config_yaml import Config
 
 Basis = Literal["seeds and test items", "seeds", "seeds, not the test items that they share", "test items"]
@@ -48,9 +48,8 @@ def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config) -> lis
     """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``. Raises :class:`UserError` for
     claims that their runs cannot decide."""
     rounds = rounds_of(runs, options) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
-    planned = [units(claim, runs) for claim in claims]
-    found = [[_measured(claim, effect, rounds) for effect in own] for claim, own in zip(claims, planned, strict=True)]
-    wanted = {want for effects in found for effect in effects for want in effect.wants}
+    found = [[_measured(claim, effect, rounds) for effect in units(claim, runs)] for claim in claims]
+    wanted = {want for effect in itertools.chain(*found) for want in effect.wants}
     bank, problems = replicates(sorted(wanted, key=repr), {run.run_id: run for run in finished(runs)})
     seeds = planned_seeds(options)
     reason = unlike_reason(options)
@@ -92,12 +91,11 @@ def _evidence(
     """Evidence from all ``effects`` of a claim, including those without a value; ``problems``: of measures that cannot
     be resampled; ``seeds``: planned number of seeds; ``reason``: why the preset compares unlike runs."""
     reasons = Counter(effect.why for effect in effects if effect.why)
-    found = [effect for effect in effects if not effect.why]
     lost = {effect.seed for effect in effects if effect.lost}
     there = {effect.seed for effect in effects} - lost
     whole = next(seed for seed in itertools.count() if seed not in there)
-    look = last_look(seeds, whole)
-    counted = [effect for effect in found if look is None or effect.seed < look.seeds]
+    look = next(reversed(looks(seeds, whole)), None)
+    counted = [effect for effect in effects if not effect.why and (look is None or effect.seed < look.seeds)]
     cells = _balanced(counted)
     if len(counted) > len(cells):
         reasons["their settings have fewer seeds"] += len(counted) - len(cells)
@@ -112,7 +110,17 @@ def _evidence(
     if not cells:
         return Evidence(None, runs, whole, look, notes)
     bounds = Counter(effect.bound for effect in cells)
-    notes += _on_bounds(bounds, len(cells), claim.measure) + _on_look(look, whole, seeds, len(there))
+    words = {-1: "at most", 1: "at least"}
+    sides = [f"{word} that in {bounds[sign]} of {len(cells)}" for sign, word in words.items() if bounds[sign]]
+    if sides:
+        moment = "at the end of the run" if claim.measure == "time" else "in the next round"
+        counts = f"target not reached on one side, which counts as if it were {moment}"
+        notes.append(f"{counts}; the true effect is {', '.join(sides)}")
+    if look is None:
+        notes.append(f"no verdict before all runs of seeds 0 to {seeds - 1} are there")
+    elif rest := len(there) - look.seeds:
+        judged = f"judged on seeds 0 to {look.seeds - 1}"
+        notes.append(f"{judged}; the other {rest} count once all of 0 to {2 * look.seeds - 1} are there")
     statuses = [{run.status for run in effect.runs} for effect in effects]
     # a diverged run reaches no target, which is reported elsewhere
     apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)
@@ -138,14 +146,13 @@ def _key(claim: Claim) -> str:
 def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tuple[EffectEstimate, Basis]:
     """Return (estimate from each seed's mean effect, what varies in it: its basis); ``bank``: None where test items
     cannot be resampled."""
-    seeds = sorted({effect.seed for effect in cells})
-    by_seed = [[effect for effect in cells if effect.seed == seed] for seed in seeds]
+    by_seed = [own for _, own in sorted(by_key((effect.seed, effect) for effect in cells).items())]
     made = [math.fsum(effect.value for effect in own) / len(own) for own in by_seed]
     if bank is None or not measure_of(claim).items:
         alone: Basis = "seeds, not the test items that they share" if measure_of(claim).tested else "seeds"
         return estimate_effect(made, None), alone
     again = np.stack([_again(claim, own, bank) for own in by_seed], axis=1)
-    return estimate_effect(made, again), "seeds and test items" if len(seeds) > 1 else "test items"
+    return estimate_effect(made, again), "seeds and test items" if len(by_seed) > 1 else "test items"
 
 
 def _again(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
@@ -166,25 +173,3 @@ def _balanced(effects: Sequence[Effect]) -> list[Effect]:
     cells = {cell: own for cell, own in seeds.items() if len(own) == most}
     shared = set.intersection(*map(set, cells.values())) if cells else set()
     return [effect for effect in effects if effect.cell in cells and effect.seed in shared]
-
-
-def _on_bounds(bounds: Counter[int], count: int, measure: str) -> list[str]:
-    """A line on the bounds used for targets that are not reached."""
-    words = {-1: "at most", 1: "at least"}
-    sides = [f"{word} that in {bounds[sign]} of {count}" for sign, word in words.items() if bounds[sign]]
-    if not sides:
-        return []
-    moment = "at the end of the run" if measure == "time" else "in the next round"
-    counted = f"target not reached on one side, which counts as if it were {moment}"
-    return [f"{counted}; the true effect is {', '.join(sides)}"]
-
-
-def _on_look(look: Look | None, whole: int, planned: int, there: int) -> list[str]:
-    """Lines on available seeds (of ``there``) that do not count yet."""
-    following = next(one.seeds for one in looks(planned) if one.seeds > whole)
-    if look is None:
-        return [f"no verdict before all runs of seeds 0 to {planned - 1} are there"]
-    rest = there - look.seeds
-    if not rest:
-        return []
-    return [f"judged on seeds 0 to {look.seeds - 1}; the other {rest} count once all of 0 to {following - 1} are there"]

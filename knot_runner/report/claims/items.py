@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from knot_runner.config.strict import by_key
-from knot_runner.metrics import METRICS, ClassSums, Coordinates, Metric, TestSet
+from knot_runner.metrics import METRICS, ClassSums, Metric, TestSet
 from knot_runner.records import has_record
 from knot_runner.report.claims.pairs import ModelSide, Want
 from knot_runner.report.run_folders import (
@@ -52,24 +52,22 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
     found: Bank = {}
     problems: Problems = {}
     pending = []
-    summed = []
     for want in dict.fromkeys(wanted):
         run = runs[want.run_id]
-        if want.over is None and not has_record(run.folder, run.result, PREDICTIONS):
+        if want.over or has_record(run.folder, run.result, PREDICTIONS):
+            pending.append(want)
+        else:
             problems[want] = f"runs of kind {run.result.kind} keep no predictions"
-            continue
-        pending.append(want)
-        if want.over is None and METRICS[want.measure].of_sums:
-            summed.append(want)
-    sums = _sums(summed, runs, problems)
+    sums = _sums([want for want in pending if not want.over and METRICS[want.measure].of_sums], runs, problems)
     for want in pending:
+        model = (want.run_id, want.side, want.measure)
         try:
             if want.over:
                 found[want] = _over_clients(want, runs[want.run_id])
             elif want.run_id in problems:
                 continue
-            elif want in summed:
-                found[want] = _of_sums(want, sums[want.run_id, want.side, want.measure])
+            elif model in sums:
+                found[want] = _of_sums(want, sums[model])
             else:
                 found[want] = _of_examples(want, runs[want.run_id])
         except _CannotResample as problem:
@@ -102,41 +100,50 @@ def _failed(metric: Metric, problem: Exception) -> _CannotResample:
 
 def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
     """The metric's function on each resample."""
-    before = want.side == "before"
-    stored = {}
-    for key, pair in predictions(run).items():
-        if key.startswith("before/") == before:
-            stored[key.removeprefix("before/")] = pair
+    stored = {name: test for (side, name), test in _tests(run).items() if side == want.side}
     parts = list(stored.values()) if want.on == "ALL" else [stored[want.on]]
-    coordinates = lookup(run.result, "labels.coordinates")
-    whole = _value(want, parts, coordinates)
-    recorded = getattr(run.result, "before" if before else "metrics")[want.measure][want.on]
+    whole = _value(want, parts)
+    recorded = getattr(run.result, "before" if want.side == "before" else "metrics")[want.measure][want.on]
     if abs(whole - recorded) > RECOMPUTED_TOLERANCE * max(1.0, abs(recorded)):
         raise _CannotResample(
             f"{METRICS[want.measure].title} of the stored predictions is {whole:.6g}, but {recorded:.6g} is recorded"
         )
-    draws = [_places(labels) for _, labels in parts]
-    found = []
-    for places in zip(*draws, strict=True):
-        drawn = [(shares[own], labels[own]) for (shares, labels), own in zip(parts, places, strict=True)]
-        found.append(_value(want, drawn, coordinates))
-    return np.array(found)
+    draws = [_resamples(test) for test in parts]
+    return np.array([_value(want, drawn) for drawn in zip(*draws, strict=True)])
 
 
-def _places(labels: np.ndarray) -> Iterator[np.ndarray]:
-    for block in item_draws(len(labels), int.from_bytes(_digest(labels)[:8], "big")):
-        yield from block
+def _tests(run: MeasuredRun) -> dict[tuple[ModelSide, str], TestSet]:
+    """(Side, data set) -> the stored predictions."""
+    coordinates = lookup(run.result, "labels.coordinates")
+    found: dict[tuple[ModelSide, str], TestSet] = {}
+    for key, (shares, labels) in predictions(run).items():
+        side: ModelSide = "before" if key.startswith("before/") else "after"
+        found[side, key.removeprefix("before/")] = TestSet(shares, shares.astype(np.float64), labels, coordinates)
+    return found
 
 
-def _value(want: Want, parts: Sequence[tuple[np.ndarray, np.ndarray]], coordinates: Coordinates) -> float:
-    """The metric on data sets with probabilities [N, C] and labels [N], pooled or averaged as its entry says."""
+def _resamples(test: TestSet) -> Iterator[TestSet]:
+    for block in item_draws(len(test.labels), _seed(test)):
+        for own in block:
+            yield TestSet(test.scores[own], test.probabilities[own], test.labels[own], test.coordinates)
+
+
+def _seed(test: TestSet) -> int:
+    """The seed of a test set's draws, from its labels alone, so that all runs draw the same items."""
+    return int.from_bytes(hashlib.sha256(test.labels.tobytes()).digest()[:8], "big")
+
+
+def _value(want: Want, parts: Sequence[TestSet]) -> float:
+    """The metric on test sets, pooled or averaged as its entry says."""
     metric = METRICS[want.measure]
     if metric.over == "pooled":
-        parts = [(np.concatenate([shares for shares, _ in parts]), np.concatenate([labels for _, labels in parts]))]
+        arrays = zip(*((test.scores, test.probabilities, test.labels) for test in parts), strict=True)
+        shares, scores, labels = map(np.concatenate, arrays)
+        parts = [TestSet(shares, scores, labels, parts[0].coordinates)]
     values = []
-    for shares, labels in parts:
+    for test in parts:
         try:
-            value = metric.value(TestSet(shares, shares.astype(np.float64), labels, coordinates))
+            value = metric.value(test)
         except Exception as problem:
             raise _failed(metric, problem) from problem
         if value is None or not math.isfinite(value):
@@ -154,30 +161,28 @@ def _sums(
 ) -> dict[WantedSums, dict[str, ClassSums]]:
     """Model and metric -> data set -> sums; adds damaged records to ``problems``."""
     metrics_of = by_key(((want.run_id, want.side), want.measure) for want in wanted)
-    # a test set is told by its name and the digest of its labels
-    tests: dict[tuple[str, bytes], list[tuple[WantedSums, np.ndarray]]] = defaultdict(list)
+    # a test set is told by its name and the seed of its draws
+    tests: dict[tuple[str, int], list[tuple[WantedSums, np.ndarray]]] = defaultdict(list)
     for run_id in dict.fromkeys(want.run_id for want in wanted):
         try:
-            stored = predictions(runs[run_id])
+            stored = _tests(runs[run_id])
         except UserError as problem:
             problems[run_id] = str(problem)
             continue
-        points = lookup(runs[run_id].result, "labels.coordinates")
-        for key, (probabilities, labels) in stored.items():
-            side: ModelSide = "before" if key.startswith("before/") else "after"
-            test = TestSet(probabilities, probabilities.astype(np.float64), labels, points)
-            for name in sorted(set(metrics_of.get((run_id, side), []))):
-                columns = _columns(METRICS[name], test)
-                tests[key.removeprefix("before/"), _digest(labels)].append(((run_id, side, name), columns))
+        for (side, name), test in stored.items():
+            for measure in sorted(set(metrics_of.get((run_id, side), []))):
+                tests[name, _seed(test)].append(((run_id, side, measure), _columns(METRICS[measure], test)))
     found: dict[WantedSums, dict[str, ClassSums]] = defaultdict(dict)
-    for (name, digest), models in tests.items():
-        for model, sums in _of_test(models, int.from_bytes(digest[:8], "big")):
-            found[model][name] = sums
+    for (name, seed), models in tests.items():
+        step = max(1, WIDEST // max(columns[0].size for _, columns in models))
+        for first in range(0, len(models), step):  # columns are concatenated, so that items are drawn few times
+            block = models[first : first + step]
+            flat = [columns.reshape(len(columns), -1) for _, columns in block]
+            sums = resampled_sums(np.concatenate(flat, axis=1), seed)
+            ends = np.cumsum([columns.shape[1] for columns in flat])[:-1]
+            for (model, columns), own in zip(block, np.split(sums, ends, axis=1), strict=True):
+                found[model][name] = ClassSums(*own.reshape(-1, *columns.shape[1:]).swapaxes(0, 1))
     return found
-
-
-def _digest(labels: np.ndarray) -> bytes:
-    return hashlib.sha256(labels.tobytes()).digest()
 
 
 def _columns(metric: Metric, test: TestSet) -> np.ndarray:
@@ -196,36 +201,19 @@ def _columns(metric: Metric, test: TestSet) -> np.ndarray:
     return stacked if metric.by_class else stacked.sum(2, keepdims=True)
 
 
-def _of_test(models: list[tuple[WantedSums, np.ndarray]], seed: int) -> Iterator[tuple[WantedSums, ClassSums]]:
-    """Yield the sums of all ``models`` on one test set; their columns are concatenated, so that items are drawn few
-    times."""
-    flat = [(model, columns.shape[1:], columns.reshape(len(columns), -1)) for model, columns in models]
-    step = max(1, WIDEST // max(columns.shape[1] for _, _, columns in flat))
-    for first in range(0, len(flat), step):
-        block = flat[first : first + step]
-        sums = resampled_sums(np.concatenate([columns for _, _, columns in block], axis=1), seed)
-        ends = np.cumsum([columns.shape[1] for _, _, columns in block])[:-1]
-        for (model, shape, _), own in zip(block, np.split(sums, ends, axis=1), strict=True):
-            yield model, ClassSums(*own.reshape(-1, *shape).swapaxes(0, 1))
-
-
 def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
     """Accuracy over the clients' own test images [B], averaged by images within a group, and equally over groups: the
     clusters, each client, or all clients as ``want.over`` says."""
     accuracies = rounds(run)[-1]["clients"]
-    sizes = _test_sizes(run)
+    sizes = np.array(json.loads(kept_file(run, PARTITION))["test"])
     groups = np.zeros(len(accuracies), dtype=int)
     if want.over == "unweighted":
         groups = np.arange(len(accuracies))
     elif want.over == "clusters":
         groups = np.array(lookup(run.result, "clusters.labels") or groups)
-    there = np.array([value is not None and size > 0 for value, size in zip(accuracies, sizes, strict=True)])
-    share = np.array([value or 0.0 for value in accuracies])
+    share = np.array(accuracies, dtype=float)  # NaN: not measured
+    there = ~np.isnan(share) & (sizes > 0)
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(want.run_id.encode()).digest()[:8], "big"))
-    hits = rng.binomial(sizes, share, (RESAMPLES, len(sizes))) * there
+    hits = rng.binomial(sizes, np.nan_to_num(share), (RESAMPLES, len(sizes))) * there
     named = [np.flatnonzero((groups == group) & there) for group in np.unique(groups[there])]
     return np.asarray(np.mean([hits[:, own].sum(1) / sizes[own].sum() for own in named], axis=0))
-
-
-def _test_sizes(run: MeasuredRun) -> np.ndarray:
-    return np.array(json.loads(kept_file(run, PARTITION))["test"])

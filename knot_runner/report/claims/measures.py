@@ -180,11 +180,11 @@ class TargetRounds:
             moment = own.reaches(goal, "clock")
             return Reading(own.clock, bound=True) if moment is None else Reading(moment)
         first = own.reaches(goal)
+        if first is not None:
+            return Reading(own.megabytes(int(first)) if measure == "bytes" else first)
         if measure == "rounds":
-            return Reading(own.rounds + 1, bound=True) if first is None else Reading(first)
-        if first is None:
-            return Reading(own.megabytes(own.rounds) + min(own.sent) / MEGABYTE, bound=True)
-        return Reading(own.megabytes(int(first)))
+            return Reading(own.rounds + 1, bound=True)
+        return Reading(own.megabytes(own.rounds) + min(own.sent) / MEGABYTE, bound=True)
 
 
 def rounds_of(runs: Iterable[Run], options: Config) -> TargetRounds:

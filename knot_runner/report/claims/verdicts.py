@@ -128,13 +128,13 @@ def _verdict(
     more = seeds_suggested(estimate, abs(gap), planned, found.seeds, max(left, 1)) if open_ended else None
     notes = [*found.notes, blocked] if blocked else found.notes
     shown = []  # effect and interval in displayed units
-    for value in (estimate.effect, *(interval(estimate) or (None, None))):
-        if value is not None:
-            value = math.exp(value) if claim.logs else measure.scale * value
+    for value in (estimate.effect, *(interval(estimate) or ())):
+        value = math.exp(value) if claim.logs else measure.scale * value
         shown.append(value)
-    effect, low, high = shown
-    if not compared and low is not None and high is not None:
-        low, high = clipped_interval(low, high, measure.top)
+    effect, *ends = shown
+    low, high = ends or (None, None)
+    if ends and not compared:
+        low, high = clipped_interval(*ends, measure.top)
     return replace(
         verdict, verdict=decision, effect=effect, low=low, high=high, seeds=estimate.seeds, more_seeds=more,
         look=found.look.seeds if found.look else 0, share=found.look.share if found.look else None,

@@ -52,9 +52,12 @@ def effect_text(verdict: Verdict) -> str:
 
 
 def interval_text(verdict: Verdict) -> str:
-    """The interval, such as ``[+1.96, +2.40]``, or ""."""
-    if verdict.low is None:
+    """The interval, such as ``[+1.96, +2.40]``, or ""; over two seeds, where it includes no effect, it says nothing."""
+    if verdict.low is None or verdict.high is None:
         return ""
+    nothing = float(verdict.ratio)
+    if verdict.seeds == 2 and (verdict.ratio or verdict.signed) and verdict.low <= nothing <= verdict.high:
+        return "n=2: too few seeds"
     return f"[{_signed(verdict, verdict.low)}, {_signed(verdict, verdict.high)}]"
 
 

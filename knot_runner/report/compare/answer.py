@@ -5,21 +5,15 @@ The result is a table with one row per group of runs, or per selection of the be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knot_runner.metrics import beside
-from knot_runner.report.compare.best import (
-    Keys,
-    choose,
-    identifying_keys,
-    searched,
-    selection_line,
-    selection_rule,
-)
-from knot_runner.report.compare.files import Column, Sheet
+from knot_runner.report.compare.best import Keys, choose, identifying_keys, searched, selection_line, selection_rule
+from knot_runner.report.compare.files import COUNTS
 from knot_runner.report.compare.measures import (
     digits,
     direction,
@@ -33,25 +27,26 @@ from knot_runner.report.compare.notes import left_out, lines_on
 from knot_runner.report.compare.settings import (
     Filter,
     resolve_key,
-    row_numbers,
     select_runs,
     short_names,
-    sort_places,
+    sort_key,
 )
 from knot_runner.report.frame import RunSet, read_runs
+from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, TableRow
+from knot_runner.report.render.text import estimate_text
 from knot_runner.report.run_rows import variant
-from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
+from knot_runner.report.statistics.intervals import mean_interval
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
-READING_LINES = (
-    "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
-    "0 or 1. These are estimates: only claims decide what is better."
-)
 #: States of runs without numbers; each that occurs gets a column.
 WITHOUT = ("diverged", "failed", "damaged", "other data", "other version", "unfinished")
+#: Count of runs -> its head, where that is not its name.
+COUNT_HEADS = {"diverged": "div.", "settings": "of"}
+#: Longer settings are truncated in the terminal, Markdown and LaTeX, but not in CSV.
+LONGEST_CELL = 40
 
 
 @dataclass(frozen=True)
@@ -70,83 +65,96 @@ class Question:
     data: str | None = None
 
 
-def compare_runs(question: Question) -> Sheet:
+def compare_runs(question: Question) -> ResultTable:
     """The table of a comparison, one row per group of runs, or per selection of the best. Raises :class:`UserError`."""
     import pandas as pd
 
     runs, absent = select_runs(read_runs(question.out, question.data), question.filters)
-    known = runs.keys()
-    by = None if question.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in question.by))
-    over = tuple(dict.fromkeys(resolve_key(key, known) for key in question.over))
+    by, over = (_resolved(keys, runs.keys()) for keys in (question.by or (), question.over))
     if question.best:
-        keys, over = searched(runs, by, over)
+        keys, over = searched(runs, None if question.by is None else by, over)
         rule = selection_rule(question.best, over, known_measures(runs))
-        row = row_numbers(runs.settings, keys)
-        choices = choose(runs, row, rule)
-        counts = choices.counts[["n", "settings"]]
-        averaged = choices.runs
-        row_of = choices.row
-        settings = [_values(runs, keys, row), _values(runs, over, row_of)]
+        runs = runs.grouped(keys)
+        averaged, tried = choose(runs, rule)
+        counts = tried[["n", "settings"]]
+        settings = [_values(runs, keys), _values(averaged, over)]
         measures = list(dict.fromkeys([rule.measure, *measures_of(runs, question.measures)]))
-        lines = [READING_LINES, *selection_line(rule, choices, keys)]
+        lines = selection_line(rule, tried, keys)
         shown = (*keys, *over)
     else:
-        shown = identifying_keys(runs.differing()) if by is None else by
+        shown = identifying_keys(runs.differing()) if question.by is None else by
         measures = measures_of(runs, question.measures)
-        row = row_numbers(runs.settings, shown)
-        states = pd.crosstab(row, runs.runs["state"])
-        counts = states.rename(columns={"done": "n"}).reindex(columns=["n", *WITHOUT], fill_value=0)
-        counts = counts[["n", *(state for state in WITHOUT if state in states)]]
+        runs = runs.grouped(shown)
+        states = pd.crosstab(runs.runs["row"], runs.runs["state"]).rename(columns={"done": "n"})
+        counts = states.reindex(columns=["n", *(state for state in WITHOUT if state in states)], fill_value=0)
+        settings = [_values(runs, shown)]
         averaged = runs.finished
-        row_of = row[runs.runs["state"] == "done"]
-        settings = [_values(runs, shown, row)]
-        lines = [READING_LINES]
-    columns, means = _means(averaged, row_of, measures)
-    heads = {"diverged": "div.", "settings": "of"}
-    columns = [
-        *(Column(key, head, "key") for key, head in short_names(shown).items()),
-        *(Column(name, heads.get(name, name), "count") for name in counts),
-        *columns,
-    ]
-    lines += lines_on(averaged, row_of, len(counts), shown, measures)
-    done = (runs.runs["state"] == "done").sum()
+        lines = []
+    heads = tuple(COUNT_HEADS.get(name, name) for name in counts)
+    groups = [ColumnGroup(COUNTS, "", tuple(counts), 0, heads=heads)]
+    estimates = {}
+    for group, own in _measured(averaged, measures, counts["n"]):
+        groups.append(group)
+        estimates[group.key] = own
+    values = pd.concat(settings, axis=1).reindex(counts.index).astype(object)
+    rows = []
+    for number, keys in values.where(values.notna(), None).T.to_dict("list").items():
+        cells = {name: [own.get(number, TableCell())] for name, own in estimates.items()}
+        cells[COUNTS] = [TableCell(count, n=count, text=str(count)) for count in counts.loc[number].tolist()]
+        rows.append(TableRow(tuple(keys), tuple(map(_printed, keys)), cells))
+    lines += lines_on(averaged, len(counts), shown, measures)
     filters = f", {' '.join(one.text for one in question.filters)}" if question.filters else ""
-    title = f"{done} finished of {len(runs.runs)} runs below {question.out}{filters}"
-    cells = pd.concat([*settings, counts, means], axis=1).reindex(counts.index)
-    sheet = Sheet(title, columns, cells, [*lines, *absent, *left_out(runs), *runs.lines])
-    return _sorted(sheet, question.sort)
+    title = f"{len(runs.finished.runs)} finished of {len(runs.runs)} runs below {question.out}{filters}"
+    lines += [*absent, *left_out(runs), *runs.lines]
+    table = ResultTable("compare", title, tuple(short_names(shown).values()), groups, rows, lines, shown)
+    return _sorted(table, question.sort)
 
 
-def _values(runs: RunSet, keys: Keys, row: pd.Series) -> pd.DataFrame:
+def _resolved(keys: Keys, known: Sequence[str]) -> Keys:
+    return tuple(dict.fromkeys(resolve_key(key, known) for key in keys))
+
+
+def _printed(value: str | None) -> str:
+    if value is not None and len(value) > LONGEST_CELL:
+        return f"{value[: LONGEST_CELL - 3]}..."
+    return value or ""
+
+
+def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
     """The values of ``keys`` in each row, from its first run."""
-    first = row.drop_duplicates()
+    first = runs.runs["row"].drop_duplicates()
     return runs.settings.loc[first.index, list(keys)].set_axis(first)
 
 
-def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[Column], pd.DataFrame]:
-    """Return (columns of ``measures``, several of one that must not be mixed; their estimates by row, each over the
-    finished runs that have the measure)."""
-    import pandas as pd
-
-    columns = []
-    estimates = {}
+def _measured(
+    runs: RunSet, measures: Sequence[str], planned: pd.Series
+) -> Iterator[tuple[ColumnGroup, dict[int, TableCell]]]:
+    """Yield (column of a measure, several of one that must not be mixed; row -> its estimate over the finished runs
+    that have the measure). ``planned``: number of finished runs of each row, printed where fewer have the measure."""
     for key in measures:
         top = 1.0 if is_share(key) else None
         for (name, head), numbers in _by_variant(runs, key).items():
-            own = {number: mean_estimate(values.tolist(), top) for number, values in numbers.groupby(row)}
-            shown = [one.mean for one in own.values()]
-            unit, factor = unit_of(key, shown)
-            places = digits(key, [value / factor for value in shown])
-            columns.append(Column(name, head, "measure", places, unit, factor))
-            estimates[name] = pd.Series(own, dtype=object)
-    return columns, pd.DataFrame(estimates, dtype=object)
+            found = {
+                number: (own.size, *mean_interval(own.tolist())) for number, own in numbers.groupby(runs.runs["row"])
+            }
+            means = [mean for _, mean, _ in found.values()]
+            unit, factor = unit_of(key, means)
+            places = digits(key, [mean / factor for mean in means])
+            cells = {}
+            for number, (count, mean, half) in found.items():
+                text = estimate_text(mean / factor, half and half / factor, places, top)
+                if count < planned[number]:
+                    text += f" ({count})"
+                cells[number] = TableCell(mean, half, count, top, text=text)
+            printed = f"{head} ({unit})".removesuffix(" ()")
+            yield ColumnGroup(name, head, ("ALL",), places, head=printed), cells
 
 
 def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
     """(Name of a column of ``key``, its head) -> its values: a column for each :func:`variant`."""
     values = runs.values(key)
     title = measure_title(key)
-    kinds = runs.runs["record"][values.index].map(lambda run: variant(key, run.result))
+    kinds = runs.runs["run"][values.index].map(lambda run: variant(key, run.result))
     several = kinds.nunique() > 1
     found = {}
     for kind, own in values.groupby(kinds, sort=False):
@@ -155,22 +163,22 @@ def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
     return found or {(key, title): values}
 
 
-def _sorted(sheet: Sheet, by: str) -> Sheet:
+def _sorted(table: ResultTable, by: str) -> ResultTable:
     """Sort rows by a column: settings ascending; measures with the better first, or the higher if that is unknown."""
-    import pandas as pd
-
     if not by:
-        return sheet
-    for column in sheet.columns:
-        if by not in (column.name, column.head, column.name.removesuffix(".name"), measure_title(column.name)):
-            continue
-        cells = sheet.cells[column.name]
-        if column.kind == "key":
-            places = sort_places(cells)
-        else:
-            numbers = [cell.mean if isinstance(cell, MeanEstimate) else cell for cell in cells]
-            places = pd.Series(numbers, cells.index, "float64")
-            if direction(column.name) != "lower":
-                places = -places
-        return replace(sheet, cells=sheet.cells.loc[places.sort_values(kind="stable").index])
-    raise UserError(f"is not shown{nearest(by, [column.head for column in sheet.columns])}", f"--sort={by}")
+        return table
+    for i, (name, head) in enumerate(zip(table.keys, table.heads, strict=True)):
+        if by in (name, head, name.removesuffix(".name")):
+            return replace(table, rows=sorted(table.rows, key=lambda row: sort_key(row.keys[i])))
+    shown = [*table.heads]
+    for group in table.groups:
+        for i, column in enumerate(group.columns):
+            name, head = (column, group.heading(i)) if group.key == COUNTS else (group.key, group.title)
+            if by in (name, head, measure_title(name)):
+                means = [row.cells[group.key][i].mean for row in table.rows]
+                worse = 1.0 if direction(name) == "lower" else -1.0
+                places = [math.inf if mean is None else worse * mean for mean in means]
+                order = sorted(range(len(places)), key=places.__getitem__)
+                return replace(table, rows=[table.rows[k] for k in order])
+            shown.append(head)
+    raise UserError(f"is not shown{nearest(by, shown)}", f"--sort={by}")

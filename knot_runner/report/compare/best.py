@@ -28,19 +28,6 @@ class Rule:
     over: Keys
 
 
-@dataclass(frozen=True)
-class Choices:
-    """The selection in each row, a group of runs that agree in all but the searched settings: the finished runs of the
-    best candidate at the compared seeds.
-
-    ``runs``: these runs; ``row``: the row of each. ``counts`` by row: ``n``, number of these runs; ``settings``, number
-    of candidates; ``fit``, number of eligible candidates."""
-
-    runs: RunSet
-    row: pd.Series
-    counts: pd.DataFrame
-
-
 def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
     """Parse ``accuracy``, ``min:KEY`` or ``max:KEY``. Raises :class:`UserError` if the better direction is unknown."""
     sense, colon, name = text.partition(":")
@@ -94,15 +81,20 @@ def _is_inside(key: str, names: Sequence[str]) -> bool:
     return key.startswith(tuple(name.removesuffix("name") for name in names if name.endswith(".name")))
 
 
-def choose(runs: RunSet, row: pd.Series, rule: Rule) -> Choices:
-    """Select the best in each ``row`` of runs. Raises :class:`UserError` where a row has several kinds of a number."""
-    table = runs.runs[["seed", "state"]].assign(row=row, candidate=row_numbers(runs.settings, rule.over))
+def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
+    """Select the best in each row of grouped ``runs``, which agree in all but the searched settings.
+
+    Returns (the finished runs of the best candidates at the compared seeds; counts by row: ``n``, number of these runs;
+    ``settings``, number of candidates; ``fit``, number of eligible ones). Raises :class:`UserError` where a row has
+    several kinds of a number.
+    """
+    table = runs.runs[["seed", "state", "row"]].assign(candidate=row_numbers(runs.settings, rule.over))
     measured = table.join(runs.values(rule.measure), how="inner")
     seeds = measured.groupby(["row", "candidate"])["seed"].agg(frozenset)
     compared = seeds.groupby("row").agg(_most_common)
     fit = seeds[[own >= compared[number] for (number, _), own in seeds.items()]]
     at = [seed in compared[number] for seed, number in zip(measured["seed"], measured["row"], strict=True)]
-    _check_one_kind(runs, row, rule)
+    _check_one_kind(runs, rule)
     means = measured.loc[at].groupby(["row", "candidate"])["value"].agg(lambda own: sum(own) / len(own)).loc[fit.index]
     if rule.better == "lower":
         means = -means
@@ -111,15 +103,16 @@ def choose(runs: RunSet, row: pd.Series, rule: Rule) -> Choices:
         own.state == "done" and (own.row, own.candidate) in best and own.seed in compared[own.row]
         for own in table.itertuples()
     ]
-    counts = table.groupby("row").agg(settings=("candidate", "nunique"))
-    counts = counts.assign(n=row[chosen].value_counts(), fit=fit.groupby("row").size()).fillna(0).astype("int64")
-    return Choices(runs.only(chosen), row[chosen], counts)
+    counts = table.groupby("row")["candidate"].nunique().to_frame("settings")
+    counts = counts.assign(n=table["row"][chosen].value_counts(), fit=fit.groupby("row").size())
+    return runs.only(chosen), counts.fillna(0).astype("int64")
 
 
-def _check_one_kind(runs: RunSet, row: pd.Series, rule: Rule) -> None:
+def _check_one_kind(runs: RunSet, rule: Rule) -> None:
     """Raises :class:`UserError` where a row would select among numbers of several kinds."""
-    kinds = runs.finished.runs["record"].map(lambda run: variant(rule.measure, run.result))
-    for own in kinds.groupby(row).unique():
+    done = runs.finished.runs
+    kinds = done["run"].map(lambda run: variant(rule.measure, run.result))
+    for own in kinds.groupby(done["row"]).unique():
         if len(own) > 1:
             measure = measure_title(rule.measure)
             apart = "; ".join(own)
@@ -134,10 +127,10 @@ def _most_common(seeds: pd.Series) -> frozenset[int]:
     return max(counted, key=lambda own: (counted[own], len(own), sorted(own, reverse=True)))
 
 
-def selection_line(rule: Rule, choices: Choices, keys: Sequence[str]) -> list[str]:
+def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> list[str]:
     """A line on how the selection was made and how it biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
-    tried = choices.counts["settings"]
+    tried = counts["settings"]
     best = {"higher": "highest", "lower": "lowest"}[rule.better]
     number = f"{tried.min()} to {tried.max()}" if tried.nunique() > 1 else tried.min()
     lines = [
@@ -145,7 +138,7 @@ def selection_line(rule: Rule, choices: Choices, keys: Sequence[str]) -> list[st
         f"{measure_title(rule.measure)} over the seeds that most of them have; of equals the first. Whether it is "
         "better than the next is not judged."
     ]
-    short = (tried - choices.counts["fit"]).sum()
+    short = (tried - counts["fit"]).sum()
     if short:
         lines.append(f"{short} settings could not be chosen: a seed of theirs has no number (diverged or not there).")
     lines.append(

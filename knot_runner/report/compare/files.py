@@ -1,103 +1,50 @@
-"""A table of compared runs and its formats: terminal, Markdown, LaTeX, CSV."""
+"""Forms of a table of compared runs: terminal, exact frame and CSV. Its Markdown and LaTeX are those of all tables."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from knot_runner.report.compare.settings import KEPT, as_number, typed_column
-from knot_runner.report.render.markup import TextGrid, latex_document, markdown_document
+from knot_runner.report.render.markup import table_latex, table_markdown
+from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.render.terminal import DIM, TerminalColumn, fits, results_grid, text_line
-from knot_runner.report.render.text import escape_csv, estimate_text, plain
-from knot_runner.report.statistics.intervals import MeanEstimate
+from knot_runner.report.render.text import caption, escape_csv, plain, value_text
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Longer cells are truncated in the terminal, Markdown and LaTeX, but not in CSV.
-LONGEST_CELL = 40
+#: Key of the group of columns that count runs; each of the others is a measure.
+COUNTS = "counts"
+#: A column as printed, and its cells.
+_Shown = tuple[TerminalColumn, list[str]]
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column. ``name``: the full key, for files; ``head``: short title; ``digits``: of a measure. ``kind``: cells are
-    text (``key``), integers that are never absent (``count``) or estimates (``measure``).
-    ``unit``: printed unit, equal to ``factor`` in the cells' unit."""
+class TerminalComparison:
+    """Rich renderable of a comparison for any width: measures that do not fit go to further blocks."""
 
-    name: str
-    head: str
-    kind: Literal["key", "count", "measure"]
-    digits: int = 0
-    unit: str = ""
-    factor: float = 1.0
-
-    @property
-    def printed_head(self) -> str:
-        """The head with the unit, if any."""
-        return f"{self.head} ({self.unit})" if self.unit else self.head
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table. ``cells``: a frame with the ``columns`` by name; ``lines``: footnotes."""
-
-    title: str
-    columns: Sequence[Column]
-    cells: pd.DataFrame
-    lines: Sequence[str]
-
-    @property
-    def rows(self) -> tuple[tuple[Any, ...], ...]:
-        """The cells row by row; None for absent ones."""
-        cells = self.cells.astype(object)
-        return tuple(cells.where(cells.notna(), None).itertuples(index=False, name=None))
-
-
-def cell_text(cell: Any, column: Column, runs: int | None = None) -> str:
-    """``cell`` as printed; an estimate over fewer values than its row's finished ``runs`` is printed with their
-    number."""
-    if isinstance(cell, MeanEstimate):
-        half = cell.half and cell.half / column.factor
-        text = estimate_text(cell.mean / column.factor, half, column.digits, cell.top)
-        return f"{text} ({cell.n})" if runs is not None and cell.n < runs else text
-    if cell is None:
-        return "" if column.kind == "key" else "-"
-    text = str(cell)
-    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 3]}..."
-
-
-def printed_rows(sheet: Sheet) -> list[list[str]]:
-    """Every cell of ``sheet`` as text, row by row."""
-    finished = sheet.cells["n"] if "n" in sheet.cells else [None] * len(sheet.cells)
-    return [
-        [cell_text(cell, column, runs) for cell, column in zip(row, sheet.columns, strict=True)]
-        for row, runs in zip(sheet.rows, finished, strict=True)
-    ]
-
-
-@dataclass(frozen=True)
-class TerminalSheet:
-    """Rich renderable of a sheet for any width: measures that do not fit go to further blocks."""
-
-    sheet: Sheet
+    table: ResultTable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        sheet = self.sheet
-        shown = _shown(sheet)
-        leading = sum(column.kind != "measure" for column in sheet.columns)
-        lead = shown[:leading]
-        measures = shown[leading:]
+        table = self.table
+        lead = [_shown(head, [row.heads[i] for row in table.rows]) for i, head in enumerate(table.heads)]
+        measures: list[_Shown] = []
+        for group in table.groups:
+            shown = lead if group.key == COUNTS else measures
+            for i in range(len(group.columns)):
+                texts = [value_text(row.cells[group.key][i], group) for row in table.rows]
+                shown.append(_shown(group.heading(i), texts, right=True))
         if not fits(_grid([*lead, *measures[:1]]), console, options):
-            lead = _joined(sheet, lead)
+            lead = _joined(table, lead)
         blocks = [lead]
         for one in measures:
             longer = [*blocks[-1], one]
@@ -105,37 +52,30 @@ class TerminalSheet:
                 blocks.append([*lead, one])
             else:
                 blocks[-1] = longer
-        yield text_line(sheet.title, "bold")
+        yield text_line(table.title, "bold")
         for block in blocks:
             yield from (text_line(""), _grid(block))
         yield text_line("")
-        yield from (text_line(text, DIM) for text in sheet.lines)
+        yield from (text_line(text, DIM) for text in (caption(table), *table.lines))
 
 
-#: A column as printed, and its cells.
-_Shown = tuple[TerminalColumn, list[str]]
+def _shown(head: str, texts: list[str], right: bool = False) -> _Shown:
+    cells = [plain(text) for text in texts]
+    name, space, unit = plain(head).partition(" (")
+    right = right or all(as_number(text) is not None for text in cells if text)
+    return TerminalColumn(Text(name.replace(".", "\n") + space + unit), right, no_wrap=True, overflow="fold"), cells
 
 
-def _shown(sheet: Sheet) -> list[_Shown]:
-    texts = [[plain(text) for text in row] for row in printed_rows(sheet)]
-    shown = []
-    for i, column in enumerate(sheet.columns):
-        cells, (name, space, rest) = [row[i] for row in texts], plain(column.printed_head).partition(" (")
-        head = Text(name.replace(".", "\n") + space + rest)
-        right = column.kind != "key" or all(as_number(text) is not None for text in cells if text)
-        shown.append((TerminalColumn(head, right, no_wrap=True, overflow="fold"), cells))
-    return shown
-
-
-def _joined(sheet: Sheet, lead: list[_Shown]) -> list[_Shown]:
-    """The lead columns with all keys except task, method and run id merged into one column of ``key=value``."""
+def _joined(table: ResultTable, lead: list[_Shown]) -> list[_Shown]:
+    """The ``lead`` columns with all settings except task, method and run id merged into one column of ``key=value``."""
     own: list[_Shown] = []
     rest = []
-    for column, (printed, cells) in zip(sheet.columns, lead, strict=False):
-        if column.kind != "key" or column.name in (*KEPT, "run_id"):
+    for name, head, (printed, cells) in zip(table.keys, table.heads, lead, strict=False):
+        if name in (*KEPT, "run_id"):
             own.append((printed, cells))
         else:
-            rest.append([f"{plain(column.head)}={value}" if value else "" for value in cells])
+            rest.append([f"{plain(head)}={value}" if value else "" for value in cells])
+    own += lead[len(table.keys) :]
     if rest:
         place = next((i for i, (printed, _) in enumerate(own) if printed.right), len(own))
         joined = [" ".join(filter(None, row)) for row in zip(*rest, strict=True)]
@@ -148,24 +88,7 @@ def _grid(columns: list[_Shown]) -> Table:
     return results_grid([printed for printed, _ in columns], rows, head_style=DIM)
 
 
-def _text_grid(sheet: Sheet) -> TextGrid:
-    return TextGrid(
-        [column.printed_head for column in sheet.columns], [column.kind != "key" for column in sheet.columns],
-        printed_rows(sheet),
-    )  # fmt: skip
-
-
-def sheet_markdown(sheet: Sheet) -> str:
-    """GitHub Markdown: the table, then the footnotes as a list."""
-    return markdown_document(sheet.title, [_text_grid(sheet)], sheet.lines)
-
-
-def sheet_latex(sheet: Sheet) -> str:
-    """A ``table`` environment for booktabs, with the footnotes below."""
-    return latex_document(sheet.title, [_text_grid(sheet)], sheet.lines)
-
-
-def exact_frame(sheet: Sheet) -> pd.DataFrame:
+def exact_frame(table: ResultTable) -> pd.DataFrame:
     """The cells for CSV and Python: nothing rounded, each column of one type; an estimate is four columns: mean, low
     and high of the interval, and the number of runs.
 
@@ -173,29 +96,32 @@ def exact_frame(sheet: Sheet) -> pd.DataFrame:
     """
     import pandas as pd
 
-    parts = []
-    for column in sheet.columns:
-        cells = sheet.cells[column.name].reset_index(drop=True)
-        if column.kind == "measure":
-            found = [cell if isinstance(cell, MeanEstimate) else MeanEstimate(math.nan, None, 0) for cell in cells]
-            heads = [f"{column.name}.{part}" for part in ("mean", "low", "high", "n")]
-            spread = pd.DataFrame([(one.mean, *one.band, one.n) for one in found], columns=heads, dtype="float64")
-            parts.append(spread.astype({heads[-1]: "int64"}))
-        elif column.kind == "key":
-            parts.append(typed_column(cells))
-        else:
-            parts.append(cells.astype("int64"))
+    parts: list[pd.DataFrame | pd.Series] = []
+    for i, key in enumerate(table.keys):
+        parts.append(typed_column(pd.Series([row.keys[i] for row in table.rows], name=key, dtype=object)))
+    for group in table.groups:
+        for i, column in enumerate(group.columns):
+            cells = [row.cells[group.key][i] for row in table.rows]
+            count = pd.Series([cell.n for cell in cells], dtype="int64")
+            if group.key == COUNTS:
+                parts.append(count.rename(column))
+                continue
+            numbers = [(cell.mean, *cell.band) for cell in cells]
+            parts.append(pd.DataFrame(numbers, columns=["mean", "low", "high"], dtype="float64").assign(n=count))
+            parts[-1] = parts[-1].add_prefix(f"{group.key}.")
     return pd.concat(parts, axis=1)
 
 
-def sheet_csv(sheet: Sheet) -> str:
+def comparison_csv(table: ResultTable) -> str:
     """CSV with one line per row, unrounded; absent cells are empty, and no text is a formula in a spreadsheet."""
-    exact = exact_frame(sheet).rename(columns=escape_csv)
+    exact = exact_frame(table).rename(columns=escape_csv)
     escaped = exact.apply(lambda cells: cells.map(escape_csv, "ignore") if cells.dtype == object else cells)
     return str(escaped.to_csv(index=False, lineterminator="\n"))
 
 
-FORMS: dict[str, Callable[[Sheet], str]] = {"csv": sheet_csv, "md": sheet_markdown, "tex": sheet_latex}
+FORMS: dict[str, Callable[[ResultTable], str]] = {
+    "csv": comparison_csv, "md": table_markdown, "tex": table_latex,
+}  # fmt: skip
 
 
 def form_of(path: Path) -> str:
@@ -206,6 +132,6 @@ def form_of(path: Path) -> str:
     return ending
 
 
-def write(sheet: Sheet, path: Path) -> None:
-    """Write ``sheet`` to ``path`` atomically, in the format of its suffix. Raises :class:`UserError`."""
-    write_atomic(path, FORMS[form_of(path)](sheet))
+def write(table: ResultTable, path: Path) -> None:
+    """Write ``table`` to ``path`` atomically, in the format of its suffix. Raises :class:`UserError`."""
+    write_atomic(path, FORMS[form_of(path)](table))

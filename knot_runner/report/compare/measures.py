@@ -38,7 +38,7 @@ def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
         known = known_measures(runs)
         return list(dict.fromkeys(resolve_measure(name, known) for name in names))
     having = runs.metrics.dropna()["metric"].value_counts()
-    everywhere = having.index[having == (runs.runs["state"] == "done").sum()]
+    everywhere = having.index[having == len(runs.finished.runs)]
     return _preferred(everywhere) or _preferred(having.index)[:1]
 
 

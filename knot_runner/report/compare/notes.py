@@ -26,33 +26,35 @@ LEFT_OUT_STATES = {
 }  # fmt: skip
 
 
-def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measures: Sequence[str]) -> list[str]:
+def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[str]) -> list[str]:
     """Lines on settings mixed within rows, other differences between rows, their seeds, and missing numbers.
 
-    ``runs``: the finished runs that are averaged; ``row``: the row of each; ``rows``: number of table rows; ``keys``:
-    the settings shown."""
+    ``runs``: the finished runs that are averaged, grouped; ``rows``: number of table rows; ``keys``: the settings
+    shown."""
     differing = varying(runs.counted)
-    used, own = (frame[differing].groupby(row).nunique(dropna=False) > 1 for frame in (runs.counted, runs.settings))
+    used, own = (
+        frame[differing].groupby(runs.runs["row"]).nunique(dropna=False) > 1 for frame in (runs.counted, runs.settings)
+    )
     mixed = used & own  # bool [rows, settings]
-    by_models = [run for run in runs.runs["record"] if any(variant(key, run.result) for key in measures)]
+    by_models = [run for run in runs.runs["run"] if any(variant(key, run.result) for key in measures)]
     return [
-        *_mixed(runs, row, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
+        *_mixed(runs, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
         *_other_data(runs),
-        *training_sizes(runs.runs["record"]),
-        *_machines(finished(runs.runs["record"])),
-        *_confounded(runs, row, {*keys, *mixed.columns[mixed.any()]}, keys),
-        *(_seeds(runs, row, rows) if SEED not in keys else []),
+        *training_sizes(runs.runs["run"]),
+        *_machines(finished(runs.runs["run"])),
+        *_confounded(runs, {*keys, *mixed.columns[mixed.any()]}, keys),
+        *(_seeds(runs, rows) if SEED not in keys else []),
         *_unmeasured(runs, measures),
         *measured_line(by_models),
     ]
 
 
-def _mixed(runs: RunSet, row: pd.Series, rows: int, mixed: pd.DataFrame) -> list[str]:
+def _mixed(runs: RunSet, rows: int, mixed: pd.DataFrame) -> list[str]:
     """Lines on settings in which the runs of one mean differ, from the first row down."""
     keys = sorted(mixed.columns[mixed.any()], key=lambda key: mixed[key].idxmax())
     if not keys:
         return []
-    differences = _settings({key: runs.settings[key][row.map(mixed[key])] for key in keys})
+    differences = _settings({key: runs.settings[key][runs.runs["row"].map(mixed[key])] for key in keys})
     return [
         f"In {mixed.any(axis=1).sum()} of {rows} rows the mean is over runs that differ in {differences} (see --by)."
     ]
@@ -77,18 +79,18 @@ def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
     return [f"Computed on several machines ({'; '.join(names)}): numbers may differ in the last digits."]
 
 
-def _confounded(runs: RunSet, row: pd.Series, inside: set[str], keys: Sequence[str]) -> list[str]:
+def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str]:
     """Lines on confounded settings: constant within rows but different between them, in config groups not in
     ``keys``."""
     shown = {key.partition(".")[0] for key in keys} | {SEED}
-    first = runs.only(~row.duplicated()).differing()
+    first = runs.only(~runs.runs["row"].duplicated()).differing()
     other = [key for key in first if key.partition(".")[0] not in shown and key not in inside]
     values = {key: first[key] for key in other if not first[key].str.startswith(("[", "{"), na=False).any()}
     return [f"Rows differ in {_settings(values)}, too."] if values else []
 
 
-def _seeds(runs: RunSet, row: pd.Series, rows: int) -> list[str]:
-    by_row = [list(own) for _, own in runs.runs["seed"].groupby(row)]
+def _seeds(runs: RunSet, rows: int) -> list[str]:
+    by_row = [list(own) for _, own in runs.runs.groupby("row")["seed"]]
     repeated = sum(len(set(own)) < len(own) for own in by_row)
     lines = [f"In {repeated} of {rows} rows a seed counts more than once."] if repeated else []
     sets = Counter(",".join(map(str, sorted(set(own)))) for own in by_row)
@@ -127,7 +129,7 @@ def left_out(runs: RunSet) -> list[str]:
     lines = []
     for unused, what in LEFT_OUT_STATES.items():
         why = []
-        for run in runs.runs["record"][runs.runs["state"] == unused]:
+        for run in runs.runs["run"][runs.runs["state"] == unused]:
             reason = run.problem.removeprefix(f"{run.folder}/").removeprefix("result.json: ")
             why.append(f"{run.folder.relative_to(runs.out)} ({reason})")
         if why:

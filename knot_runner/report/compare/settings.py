@@ -5,10 +5,12 @@ Frames of settings have one row per run and one column per dotted key; a setting
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +37,7 @@ MAX_VALUES = 12
 # numbers that YAML 1.1 reads as strings
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 _FILTER = re.compile(r"(?s)(.+?)(!=|>=|<=|=|>|<)(.*)")
-_COMPARED: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
-}  # fmt: skip
+_COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 
 
 def flatten_settings(values: Mapping[Any, Any]) -> dict[str, str]:
@@ -129,13 +129,12 @@ def resolve_key(key: str, known: Iterable[str]) -> str:
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Key -> its last part, or as many parts as make it unique; ``method.name`` is ``method``."""
     plain = {key: key.removesuffix(".name").removesuffix(".kind") for key in keys}
-    short = {}
+    ends = {}
     for key, text in plain.items():
         parts = text.split(".")
-        ends = (".".join(parts[-n:]) for n in range(1, len(parts) + 1))
-        others = [other for own, other in plain.items() if own != key]
-        short[key] = next((end for end in ends if not any(f".{o}".endswith(f".{end}") for o in others)), text)
-    return short
+        ends[key] = [".".join(parts[i:]) for i in reversed(range(len(parts)))]
+    counts = Counter(itertools.chain(*ends.values()))
+    return {key: next((end for end in own if counts[end] == 1), own[-1]) for key, own in ends.items()}
 
 
 def varying(settings: pd.DataFrame) -> list[str]:
@@ -194,9 +193,8 @@ class Filter:
         """Whether each run, given its ``values``, passes; a run without the setting passes ``!=`` only."""
         if self.sign in ("=", "!="):
             return [(value in self.wanted) == (self.sign == "=") for value in values]
-        bound = float(self.wanted[0])
-        compared = _COMPARED[self.sign]
-        return [own is not None and compared(own, bound) for own in map(as_number, values)]
+        numbers = values.map(as_number).astype("float64")  # NaN passes none
+        return list(_COMPARED[self.sign](numbers, float(self.wanted[0])))
 
 
 def parse_filter(text: str) -> Filter:

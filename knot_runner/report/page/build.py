@@ -129,9 +129,8 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
         raise nothing_there(runs)
     spec = request.spec
     command = request.command
-    is_figure = spec.get("kind") in FIGURES
-    table = None if is_figure else preset_table(jobs, spec, command)
-    notes = spec.get("notes", []) if is_figure else []  # a table has them below it
+    table = None if spec.get("kind") in FIGURES else preset_table(jobs, spec, command)
+    notes = [] if table else spec.get("notes", [])  # a table has them below it
     figures = [_draw(kind, jobs, notes, command) for kind in figure_names(spec)]
     verdicts = []
     unjudged = ""
@@ -171,9 +170,10 @@ def describe_figure(kind: str) -> str:
 
 def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:
     """Dotted key -> distinct values over the composed ``configs`` of jobs, in order of first occurrence."""
-    flat = [flatten_settings(without(dict(config), *NOT_SHOWN)) for config in configs]
-    keys = dict.fromkeys(key for one in flat for key in one)
-    return {key: tuple(dict.fromkeys(one.get(key, NOT_SET) for one in flat)) for key in keys}
+    import pandas as pd
+
+    flat = pd.DataFrame([flatten_settings(without(dict(config), *NOT_SHOWN)) for config in configs])
+    return {key: tuple(values.unique()) for key, values in flat.fillna(NOT_SET).items()}
 
 
 def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:

@@ -12,6 +12,7 @@ from knot_runner.metrics import METRICS, accuracy_first
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.terminal import DIM, TerminalColumn, summary_grid, text_line
 from knot_runner.report.render.text import number, plain, quantity
+from knot_runner.report.run_folders import lookup
 from knot_runner.report.run_rows import MODELS
 from knot_runner.results.base import EVALUATED, RunResult
 from knot_runner.results.federated import FederatedResult
@@ -57,7 +58,7 @@ def stages_summary(name: str, result: StagesResult) -> Group:
     if result.parties:
         what = "each party's own model on its own test set, alone -> after mutual learning"
     lines = [f"{what}; SD: semantic distance, lower is better"]
-    ensemble = (result.baselines or {}).get("ensemble", {})  # the mean of all teachers' probabilities
+    ensemble = lookup(result, "baselines.ensemble")  # the mean of all teachers' probabilities
     if ensemble:
         values = ", ".join(f"{_head(metric)} {number(value, 3)}" for metric, value in ensemble.items())
         lines.append(f"ensemble of the teachers, on the global model's test set: {values}")
@@ -85,11 +86,10 @@ def _change(result: StagesResult, metric: str, dataset: str) -> Text:
 
 
 def federated_summary(name: str, result: FederatedResult) -> Group:
-    metrics = result.metrics
-    shown = {METRICS[metric].title: metrics.get(metric, {}).get("ALL") for metric in accuracy_first()}
+    shown = {METRICS[metric].title: lookup(result, f"metrics.{metric}.ALL") for metric in accuracy_first()}
     titles = {"weighted": "weighted by examples", "unweighted": "unweighted", "clusters": "unweighted over clusters"}
     for key, title in titles.items():
-        shown[f"accuracy over clients, {title}"] = metrics.get("client_accuracy", {}).get(key)
+        shown[f"accuracy over clients, {title}"] = lookup(result, f"metrics.client_accuracy.{key}")
     rows = [(title, [bold(number(value, 3))]) for title, value in shown.items() if value is not None]
     best = result.best
     sizes = result.datasets

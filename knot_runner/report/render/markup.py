@@ -138,7 +138,7 @@ def _grids(table: ResultTable) -> list[TextGrid]:
             for row, texts in zip(table.rows, rows, strict=True):
                 texts += [cell_texts(cell, group) for cell in row.cells[group.key]]
         right = [i >= len(table.heads) for i in range(len(heads))]
-        grids.append(TextGrid(heads, right, rows, block_title(groups)))
+        grids.append(TextGrid(heads, right, rows, "" if table.kind == "compare" else block_title(groups)))
     return grids
 
 
@@ -152,7 +152,7 @@ def table_csv(table: ResultTable) -> str:
         for group in table.groups:
             for column, cell in zip(group.columns, row.cells[group.key], strict=True):
                 low, high = cell.band
-                values = vars(cell) | {"low": low, "high": high}
+                values = vars(cell) | {"low": low, "high": high, "seeds": cell.n}
                 rows.append([*row.keys, column, group.metric or group.key, *(values[name] for name in CSV_NUMBERS)])
     return csv_text([*table.heads, "column", "metric", *CSV_NUMBERS], rows, decimals=6)
 

@@ -6,22 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from knot_runner.metrics import METRICS
-from knot_runner.report.statistics.intervals import clipped_interval
+from knot_runner.report.statistics.intervals import Estimate
 
 #: The methods of the paper, in its order.
 METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue")
 
 
 @dataclass(frozen=True)
-class TableCell:
-    """One number. ``seeds``: number of values in ``mean``; ``half``: half-width of the 95% interval, None for fewer
-    than two seeds; ``gap``: mean - paper, None if they are not comparable. ``text``: printed instead of the mean.
-    ``std``: standard deviation, printed without ``half``; ``paper_std``: the paper's. ``top``: maximum of a share, at
-    which the interval, ``band``, is clipped, as at 0."""
+class TableCell(Estimate):
+    """One number. ``planned``, ``diverged``: numbers of seeds; ``gap``: mean - paper, None if they are not comparable.
+    ``text``: printed instead of the mean. ``std``: standard deviation, printed without ``half``; ``paper_std``: the
+    paper's."""
 
-    mean: float | None = None
-    half: float | None = None
-    seeds: int = 0
     planned: int = 0
     diverged: int = 0
     paper: float | None = None
@@ -29,14 +25,6 @@ class TableCell:
     text: str = ""
     std: float | None = None
     paper_std: float | None = None
-    top: float | None = None
-
-    @property
-    def band(self) -> tuple[float | None, float | None]:
-        """The 95% interval; (None, None) for fewer than two seeds."""
-        if self.mean is None or self.half is None:
-            return None, None
-        return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
 
 
 @dataclass(frozen=True)
@@ -62,11 +50,6 @@ class ColumnGroup:
     of_global: tuple[str, ...] = ()
     variant: str | None = None
 
-    @property
-    def metric_name(self) -> str:
-        """The metric of the cells in tables of methods."""
-        return self.key.partition(": ")[0]
-
     def heading(self, column: int) -> str:
         """Name of a column; if ALL is the only one, the name of the metric."""
         if self.head or self.heads:
@@ -80,9 +63,10 @@ Cells = Mapping[str, Sequence[TableCell]]
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row. ``keys``: its names as typed; ``heads``: as printed; ``cells``: its numbers."""
+    """A row. ``keys``: its names as typed, None for a setting that its runs lack; ``heads``: as printed; ``cells``: its
+    numbers."""
 
-    keys: tuple[str, ...]
+    keys: tuple[str | None, ...]
     heads: tuple[str, ...]
     cells: Cells
 
@@ -93,8 +77,9 @@ Parts = tuple[Sequence[TableRow], Sequence[str], Sequence[ColumnGroup], Sequence
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table. ``kind``: methods, grid, locals, temperatures, trace or clustered. ``lines``: footnotes. No row is
-    marked as best: that is for claims to decide."""
+    """A table. ``kind``: methods, grid, locals, temperatures, trace, clustered or compare. ``lines``: footnotes.
+    ``keys``: of a comparison, the settings below its ``heads``. No row is marked as best: that is for claims to
+    decide."""
 
     kind: str
     title: str
@@ -102,6 +87,7 @@ class ResultTable:
     groups: Sequence[ColumnGroup]
     rows: Sequence[TableRow]
     lines: Sequence[str]
+    keys: Sequence[str] = ()
 
     def blocks(self) -> list[list[ColumnGroup]]:
         """Groups of columns by grid: one grid per metric in a table of methods, per case for temperatures, per

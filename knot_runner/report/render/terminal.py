@@ -5,6 +5,7 @@ Every text passes through :func:`text_line` or a column, which remove control ch
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +23,8 @@ DIM = "dim"
 PIPE_WIDTH = 1000
 #: Width at which a grid is measured, to see whether it fits less.
 WIDEST_GRID = 10_000
+#: Width at which a text below a number is wrapped; no interval is as wide.
+NARROW_CELL = 16
 #: A row of a table; None: a line between rows, in a summary.
 TerminalRow = Sequence[str | Text] | None
 
@@ -160,7 +163,8 @@ def _cell(cell: TableCell, group: ColumnGroup, stacked: bool) -> Text:
     value, half, paper = cell_texts(cell, group)
     text = Text(value)
     if half:
-        text.append(f"\n{half.strip()}" if stacked or half.startswith(" ") else half)  # [low, high] is wide
+        below = stacked or half.startswith(" ")  # [low, high] is wide
+        text.append("\n" + "\n".join(textwrap.wrap(half.strip(), NARROW_CELL)) if below else half)
     if paper:
         text.append("\n" + paper, style=DIM)
     return text

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell
-from knot_runner.report.statistics.intervals import clipped_interval
+from knot_runner.report.statistics.intervals import MAX_SEEDS, Estimate, clipped_interval, seeds_to_decide
 
 # a group of settings as a value: {kind:soup,lr:0.01}
 _GROUP = re.compile(r"\{([^{}\[\]\"']*)\}")
@@ -106,12 +106,23 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
     interval = ""
     paper = ""
     if half is not None and not cell.text and (group.digits or half):
-        interval = spread_text(cell.mean or 0.0, half, group.digits, cell.top)
+        few = too_few_seeds(cell) if group.signed else ""
+        interval = f" {few}" if few else spread_text(cell.mean or 0.0, half, group.digits, cell.top)
     if cell.paper is not None:
         digits = min(group.digits, group.paper_digits)
         spread = f"±{number(cell.paper_std, digits)}" if cell.paper_std is not None else ""
         paper = f"({signed(cell.paper, digits, group.signed)}{spread})"
     return value_text(cell, group), interval, paper
+
+
+def too_few_seeds(estimate: Estimate) -> str:
+    """``n=2: too few seeds (~6)`` for a difference over two seeds whose interval includes 0: at the observed variance,
+    six would exclude it. "" for others, and where nothing varies."""
+    if estimate.n != 2 or estimate.mean is None or not estimate.half or estimate.half < abs(estimate.mean):
+        return ""
+    count = seeds_to_decide(estimate.mean, estimate.half, estimate.n)
+    about = f"~{count}" if count else f">{MAX_SEEDS}"
+    return f"n=2: too few seeds ({about})"
 
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
@@ -128,17 +139,27 @@ def estimate_text(mean: float, half: float | None, digits: int, top: float | Non
     return number(mean, digits) + ("" if half is None else spread_text(mean, half, digits, top))
 
 
+CUT = "[low, high] where that is cut at 0 or 100%"
+FEW = "too few seeds (~k): the interval includes 0, and k seeds would decide at the observed variance"
+#: How to read a cell of a comparison.
+READING_LINE = (
+    "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
+    "0 or 1. These are estimates: only claims decide what is better."
+)
+
+
 def caption(table: ResultTable) -> str:
     """How to read a cell of ``table``, in one line."""
-    cells: list[TableCell] = []
+    if table.kind == "compare":
+        return READING_LINE
+    parts = {"mean ± half of the 95% interval over seeds": True, CUT: False, FEW: False, "(paper)": False}
     for row in table.rows:
-        for own in row.cells.values():
-            cells += own
-    has_paper = any(cell.paper is not None for cell in cells)
-    share = any(cell.top for cell in cells)
-    cut = "[low, high] where that is cut at 0 or 100%" if share else ""
-    parts = ["mean ± half of the 95% interval over seeds", cut, "(paper)" if has_paper else ""]
-    return "; ".join(filter(None, parts)) + "."
+        for group in table.groups:
+            for cell in row.cells[group.key]:
+                parts[CUT] |= bool(cell.top)
+                parts[FEW] |= group.signed and bool(too_few_seeds(cell))
+                parts["(paper)"] |= cell.paper is not None
+    return "; ".join(part for part, shown in parts.items() if shown) + "."
 
 
 def duration(seconds: float) -> str:

@@ -18,14 +18,13 @@ testing with alpha spending, Lan & DeMets 1983; most of it at the planned number
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from knot_runner.report.statistics.intervals import LEVEL, normal_quantile, student_quantile
+from knot_runner.report.statistics.intervals import LEVEL, MAX_SEEDS, normal_quantile, student_quantile
 
 #: Quantile levels for the spread of further seeds.
 SPREADS = (np.arange(100) + 0.5) / 100
@@ -132,8 +131,6 @@ def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> 
 ALPHA = 0.05
 #: Power of a suggested number of seeds.
 POWER = 0.8
-#: Maximum number of further seeds suggested.
-MAX_SEEDS = 100
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -155,19 +152,12 @@ class Look:
     share: float
 
 
-def looks(planned: int) -> Iterator[Look]:
-    """All looks, from that at the ``planned`` number of seeds on."""
-    return (Look(planned * 2**k, 2 / 3 ** (k + 1)) for k in itertools.count())
-
-
-def last_look(planned: int, seeds: int) -> Look | None:
-    """The last look at ``seeds`` or fewer; None before the first."""
-    return max(looks_up_to(planned, seeds), key=lambda look: look.seeds, default=None)
-
-
-def looks_up_to(planned: int, seeds: int) -> Iterable[Look]:
-    """The looks at ``seeds`` or fewer."""
-    return itertools.takewhile(lambda look: look.seeds <= seeds, looks(planned))
+def looks(planned: int, seeds: int) -> list[Look]:
+    """The looks at ``seeds`` or fewer, the first at the ``planned`` number of seeds."""
+    found: list[Look] = []
+    while (count := planned * 2 ** len(found)) <= seeds:
+        found.append(Look(count, 2 / 3 ** (len(found) + 1)))
+    return found
 
 
 def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
@@ -179,7 +169,7 @@ def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: i
     """
     if estimate.spread is None:
         return None
-    for look in looks_up_to(planned, seeds + MAX_SEEDS):
+    for look in looks(planned, seeds + MAX_SEEDS):
         if look.seeds > seeds and power(estimate, gap, ALPHA * look.share / claims, look.seeds) >= POWER:
             return look.seeds - seeds
     return MAX_SEEDS + 1

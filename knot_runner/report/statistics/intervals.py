@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LEVEL = 0.95
 RESAMPLES = 2000
+#: Maximum number of further seeds suggested.
+MAX_SEEDS = 100
 #: Numbers of draws held at once: 32 MB.
 DRAWS = 4_000_000
 
@@ -54,26 +56,37 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 @dataclass(frozen=True)
-class MeanEstimate:
-    """``mean`` over ``n`` runs, ``half``-width of its 95% interval (None for fewer than two runs); ``top``: maximum of
-    a share, at which the interval is clipped, as at 0."""
+class Estimate:
+    """``mean`` over ``n`` seeds, None without any; ``half``-width of its 95% interval, None for fewer than two seeds;
+    ``top``: maximum of a share, at which the interval is clipped, as at 0."""
 
-    mean: float
-    half: float | None
-    n: int
+    mean: float | None = None
+    half: float | None = None
+    n: int = 0
     top: float | None = None
 
     @property
     def band(self) -> tuple[float | None, float | None]:
-        """The interval."""
-        if self.half is None:
+        """The interval; (None, None) for fewer than two seeds."""
+        if self.mean is None or self.half is None:
             return None, None
         return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
 
 
-def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate:
+def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate:
     """Mean and 95% t interval of ``values``. Raises ValueError when they are empty."""
-    return MeanEstimate(*mean_interval(values), len(values), top)
+    return Estimate(*mean_interval(values), len(values), top)
+
+
+def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
+    """Number of seeds whose 95% interval excludes 0 if mean and variance stay those of the ``n`` seeds; None for more
+    than :data:`MAX_SEEDS`."""
+    level = (1 + LEVEL) / 2
+    spread = half * math.sqrt(n) / student_quantile(level, n - 1)
+    for count in range(n + 1, MAX_SEEDS + 1):
+        if student_quantile(level, count - 1) * spread < abs(mean) * math.sqrt(count):
+            return count
+    return None
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.table_model import Parts, TableCell
 from knot_runner.report.run_folders import Run
-from knot_runner.report.statistics.intervals import mean_estimate
+from knot_runner.report.statistics.intervals import mean_interval
 from knot_runner.util.config_yaml import Config
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def aggregate(
     diverged = len({run.seed for run in members["run"] if run.status == "diverged"})
     if not measured:
         return TableCell(planned=planned, diverged=diverged, paper=paper)
-    found = mean_estimate(measured, top)
-    gap = found.mean - paper if paper is not None and comparable else None
-    return TableCell(found.mean, found.half, found.n, planned, diverged, paper, gap, top=top)
+    mean, half = mean_interval(measured)
+    gap = mean - paper if paper is not None and comparable else None
+    return TableCell(mean, half, len(measured), top, planned, diverged, paper, gap)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from knot_runner.config.settings.run import ARM
 from knot_runner.metrics import METRICS, top_of
 from knot_runner.report.paper_tables import PrintedTable, printed_value
-from knot_runner.report.render.table_model import METHOD_NAMES, Cells, ColumnGroup, Parts, TableCell, TableRow, display
+from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.render.text import spelled_labels
 from knot_runner.report.run_folders import MeasuredRun, Run, finished
 from knot_runner.report.run_rows import measured_line, one_per_seed, ranks, run_rows, variant, variants
@@ -34,17 +35,17 @@ def grid_table(request: TableRequest) -> Parts:
 def methods_by_data(
     request: TableRequest,
     columns: tuple[str, ...],
-    more_groups: Sequence[ColumnGroup] = (),
-    more_cells: Callable[[pd.DataFrame], Cells] | None = None,
+    more: Mapping[ColumnGroup, Callable[[Run], float | None]] | None = None,
     more_lines: Sequence[str] = (),
 ) -> Parts:
-    """The table of the requested metrics on the data sets ``columns``, plus ``more_groups``, whose cells ``more_cells``
-    makes of the runs of a row.
+    """The table of the requested metrics on the data sets ``columns``, plus ``more`` columns, each with the number that
+    it shows of a run.
 
     Raises :class:`UserError` for runs, or a printed table, of another task.
     """
     runs = request.runs
     table = request.printed
+    more = more or {}
     tasks = sorted({run.task for run in runs})
     if len(tasks) > 1:
         raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
@@ -54,8 +55,7 @@ def methods_by_data(
     like = comparable(runs)
     measured = [frozenset(run.result.metrics.get(request.metrics[0], {})) - {"ALL"} for run in there]
     all_alike = like and table is not None and all(names == set(table.columns) - {"ALL"} for names in measured)
-    of_global = _global_sets(there)
-    groups = [group for metric in request.metrics for group in _groups(metric, columns, of_global, there)]
+    groups = {group: metric for metric in request.metrics for group in _groups(metric, columns, there)}
     found = _rows_of_methods(runs)
     shown = spelled_labels(found["label"])
     first = ARM if ARM in runs[0].config else "method"
@@ -63,8 +63,7 @@ def methods_by_data(
     rows = []
     for (method, label), own in found.groupby(["method", "label"], sort=False):
         cells: dict[str, Sequence[TableCell]] = {}
-        for group in groups:
-            metric = group.metric_name
+        for group, metric in groups.items():
             key = f"metrics.{metric}.ALL"
             if group.variant not in (None, *variants(key, own["run"])):
                 cells[group.key] = (TableCell(),) * len(columns)
@@ -76,15 +75,15 @@ def methods_by_data(
                 theirs = printed_value(table, metric, method, column) if table else None
                 made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
             cells[group.key] = made
-        if more_cells:
-            cells |= more_cells(own)
+        for group, read in more.items():
+            cells[group.key] = (aggregate(map(read, own["run"]), own),)
         keys = (method, label)[: len(heads)]
         names = (display(method), shown[label])[: len(heads)]
         rows.append(TableRow(keys, names, cells))
     named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
     lines = absences(found, named) + sources(runs) + missing_columns(columns, measured, table)
     lines += measured_line(there) + cited(table)
-    return rows, heads, (*groups, *more_groups), [*lines, *more_lines]
+    return rows, heads, (*groups, *more), [*lines, *more_lines]
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
@@ -97,8 +96,7 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
 
 def _columns(table: PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
     """The paper's data sets, then our others, the global ones last; then ALL."""
-    blocks = [block for run in there for block in run.result.metrics.values()]
-    ours = dict.fromkeys(name for block in blocks for name in block)
+    ours = dict.fromkeys(name for run in there for block in run.result.metrics.values() for name in block)
     of_global = _global_sets(there)
     ordered = sorted(ours, key=lambda name: name in of_global)
     theirs = table.columns if table else []
@@ -111,25 +109,19 @@ def _global_sets(there: Sequence[Run]) -> set[str]:
     return {name for datasets in found for name, sizes in datasets.items() if sizes.role == "global"}
 
 
-def _groups(
-    metric: str, columns: tuple[str, ...], of_global: set[str], there: Sequence[MeasuredRun]
-) -> list[ColumnGroup]:
+def _groups(metric: str, columns: tuple[str, ...], there: Sequence[MeasuredRun]) -> list[ColumnGroup]:
     """A group per kind of number that a column must not mix; epsilon always names its relation and delta."""
     found = variants(f"metrics.{metric}.ALL", [run for run in there if metric in run.result.metrics])
+    of_global = _global_sets(there)
     marked = tuple(column for column in columns if column in of_global)
     groups = []
     for kind in found:
         name = METRICS[metric].title
-        key = metric
-        csv_name = ""
-        only = None
         if kind and (len(found) > 1 or METRICS[metric].beside):
             name = f"{name} ({kind})"
-        if len(found) > 1:
-            key = f"{metric}: {kind}"
-            csv_name = f"{metric} ({kind})"
-            only = kind
         title = f"{name} ({METRICS[metric].better} is better)"
-        head = name if columns == ("ALL",) else ""
-        groups.append(ColumnGroup(key, title, columns, metric=csv_name, head=head, of_global=marked, variant=only))
+        group = ColumnGroup(metric, title, columns, head=name if columns == ("ALL",) else "", of_global=marked)
+        if len(found) > 1:
+            group = replace(group, key=f"{metric}: {kind}", metric=f"{metric} ({kind})", variant=kind)
+        groups.append(group)
     return groups

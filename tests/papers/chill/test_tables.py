@@ -58,7 +58,7 @@ def test_unreached_targets_appear_but_enter_no_mean(federated):
     jobs = [federated.made(t, accs, seed=seed) for t, three in rows.items() for seed, accs in enumerate(three)]
     table = build(jobs)
     some, none = cell(table, ("1",), "rounds"), cell(table, ("0.5",), "rounds")
-    assert (some.text, some.mean, some.seeds, some.planned) == (">2 (2 of 3)", 2, 1, 3)
+    assert (some.text, some.mean, some.n, some.planned) == (">2 (2 of 3)", 2, 1, 3)
     assert (none.text, none.mean) == (">2", None)
     assert means(table, "speedup", "0.5") == [None]
     assert "FEMNIST-DNN: target not reached within 2 rounds: T=1, seed 1, 2; T=0.5, seed 0, 1, 2." in table.lines
@@ -72,7 +72,7 @@ def test_target_met_in_first_round_takes_one_round(federated):
 
 def test_seed_without_t4_run_has_no_target(federated, trio):
     table = build([*trio, federated.made(0.05, [0.9, 0.9], seed=2)])
-    assert cell(table, ("0.05",), "rounds").seeds == 2 and cell(table, ("0.05",), "accuracy").seeds == 3
+    assert cell(table, ("0.05",), "rounds").n == 2 and cell(table, ("0.05",), "accuracy").n == 3
     assert "FEMNIST-DNN: no target, its T=4 run is not there: T=0.05, seed 2." in table.lines
 
 
@@ -177,7 +177,7 @@ def test_temperatures_table_counts_and_names_unusable_runs(federated):
     federated.write(jobs[2], [0.5], status="diverged", metrics={}, diverged={"round": 0, "client": "a"})
     table = build([*jobs, federated.job(1.0, seed=3)])
     found, text = cell(table, ("1",), "accuracy"), "\n".join(table.lines)
-    assert (found.mean, found.seeds, found.planned, found.diverged) == (50, 1, 4, 1)
+    assert (found.mean, found.n, found.planned, found.diverged) == (50, 1, 4, 1)
     assert "FEMNIST-DNN T=1: 1 of 4 runs are there (seed 1 damaged; seed 2 diverged; seed 3 not run yet)." in text
     assert f"Not counted: {jobs[1].folder / 'rounds.jsonl'}: does not match its digest" in text
 

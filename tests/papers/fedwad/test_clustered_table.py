@@ -33,7 +33,7 @@ def test_cells_show_percent_means_beside_paper(two_seeds):
     found, by_images = (cell(table, ROW, "strong_affinity_S10", over) for over in ("clusters", "weighted"))
     # 90 and 98: spread 5.6569, t(1 d.f.) = 12.7062: 12.7062 * 5.6569 / sqrt(2) = 50.825
     assert found.mean == pytest.approx(94) and found.half == pytest.approx(50.825, abs=1e-3)
-    assert (found.paper, found.paper_std, found.seeds, found.planned) == (99.5, 0.0, 2, 2)
+    assert (found.paper, found.paper_std, found.n, found.planned) == (99.5, 0.0, 2, 2)
     assert by_images.mean == pytest.approx(85) and by_images.paper is None  # which stands beside its own weighting
     assert cell(table, ROW, "strong_vanilla").paper == 26.3
     assert [block[0].block for block in table.blocks()] == [
@@ -95,7 +95,7 @@ def test_mean_uplift_averages_all_rows_like_paper(whole, tmp_path):
     theirs = paper_tables.read_printed("fedwad/table2").uplift["MNIST"]
     found = cell(table, UPLIFT, "strong_affinity_S10")
     assert (found.mean, found.std) == pytest.approx(theirs[1], abs=0.11)
-    assert (found.paper, found.paper_std) == tuple(theirs[1]) and (found.seeds, found.half) == (2, None)
+    assert (found.paper, found.paper_std) == tuple(theirs[1]) and (found.n, found.half) == (2, None)
     assert cell(table, UPLIFT, "strong_vanilla").mean is None
     jobs = [write(job(tmp_path, graph), accuracy) for graph, accuracy in (("none", 0.0), ("affinity", 0.5))]
     one = cell(build(jobs, None), ("mnist, mlp_fedrep", "mean uplift", ""), "strong_affinity_S10")

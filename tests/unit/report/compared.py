@@ -4,13 +4,13 @@ import copy
 import json
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from knot_runner.config.settings.run_id import run_id
 from knot_runner.report.compare.answer import Question, compare_runs
-from knot_runner.report.compare.files import Sheet
+from knot_runner.report.compare.files import COUNTS
 from knot_runner.report.compare.settings import parse_filter
+from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, TableRow
 from knot_runner.report.run_folders import Job
 from tests.changed_settings import replaced
 from tests.contents import write_content
@@ -80,22 +80,38 @@ def ask(root, *filters, **rest):
     return compare_runs(Question(out=root, filters=tuple(map(parse_filter, filters)), **rest))
 
 
-def heads(sheet):
-    return [column.head for column in sheet.columns]
+def heads(table):
+    counts, *measures = table.groups
+    return [*table.heads, *counts.heads, *(group.title for group in measures)]
 
 
-def column(sheet, index):
-    return [row[index] for row in sheet.rows]
+def cells(table):
+    """Each row's settings, counts, and estimates, None where it has none."""
+    rows = []
+    for row in table.rows:
+        measured = [own[0] if own[0].n else None for key, own in row.cells.items() if key != COUNTS]
+        rows.append((*row.keys, *(cell.n for cell in row.cells[COUNTS]), *measured))
+    return rows
 
 
-def sheet_of(columns, rows, lines=(), title="t"):
-    """A table of ``rows`` of cells, in the order of ``columns``."""
-    cells = {one.name: pd.Series([row[i] for row in rows], dtype=object) for i, one in enumerate(columns)}
-    return Sheet(title, tuple(columns), pd.DataFrame(cells), tuple(lines))
+def column(table, index):
+    return [row[index] for row in cells(table)]
 
 
-def text(sheet):
-    return " ".join(sheet.lines)
+def table_of(names, rows, measures=(), lines=(), title="t"):
+    """A table of ``rows``: a setting for each of ``names``, the number of runs, and a cell for each of ``measures``."""
+    groups = [ColumnGroup(COUNTS, "", ("n",), 0), *(ColumnGroup(name, name, ("ALL",), head=name) for name in measures)]
+    body = []
+    for row in rows:
+        keys, (n, *found) = row[: len(names)], row[len(names) :]
+        own = {name: [cell or TableCell()] for name, cell in zip(measures, found, strict=True)}
+        own[COUNTS] = [TableCell(n, n=n, text=str(n))]
+        body.append(TableRow(keys, tuple(key or "" for key in keys), own))
+    return ResultTable("compare", title, tuple(names), groups, body, lines, tuple(names))
+
+
+def text(table):
+    return " ".join(table.lines)
 
 
 def three_temperatures(root):

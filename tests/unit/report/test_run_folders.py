@@ -5,7 +5,6 @@ import pytest
 from knot_runner.papers.chill.probe_figures import pool_probes
 from knot_runner.papers.fedwad.coreset_figures import _strip
 from knot_runner.papers.fedwad.distance_figures import _scatter
-from knot_runner.report.claims.items import _test_sizes
 from knot_runner.report.claims.measures import with_learning_curves
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.figures.style import Drawing, figure_of, panels
@@ -91,7 +90,7 @@ READERS = {
     "vectors.safetensors": lambda run: arrays(run, VECTORS),
     "probe.json": lambda run: kept_file(run, "probe.json"),
     "rounds.jsonl": rounds,
-    "partition.json": lambda run: _test_sizes(run),
+    "partition.json": lambda run: kept_file(run, "partition.json"),
     "probe.safetensors": lambda run: pool_probes([run]),
     "measures.safetensors": lambda run: _scatter(None, run),
     "coreset.safetensors": lambda run: _strip(run),

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from knot_runner.cli.parsers import run_verb
-from knot_runner.report.statistics.intervals import MeanEstimate
 from tests.golden.messages import refuses
-from tests.unit.report.compared import ask, begun, column, diverged, failed, heads, made, text, three_temperatures
+from tests.unit.report import compared
+from tests.unit.report.compared import ask, begun, cells, column, heads, made, text, three_temperatures
 
 
 @pytest.fixture
@@ -19,22 +19,22 @@ def grid(tmp_path):
 
 
 def test_rows_group_differing_settings_with_scipy_intervals(grid):
-    sheet = ask(grid)
-    assert heads(sheet) == ["temperature", "n", "accuracy", "f1"]
-    assert column(sheet, 0) == ["0.05", "1", "4"] and column(sheet, 1) == [3, 3, 3]
+    table = ask(grid)
+    assert heads(table) == ["temperature", "n", "accuracy", "f1"]
+    assert column(table, 0) == ["0.05", "1", "4"] and column(table, 1) == [3, 3, 3]
     values = 0.7 + 0.02 * np.arange(3)
     low, high = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
-    found = sheet.rows[0][2]
-    assert isinstance(found, MeanEstimate) and found.n == 3
+    found = cells(table)[0][2]
+    assert found.n == 3
     np.testing.assert_allclose([found.mean, found.half], [values.mean(), (high - low) / 2], rtol=1e-12)
-    assert "differ" not in text(sheet)
+    assert "differ" not in text(table)
 
 
 def test_filters_and_measures_choose_runs_and_columns(grid):
-    sheet = ask(grid, "method=fedavg_chill", "method.temperature<=1", "seed=0,2", measures=("seconds", "best.accuracy"))
-    assert heads(sheet) == ["temperature", "n", "seconds.total", "best.accuracy"]
-    assert [row[2].mean for row in sheet.rows] == [11.0, 11.0]
-    assert [round(row[3].mean, 9) for row in sheet.rows] == [0.72, 0.62]
+    table = ask(grid, "method=fedavg_chill", "method.temperature<=1", "seed=0,2", measures=("seconds", "best.accuracy"))
+    assert heads(table) == ["temperature", "n", "seconds.total", "best.accuracy"]
+    assert [row[2].mean for row in cells(table)] == [11.0, 11.0]
+    assert [round(row[3].mean, 9) for row in cells(table)] == [0.72, 0.62]
 
 
 @pytest.mark.parametrize(("run", "asked", "lines"), [
@@ -55,30 +55,31 @@ def test_lines_report_filter_value_without_runs(grid):
 
 
 def test_states_are_counted_and_have_no_number(grid):
-    diverged(grid, method__temperature=8, seed=0)
-    failed(grid, method__temperature=8, seed=1)
+    compared.diverged(grid, method__temperature=8, seed=0)
+    compared.failed(grid, method__temperature=8, seed=1)
     begun(grid, method__temperature=8, seed=2)
     (made(grid, 0.9, method__temperature=8, seed=3) / "result.json").write_text('{"status": "done"')
-    sheet = ask(grid)
-    assert heads(sheet)[:6] == ["temperature", "n", "div.", "failed", "damaged", "unfinished"]
-    assert sheet.rows[-1] == ("8", 0, 1, 1, 1, 1, None, None)
-    assert "1 damaged results" in text(sheet) and "9 finished of 13 runs" in sheet.title
-    assert ask(grid, "status=diverged,failed").rows == ((0, 1, 1),)
+    table = ask(grid)
+    assert heads(table)[:6] == ["temperature", "n", "div.", "failed", "damaged", "unfinished"]
+    assert cells(table)[-1] == ("8", 0, 1, 1, 1, 1, None, None)
+    assert "1 damaged results" in text(table) and "9 finished of 13 runs" in table.title
+    assert cells(ask(grid, "status=diverged,failed")) == [(0, 1, 1)]
 
 
 def test_runs_without_a_number_are_counted(grid):
     made(grid, 0.5, {"target": 0.4, "rounds_to_target": 2}, method__temperature=1, seed=5)
-    sheet = ask(grid, measures=("rounds_to_target",))
-    assert column(sheet, 2) == [None, MeanEstimate(2.0, None, 1), None]
-    assert "9 of 10 finished runs have none (target not reached, or none set)" in text(sheet)
+    table = ask(grid, measures=("rounds_to_target",))
+    none, one, other = column(table, 2)
+    assert (none, one.mean, one.half, one.n, one.text, other) == (None, 2.0, None, 1, "2 (1)", None)
+    assert "9 of 10 finished runs have none (target not reached, or none set)" in text(table)
 
 
 def test_rows_are_runs_by_run_id(grid):
     begun(grid, method__temperature=1, seed=9)
-    sheet = ask(grid, "method.temperature=1", by=("run_id", "seed", "status"), sort="accuracy")
-    assert heads(sheet) == ["run_id", "seed", "status", "n", "unfinished", "accuracy", "f1"]
-    assert column(sheet, 1) == ["2", "1", "0", "9"] and "seeds" not in text(sheet)
-    assert [cell and cell.mean for cell in column(sheet, 5)] == pytest.approx([0.64, 0.62, 0.6, None])
+    table = ask(grid, "method.temperature=1", by=("run_id", "seed", "status"), sort="accuracy")
+    assert heads(table) == ["run_id", "seed", "status", "n", "unfinished", "accuracy", "f1"]
+    assert column(table, 1) == ["2", "1", "0", "9"] and "seeds" not in text(table)
+    assert [cell and cell.mean for cell in column(table, 5)] == pytest.approx([0.64, 0.62, 0.6, None])
 
 
 @pytest.mark.parametrize(
@@ -92,40 +93,40 @@ def test_rows_are_sorted(tmp_path, by, order):
 
 
 def test_best_setting_and_its_rule(grid):
-    sheet = ask(grid, best="accuracy", over=("method.temperature",))
-    assert sheet.rows[0][:3] == ("0.05", 3, 3) and sheet.rows[0][3].mean == pytest.approx(0.72)
-    assert "of 3 settings of method.temperature, the one with the highest mean of accuracy" in text(sheet)
-    assert "optimistic" in text(sheet)
-    assert ask(grid, best="loss", over=("method.temperature",)).rows[0][0] == "0.05"
-    assert ask(grid, best="min:accuracy", over=("method.temperature",)).rows[0][0] == "4"
-    assert ask(grid, best="accuracy", by=()).rows[0][0] == "0.05"
+    table = ask(grid, best="accuracy", over=("method.temperature",))
+    assert cells(table)[0][:3] == ("0.05", 3, 3) and cells(table)[0][3].mean == pytest.approx(0.72)
+    assert "of 3 settings of method.temperature, the one with the highest mean of accuracy" in text(table)
+    assert "optimistic" in text(table)
+    assert ask(grid, best="loss", over=("method.temperature",)).rows[0].keys[0] == "0.05"
+    assert ask(grid, best="min:accuracy", over=("method.temperature",)).rows[0].keys[0] == "4"
+    assert ask(grid, best="accuracy", by=()).rows[0].keys[0] == "0.05"
 
 
 def test_best_setting_of_each_row(grid):
     for seed in range(3):
         made(grid, 0.8, method__temperature=4, seed=seed, method__name="fedprox", method__algorithm="fedprox")
-    sheet = ask(grid, best="accuracy", over=("method.temperature",))
-    assert [row[:4] for row in sheet.rows] == [("fedavg_chill", "0.05", 3, 3), ("fedprox", "4", 3, 1)]
+    table = ask(grid, best="accuracy", over=("method.temperature",))
+    assert [row[:4] for row in cells(table)] == [("fedavg_chill", "0.05", 3, 3), ("fedprox", "4", 3, 1)]
     assert column(ask(grid, best="accuracy", over=("method",)), 0) == ["fedprox"]
 
 
 def test_best_setting_uses_seeds_common_to_all(grid):
-    diverged(grid, method__temperature=0.01, seed=0)
+    compared.diverged(grid, method__temperature=0.01, seed=0)
     for seed in (1, 2):
         made(grid, 0.99, method__temperature=0.01, seed=seed)
     made(grid, 0.01, method__temperature=0.05, seed=9)  # one seed more changes nothing
-    sheet = ask(grid, best="accuracy", over=("method.temperature",))
-    assert sheet.rows[0][:3] == ("0.05", 3, 4) and "1 settings could not be chosen" in text(sheet)
-    assert sheet.rows[0][3].mean == pytest.approx(0.72)
+    table = ask(grid, best="accuracy", over=("method.temperature",))
+    assert cells(table)[0][:3] == ("0.05", 3, 4) and "1 settings could not be chosen" in text(table)
+    assert cells(table)[0][3].mean == pytest.approx(0.72)
 
 
 def test_auc_interval_stops_at_1(tmp_path):
     values = (0.9, 0.99)
     for seed, value in enumerate(values):
         made(tmp_path, 0.5, {"diverged": {"auc": value, "seconds": value}}, seed=seed)
-    sheet = ask(tmp_path, measures=("diverged.auc", "diverged.seconds"))
+    table = ask(tmp_path, measures=("diverged.auc", "diverged.seconds"))
     auc, seconds = (
-        cell for cell, head in zip(sheet.rows[0], heads(sheet), strict=True) if head.startswith("diverged.")
+        cell for cell, head in zip(cells(table)[0], heads(table), strict=True) if head.startswith("diverged.")
     )
     low, high = stats.t.interval(0.95, 1, np.mean(values), stats.sem(values))
     assert high > 1 and auc.band == (pytest.approx(low), 1.0)
@@ -150,7 +151,7 @@ def test_folder_without_runs_is_refused(tmp_path):
     with refuses():
         ask(tmp_path)
     begun(tmp_path)
-    assert ask(tmp_path).rows == ((0, 1),)
+    assert cells(ask(tmp_path)) == [(0, 1)]
 
 
 def test_foreign_and_damaged_folders_are_named(grid):
@@ -161,15 +162,15 @@ def test_foreign_and_damaged_folders_are_named(grid):
     lone = grid / "a" / "b" / "c"
     lone.mkdir(parents=True)
     (lone / "result.json").write_text("{}")
-    early = failed(grid, seed=21)
+    early = compared.failed(grid, seed=21)
     (early / "config.yaml").unlink()
     pipe = begun(grid, seed=20)
     os.mkfifo(pipe / "result.json")
     (grid / "tables").mkdir()
     (grid / "artifacts" / "vectors" / "00").mkdir(parents=True)
-    sheet = ask(grid)
-    assert column(sheet, 1) == [3, 3, 3]
-    assert "folders that are not runs: a/b/c (no config.yaml)" in text(sheet) and "1 more" in text(sheet)
+    table = ask(grid)
+    assert column(table, 1) == [3, 3, 3]
+    assert "folders that are not runs: a/b/c (no config.yaml)" in text(table) and "1 more" in text(table)
 
 
 @pytest.mark.thorough
@@ -186,9 +187,9 @@ def test_damaged_files_never_give_a_wrong_number(grid):
             else:
                 bad = bad[: chance.randrange(len(bad))]
             (folder / name).write_bytes(bytes(bad))
-            sheet = ask(grid, by=("method.temperature",), measures=("accuracy",))
-            place = heads(sheet).index("accuracy")
-            means = {row[0]: row[place].mean for row in sheet.rows if row[place]}
+            table = ask(grid, by=("method.temperature",), measures=("accuracy",))
+            place = heads(table).index("accuracy")
+            means = {row[0]: row[place].mean for row in cells(table) if row[place]}
             right = {"16": 0.123456, "0.05": 0.72, "1": 0.62, "4": 0.52}
-            assert "Left out" in text(sheet) or means == pytest.approx(right), (name, i)
+            assert "Left out" in text(table) or means == pytest.approx(right), (name, i)
         (folder / name).write_bytes(whole)

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knot_runner.cli.parsers import run_verb
-from knot_runner.report.compare import files
-from knot_runner.report.compare.files import Column, TerminalSheet, sheet_csv, sheet_markdown
-from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
+from knot_runner.report.compare.files import TerminalComparison, comparison_csv, exact_frame, write
+from knot_runner.report.render.markup import table_latex, table_markdown
+from knot_runner.report.render.table_model import TableCell
+from knot_runner.report.statistics.intervals import mean_estimate
 from tests.golden.messages import refuses
-from tests.unit.report.compared import begun, made, sheet_of
+from tests.unit.report.compared import ask, begun, made, table_of
 from tests.unit.report.made_runs import shown
 
 HOSTILE = '=1+1 a|b_&% <i> $x$ \x1b[31m {y} \\ "q"'
@@ -22,7 +23,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_v
 cells = st.one_of(st.none(), st.lists(finite, min_size=1, max_size=4).map(mean_estimate))
 labels = st.one_of(st.none(), st.sampled_from(["4", "0.05", "a", "=b", "null", "1e-05", "a,b", 'c"d', "007"]))
 rows = st.lists(st.tuples(labels, st.integers(0, 99), cells), max_size=6)
-COLUMNS = (Column("method.x", "x", "key"), Column("n", "n", "count"), Column("metrics.f1.ALL", "f1", "measure", 3))
+F1 = "metrics.f1.ALL"
 
 
 def read_csv(text):
@@ -33,9 +34,9 @@ def read_csv(text):
 @pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(rows)
-def test_sheet_csv_keeps_frame_numbers_exactly(found):
-    sheet = sheet_of(COLUMNS, found, ("a line",))
-    text, frame = read_csv(sheet_csv(sheet)), files.exact_frame(sheet).astype(object)
+def test_comparison_csv_keeps_frame_numbers_exactly(found):
+    table = table_of(["method.x"], found, [F1], ["a line"])
+    text, frame = read_csv(comparison_csv(table)), exact_frame(table).astype(object)
     exact = frame.where(frame.notna(), None).to_dict("list")
     assert list(text) == list(exact)
     for name in exact:
@@ -56,45 +57,40 @@ def test_sheet_csv_keeps_frame_numbers_exactly(found):
     ((), [], "float64"),
 ])  # fmt: skip
 def test_column_of_a_frame_has_one_type(cells, exact, dtype):
-    sheet = sheet_of(COLUMNS[:1], [(cell,) for cell in cells])
-    found = files.exact_frame(sheet)["method.x"]
+    table = table_of(["method.x"], [(cell, 1) for cell in cells])
+    found = exact_frame(table)["method.x"]
     assert found.dtype == dtype and found.astype(object).where(found.notna(), None).tolist() == exact
-    assert sheet_csv(sheet).count("\n") == 1 + len(cells)
+    assert comparison_csv(table).count("\n") == 1 + len(cells)
 
 
 def test_hostile_names_are_escaped():
-    sheet = sheet_of([Column(HOSTILE, HOSTILE, "key")], [(HOSTILE,)], [HOSTILE], HOSTILE)
-    assert "\x1b" not in shown(TerminalSheet(sheet), 200)
-    line = sheet_csv(sheet).splitlines()[1]
+    table = table_of([HOSTILE], [(HOSTILE, 1)], lines=[HOSTILE], title=HOSTILE)
+    assert "\x1b" not in shown(TerminalComparison(table), 200)
+    line = comparison_csv(table).splitlines()[1]
     assert line.startswith("\"'=1+1") and "\x1b" not in line
-    markdown, latex = sheet_markdown(sheet), files.sheet_latex(sheet)
+    markdown, latex = table_markdown(table), table_latex(table)
     assert "<i>" not in markdown and "\\|" in markdown and "\x1b" not in markdown
-    assert markdown.splitlines()[4].replace("\\|", "").count("|") == 2
+    assert markdown.splitlines()[4].replace("\\|", "").count("|") == 3
     assert "\\textbackslash{}" in latex and "\\&\\%" in latex and "\x1b" not in latex
 
 
-def test_long_names_are_cut_in_print_alone():
-    sheet = sheet_of(COLUMNS[:1], [("x" * 500,)])
-    assert "x" * 41 not in shown(TerminalSheet(sheet), 80) + sheet_markdown(sheet) and "x" * 500 in sheet_csv(sheet)
+def test_long_names_are_cut_in_print_alone(tmp_path):
+    for name in ("x" * 200, "y"):
+        made(tmp_path, 0.5, method__name=name)
+    table = ask(tmp_path)
+    assert "x" * 41 not in shown(TerminalComparison(table), 80) + table_markdown(table)
+    assert "x" * 200 in comparison_csv(table)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_terminal_of_every_width_shows_every_number(width):
-    keys = [Column(f"method.key{i}", f"key{i}", "key") for i in range(7)]
-    measures = [Column(f"metrics.m{i}.ALL", f"measure{i}", "measure", 3) for i in range(6)]
-    row = (*(f"value{i}" for i in range(7)), 3, *(MeanEstimate(i + 0.125, 0.5, 3) for i in range(6)))
-    sheet = sheet_of((*keys, Column("n", "n", "count"), *measures), [row])
-    text = shown(TerminalSheet(sheet), width)
+    keys, measures = [f"method.key{i}" for i in range(7)], [f"metrics.m{i}.ALL" for i in range(6)]
+    estimates = (TableCell(i + 0.125, 0.5, 3, text=f"{i}.125±0.500") for i in range(6))
+    table = table_of(keys, [(*(f"value{i}" for i in range(7)), 3, *estimates)], measures)
+    text = shown(TerminalComparison(table), width)
     assert max(map(len, text.splitlines())) <= width
     assert all(f"{i}.125±0.500" in text for i in range(6))
     assert all(f"value{i}" in text for i in range(7))
-
-
-def test_mean_over_fewer_runs_has_their_number():
-    rows = [("a", 3, MeanEstimate(0.5, 0.01, 2)), ("b", 2, MeanEstimate(0.5, None, 2)), ("c", 2, None)]
-    sheet = sheet_of(COLUMNS, rows)
-    lines = [line.split() for line in shown(TerminalSheet(sheet), 80).splitlines()]
-    assert ["a", "3", "0.500±0.010", "(2)"] in lines and ["b", "2", "0.500"] in lines and ["c", "2", "-"] in lines
 
 
 def test_compare_verb_prints_and_writes(tmp_path, capsys):
@@ -116,11 +112,11 @@ def test_compare_verb_prints_and_writes(tmp_path, capsys):
 
 
 def test_file_that_cannot_be_written_is_refused(tmp_path):
-    sheet = sheet_of(COLUMNS, ())
+    table = table_of(["method.x"], (), [F1])
     with refuses():
-        files.write(sheet, tmp_path / ("x" * 300 + ".csv"))
+        write(table, tmp_path / ("x" * 300 + ".csv"))
     (tmp_path / "a.md").mkdir()
     with refuses():
-        files.write(sheet, tmp_path / "a.md")
+        write(table, tmp_path / "a.md")
     with refuses():
-        files.form_of(tmp_path / "a")
+        form_of(tmp_path / "a")

@@ -7,12 +7,13 @@ import pytest
 
 import knot_runner as kr
 from knot_runner.report.compare import measures as compare_measures
-from knot_runner.report.compare.files import printed_rows, sheet_csv, sheet_markdown
+from knot_runner.report.compare.files import comparison_csv
 from knot_runner.report.compare.measures import direction, unit_of
 from knot_runner.report.frame import read_runs
+from knot_runner.report.render.markup import table_markdown
 from knot_runner.results.base import total_costs
 from tests.golden.messages import refuses
-from tests.unit.report.compared import ask, column, heads, made, text
+from tests.unit.report.compared import ask, cells, column, heads, made, text
 
 NUMBERS = ["metrics.f1.ALL", "metrics.f1.MELD", "metrics.client_accuracy.weighted", "seconds.total", "best.accuracy"]
 
@@ -68,20 +69,21 @@ def spread(tmp_path):
 
 
 def test_rows_in_the_order_of_bytes(spread):
-    sheet = ask(spread, measures=("bytes", "accuracy"), sort="bytes")
-    assert heads(sheet) == ["temperature", "n", "bytes", "accuracy"]
-    assert column(sheet, 0) == ["2", "1", "3", "4"]
-    assert [row[2] and row[2].mean for row in sheet.rows] == [1e6, 4e6, 6e6, None]
-    assert "bytes: 2 of 8 finished runs have none" in text(sheet)
+    table = ask(spread, measures=("bytes", "accuracy"), sort="bytes")
+    assert heads(table) == ["temperature", "n", "bytes", "accuracy"]
+    assert column(table, 0) == ["2", "1", "3", "4"]
+    assert [cell and cell.mean for cell in column(table, 2)] == [1e6, 4e6, 6e6, None]
+    assert "bytes: 2 of 8 finished runs have none" in text(table)
     frame = kr.compare(out=spread, measure="bytes,accuracy", sort="bytes")
     assert isinstance(frame, pd.DataFrame) and frame["costs.bytes.mean"].tolist()[:3] == [1e6, 4e6, 6e6]
 
 
 def test_printed_units_scale_while_csv_keeps_bytes(spread):
-    sheet = ask(spread, sort="bytes", measures=("bytes", "bytes_up", "client_flops", "bytes_per_round"))
-    assert printed_rows(sheet)[0][2:] == ["1±0", "0.500±0.000", "6±0", "1±0"]
-    assert "bytes (MB) | bytes\\_up (MB) | client\\_flops (MFLOP)" in sheet_markdown(sheet)
-    assert "costs.bytes.mean" in sheet_csv(sheet).splitlines()[0] and "1000000.0" in sheet_csv(sheet).splitlines()[1]
+    table = ask(spread, sort="bytes", measures=("bytes", "bytes_up", "client_flops", "bytes_per_round"))
+    assert [cell.text for cell in cells(table)[0][2:]] == ["1±0", "0.500±0.000", "6±0", "1±0"]
+    assert "bytes (MB) | bytes\\_up (MB) | client\\_flops (MFLOP)" in table_markdown(table)
+    head, first, *_ = comparison_csv(table).splitlines()
+    assert "costs.bytes.mean" in head and "1000000.0" in first
 
 
 @pytest.mark.parametrize(("key", "unit"), [

@@ -18,7 +18,6 @@ from knot_runner.report.claims.verdicts import judge
 from knot_runner.report.claims.view import asked, effect_text, footnotes, interval_text
 from knot_runner.report.figures import registry as page_figures
 from knot_runner.report.page import build
-from knot_runner.report.page.build import Standing, build_page, render_page
 from tests.golden.messages import refuses
 from tests.unit.report.made_runs import Factory
 
@@ -89,14 +88,14 @@ def page_request(**spec):
 
 
 def page_of(jobs, unfinished=None, **spec):
-    return build_page(page_request(**spec), jobs, unfinished or {})
+    return build.build_page(page_request(**spec), jobs, unfinished or {})
 
 
 HOSTILE = "\"'><script>alert(1)</script><img src=//x.example/y onerror=z> {{ 7*7 }} {% raw %} \x1b[31mred\x1b[0m \u202e"
 
 
 def test_page_needs_nothing_else(finished):
-    text = render_page(page_of(finished, figures=["bias"]))
+    text = build.render_page(page_of(finished, figures=["bias"]))
     read = Reader(text)
     assert text.startswith("<!DOCTYPE html>")
     assert "default-src 'none'; img-src data:; style-src 'unsafe-inline'" in text
@@ -104,11 +103,11 @@ def test_page_needs_nothing_else(finished):
     assert read.addresses and all(a.startswith(("data:", "#")) for a in read.addresses)
     assert {a[1:] for a in read.addresses if a.startswith("#")} <= read.ids and "claims" not in read.ids
     assert "url(" not in text and "@import" not in text
-    assert text == render_page(page_of(finished, figures=["bias"]))  # the same records give the same page
+    assert text == build.render_page(page_of(finished, figures=["bias"]))  # the same records give the same page
 
 
 def test_page_shows_means_and_intervals_of_records(finished):
-    text = render_page(page_of(finished))
+    text = build.render_page(page_of(finished))
     values = np.array([json.loads((j.folder / "result.json").read_text())["metrics"]["f1"]["ALL"] for j in finished])
     half = 12.7062 * np.std(values[2:], ddof=1) / np.sqrt(2)  # t of one degree of freedom
     row = next(row for row in Reader(text).rows if row[0] == "Sinkhorn-E")
@@ -124,7 +123,7 @@ def test_jobs_that_are_one_run_count_once(finished):
 def test_jobs_link_to_their_folders(finished, tmp_path):
     (finished[3].folder / "result.json").unlink()
     reports = tmp_path / "out" / "reports"
-    addresses = Reader(render_page(page_of(finished), reports)).addresses
+    addresses = Reader(build.render_page(page_of(finished), reports)).addresses
     links = [(reports / unquote(one)).resolve() for one in addresses if not one.startswith(("data:", "#"))]
     assert links == [job.folder.resolve() for job in finished[:3]]
 
@@ -134,9 +133,12 @@ def test_build_page_shows_every_job_state_and_cause(jobs, factory):
     factory.write(jobs[1], status="diverged", metrics={}, notes=["diverged in round 3 at client 5"])
     (jobs[2].folder).mkdir()
     (jobs[2].folder / "result.json").write_text('{"status": "do')
-    known = {jobs[3].run_id: Standing("failed", "ValueError: no such thing"), jobs[0].run_id: Standing("failed", "old")}
+    known = {
+        jobs[3].run_id: build.Standing("failed", "ValueError: no such thing"),
+        jobs[0].run_id: build.Standing("failed", "old"),
+    }
     view = page_of(jobs, known)
-    text = Reader(render_page(view)).text
+    text = Reader(build.render_page(view)).text
     assert [standing.state for _, standing in view.jobs] == ["done", "diverged", "damaged", "failed"]
     assert view.counts == {"done": 1, "diverged": 1, "failed": 1, "damaged": 1}
     for cause in ("diverged in round 3 at client 5", "cannot be read", "ValueError: no such thing"):
@@ -149,7 +151,7 @@ def test_page_embeds_figures_or_their_problem(finished):
     view = page_of(finished, figures=["tsne", "bias"])
     tsne, bias = view.figures
     assert "keep no vectors.safetensors" in tsne.problem and view.problems == [f"figure tsne: {tsne.problem}"]
-    assert "Not drawn: " in Reader(render_page(view)).text
+    assert "Not drawn: " in Reader(build.render_page(view)).text
     image = Image.open(io.BytesIO(base64.b64decode(bias.image.partition(",")[2])))
     assert image.format == "PNG" and not bias.problem
     assert any(line.startswith("MELD: ") for line in bias.lines) and bias.about.startswith("Bars of B_k")
@@ -159,7 +161,7 @@ def test_page_embeds_figures_or_their_problem(finished):
 def test_page_of_a_figure_has_no_table(finished):
     view = page_of(finished, kind="expected_label")
     assert view.table is None and [figure.name for figure in view.figures] == ["expected_label"]
-    assert "table" not in Reader(render_page(view)).ids
+    assert "table" not in Reader(build.render_page(view)).ids
 
 
 def test_describe_figure_covers_every_figure():
@@ -181,7 +183,7 @@ def test_page_shows_claims_with_verdicts(finished):
     view = page_of(finished, **spec)
     ((place, verdict),) = asked(view.verdicts)
     assert (place, verdict) == (1, expected) and (verdict.text, verdict.seeds) == (CLAIM["text"], 2)
-    read = Reader(render_page(view))
+    read = Reader(build.render_page(view))
     cells = next(cells for cells in read.rows if cells[0].startswith("1. Sinkhorn-E has the higher F1 <b>"))
     assert cells[1:4] == [expected.verdict, effect_text(expected), interval_text(expected)]
     assert all(line in read.text for line in footnotes(judge(finished, spec, "")))
@@ -191,7 +193,7 @@ def test_page_reports_claims_that_cannot_be_judged(finished):
     view = page_of(finished, claims=[CLAIM | {"agianst": 1}])
     assert asked(view.verdicts) == [] and "did you mean 'against'" in view.unjudged
     assert view.problems == [f"claims: {view.unjudged}"]
-    assert "Not judged: " in Reader(render_page(view)).text
+    assert "Not judged: " in Reader(build.render_page(view)).text
 
 
 def test_settings_are_shared_or_vary(jobs):
@@ -209,7 +211,7 @@ def test_mixed_versions_are_flagged(jobs, factory, other, mixed):
         factory.write(job, **facts(job.seed, torch=other if job is jobs[3] else "2.13.0"))
     view = page_of(jobs)
     assert view.mixed == mixed and [number for _, number in view.versions] == ([3, 1] if mixed else [4])
-    assert ("they differ in torch" in Reader(render_page(view)).text) == bool(mixed)
+    assert ("they differ in torch" in Reader(build.render_page(view)).text) == bool(mixed)
 
 
 def test_hostile_texts_are_shown_and_not_run(jobs, factory):
@@ -221,7 +223,7 @@ def test_hostile_texts_are_shown_and_not_run(jobs, factory):
         changed.append(dataclasses.replace(job, config=config))
     request = page_request(figures=["bias"], notes=[HOSTILE])
     request = dataclasses.replace(request, name=HOSTILE, about=HOSTILE, command=HOSTILE)
-    text = render_page(build_page(request, changed, {jobs[3].run_id: Standing("failed", HOSTILE)}))
+    text = build.render_page(build.build_page(request, changed, {jobs[3].run_id: build.Standing("failed", HOSTILE)}))
     read = Reader(text)
     assert "script" not in {tag for tag, _ in read.tags}
     assert not any("onerror" in names for _, names in read.tags)

@@ -12,6 +12,7 @@ from knot_runner.report.render import text as texts
 from knot_runner.report.render.markup import table_csv, table_latex, table_markdown, write_table
 from knot_runner.report.render.table_model import ColumnGroup, TableCell
 from knot_runner.report.render.terminal import TerminalTable
+from knot_runner.report.statistics.intervals import mean_interval
 from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
 from tests.unit.report.made_runs import shown
@@ -40,8 +41,19 @@ def test_quantity_has_three_digits_and_a_prefix(amount, text):
 
 def test_value_text_signs_all_but_rounded_zero():
     signed = ColumnGroup("delta", "delta", ("x",), 2, signed=True)
-    shown_values = [texts.value_text(TableCell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
-    assert shown_values == ["+0.50", "-0.50", "0.00", "0.00", "+2.20"]
+    found = [texts.value_text(TableCell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
+    assert found == ["+0.50", "-0.50", "0.00", "0.00", "+2.20"]
+
+
+@pytest.mark.parametrize(("values", "text"), [
+    ((55.0, 73.0), "n=2: too few seeds (~3)"), ((1.0, -1.0), "n=2: too few seeds (>100)"), ((64.0, 64.1), ""),
+    ((0.0, 0.0), ""), ((55.0, 73.0, -60.0), ""), ((55.0,), ""),
+])  # fmt: skip
+def test_difference_over_two_seeds_that_includes_0_names_the_seeds_that_decide(values, text):
+    cell = TableCell(*mean_interval(values), len(values))
+    groups = (ColumnGroup("delta", "delta", ("x",), 2, signed=sign) for sign in (True, False))
+    signed, unsigned = (texts.cell_texts(cell, group)[1] for group in groups)
+    assert signed == f" {text}" if text else signed == unsigned
 
 
 def test_spelled_labels_show_differing_group_members():
@@ -133,13 +145,13 @@ def test_write_table_refuses_invalid_file_name(factory, tmp_path, name):
 
 @pytest.fixture
 def chilled(federated):
-    """Three temperatures and a rate control of two cases over two seeds; one seed of T=2 does not reach the target."""
+    """Four temperatures and a rate control of two cases over three seeds; two seeds of T=2 do not reach the target."""
     rows = {(4.0, False): 0.7, (2.0, False): 0.6, (1.0, False): 0.75, (0.05, False): 0.9, (0.05, True): 0.8}
     jobs = [
         federated.made(t, [0.2, 0.3, top if seed else 0.7], seed=seed, control=control, task=task, model=model)
         for task, model in (("femnist", ("femnist_dnn", "mlp")), ("cifar100", ("resnet18", "resnet")))
         for (t, control), top in rows.items()
-        for seed in (0, 1)
+        for seed in (0, 1, 2)
     ]
     metrics = ["accuracy", "delta", "loss", "plain_loss", "rounds", "speedup"]
     return build_table(jobs, "chill/table1", metrics, kind="temperatures")
@@ -152,7 +164,7 @@ def test_blocks_of_temperatures_fit_and_look_alike(chilled, width, lines):
     assert max(map(len, text.splitlines())) <= width
     blocks = text.split("CIFAR100-ResNet18\n")[:2]
     assert [block[block.index("\n4 ") + 1 : block.index("\n2 ")].count("\n") for block in blocks] == [lines - 1] * 2
-    for part in ("FEMNIST-DNN", "rate=lr/0.05", ">3 (1 of 2)", "(-2.72)", "(299)", "vs T=1", "+7.50"):
+    for part in ("FEMNIST-DNN", "rate=lr/0.05", ">3 (2 of 3)", "(-2.72)", "(299)", "vs T=1", "+10.00"):
         assert part in text
     assert "nan" not in text
 
@@ -160,10 +172,10 @@ def test_blocks_of_temperatures_fit_and_look_alike(chilled, width, lines):
 def test_table_of_temperatures_in_every_form(chilled):
     markdown, latex, rows = table_markdown(chilled), table_latex(chilled), rows_of(chilled)
     assert "**FEMNIST-DNN**" in markdown and "| T | settings | accuracy | vs T=1 |" in markdown
-    assert "| 1 | rate=lr/0.05 |" in markdown and "&gt;3 (1 of 2) (205)" in markdown
-    assert latex.count(r"\begin{tabular}{llrrrrrr}") == 2 and r"\textgreater{}3 (1 of 2)" in latex
+    assert "| 1 | rate=lr/0.05 |" in markdown and "&gt;3 (2 of 3) (205)" in markdown
+    assert latex.count(r"\begin{tabular}{llrrrrrr}") == 2 and r"\textgreater{}3 (2 of 3)" in latex
     assert len(rows) == 5 * 6 * 2
     control = next(row for row in rows if row["settings"] == "rate=lr/0.05" and row["metric"] == "accuracy_percent")
-    assert (control["T"], control["column"], control["mean"], control["paper"]) == ("1", "FEMNIST-DNN", "75", "")
+    assert (control["T"], control["column"], control["mean"], control["paper"]) == ("1", "FEMNIST-DNN", "76.666667", "")
     beyond = next(row for row in rows if row["T"] == "2" and row["metric"] == "rounds")
-    assert (beyond["mean"], beyond["seeds"], beyond["planned"], beyond["gap"]) == ("3", "1", "2", "")
+    assert (beyond["mean"], beyond["seeds"], beyond["planned"], beyond["gap"]) == ("3", "1", "3", "")

@@ -28,10 +28,10 @@ def test_cell_has_mean_interval_paper_and_gap(factory):
     three, one = (
         cell(build_table(some, "knot/table3", ["f1"]), "sinkhorn_e", "f1", "MELD") for some in (jobs, jobs[1:2])
     )
-    assert (three.mean, three.seeds, three.planned) == (pytest.approx(0.40), 3, 3)
+    assert (three.mean, three.n, three.planned) == (pytest.approx(0.40), 3, 3)
     assert three.half == pytest.approx(0.049683, abs=1e-6)
     assert three.paper == 0.38 and three.gap == pytest.approx(0.02)
-    assert (one.mean, one.half, one.seeds) == (0.4, None, 1)
+    assert (one.mean, one.half, one.n) == (0.4, None, 1)
 
 
 def test_missing_runs_are_counted_and_named(factory):
@@ -40,7 +40,7 @@ def test_missing_runs_are_counted_and_named(factory):
     (jobs[-1].folder / "result.json").write_text("{")
     table = build_table(jobs, "knot/table3", ["f1"])
     found = cell(table, "sinkhorn_e", "f1", "MELD")
-    assert (found.mean, found.seeds, found.planned, found.diverged) == (0.4, 1, 5, 1)
+    assert (found.mean, found.n, found.planned, found.diverged) == (0.4, 1, 5, 1)
     text = "\n".join(table.lines)
     assert "Sinkhorn-E: 1 of 5 runs are there (seed 1, 3 not run yet; seed 2 diverged; seed 4 damaged)." in text
     assert f"Not counted: {jobs[-1].folder / 'result.json'}: cannot be read" in text
@@ -50,11 +50,11 @@ def test_methods_table_omits_overall_gap_for_other_datasets(factory):
     names = ["MELD", "DyDa0", "DyDa1", "DyDa2"]
     table = build_table([factory.made(names=names)], "knot/table3", ["f1", "sd"])
     absent, joined = cell(table, "sinkhorn_e", "f1", "IEMOCAP"), cell(table, "sinkhorn_e", "f1", "ALL")
-    assert (absent.mean, absent.seeds, absent.paper) == (None, 0, 0.33)
+    assert (absent.mean, absent.n, absent.paper) == (None, 0, 0.33)
     assert joined.paper == 0.41 and joined.gap is None
     assert any(line.startswith("No run has IEMOCAP: our ALL is over MELD, DyDa0, DyDa1, DyDa2") for line in table.lines)
     unlike = build_table([factory.made(seed=0), factory.made(seed=1, names=names)], "knot/table3", ["f1"])
-    assert cell(unlike, "sinkhorn_e", "f1", "IEMOCAP").seeds == 1
+    assert cell(unlike, "sinkhorn_e", "f1", "IEMOCAP").n == 1
     assert "Not every run has the same data sets, so their ALL differ in meaning." in unlike.lines
 
 
@@ -103,7 +103,7 @@ def test_locals_are_beside_table_1(factory):
     assert [row.keys[0] for row in table.rows] == ["sa"] * 5 + ["erc"] * 6 + ["nli"] * 7
     train, score = cell(table, "Cell", "sizes", "train"), cell(table, "Cell", "score", "score")
     assert (train.mean, train.paper, train.half) == (1000, 133574, 0)
-    assert (score.mean, score.seeds, score.planned, score.paper) == (0.5, 2, 2, 0.49)
+    assert (score.mean, score.n, score.planned, score.paper) == (0.5, 2, 2, 0.49)
     assert cell(table, "DyDa1", "score", "score").paper == 0.34
     assert cell(table, "DyDa3", "score", "score").mean is None
     assert cell(table, "Fic", "score", "score").mean == 0.6  # of inference, the accuracy
@@ -123,7 +123,7 @@ def test_gains_are_paired_by_seed(factory):
     ]
     table, cells = gains_of(jobs)
     gain = cells["sinkhorn_e",]["gain"]
-    assert gain.mean == pytest.approx((4 + 8) / 2) and gain.seeds == 2  # seed 2 and 3 have no pair
+    assert gain.mean == pytest.approx((4 + 8) / 2) and gain.n == 2  # seed 2 and 3 have no pair
     assert cells["entropy_a",]["gain"].mean is None
     group = next(one for one in table.groups if one.key == "gain")
     assert group.signed and "less that of entropy_a at the same seed, in points" in group.title
