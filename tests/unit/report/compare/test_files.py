@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knot_runner.cli.parsers import run_verb
-from knot_runner.report.compare.files import TerminalComparison, comparison_csv, exact_frame, write
+from knot_runner.report.compare.files import TerminalComparison, comparison_csv, exact_frame, form_of, write
 from knot_runner.report.render.markup import table_latex, table_markdown
 from knot_runner.report.render.table_model import TableCell
 from knot_runner.report.statistics.intervals import mean_estimate
