@@ -226,6 +226,11 @@ def split_commas(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
+def key_names(text: str) -> tuple[str, ...]:
+    """The keys in ``text``, which commas separate."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[str]]:
     """Return (runs that pass all ``filters``, a line for every requested value that none of them has).
 

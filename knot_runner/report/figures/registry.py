@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from knot_runner.config.plugins import Table, checked, unlike
+from knot_runner.config.strict import build
 from knot_runner.report.figures.bias import bias_figure, probe_figure
 from knot_runner.report.figures.bound import bound_figure
 from knot_runner.report.figures.client_models import id_ood_figure, landscape_figure, transfer_figure
@@ -12,8 +13,8 @@ from knot_runner.report.figures.cls_vectors import vector_figure
 from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
 from knot_runner.report.figures.data_distances import distance_course, matrix_figure
 from knot_runner.report.figures.federated_distance import distance_runtime, moving_measure
+from knot_runner.report.figures.plot import PlotRequest, plotted
 from knot_runner.report.figures.predictions import confidence, expected_label
-from knot_runner.report.figures.rounds import accuracy_by_round, aggregation, curves
 from knot_runner.report.figures.temperature_probe import boundary_figure, gradient_figure, softmax_figure
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
@@ -28,9 +29,7 @@ FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
     "epsilon": vector_figure,
     "bias": bias_figure,
     "probe": probe_figure,
-    "accuracy_by_round": accuracy_by_round,
-    "curves": curves,
-    "aggregation": aggregation,
+    "plot": plotted(PlotRequest()),
     "gradients": gradient_figure,
     "boundary": boundary_figure,
     "softmax": softmax_figure,
@@ -47,16 +46,23 @@ FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
 }, lambda where, figure: checked(where, figure, lambda lines, *_: unlike(lines, list, "a list of lines")))  # fmt: skip
 
 
-def figure_names(spec: Config) -> tuple[str, ...]:
-    """Names of the figures for a preset whose ``report:`` is ``spec``.
+def figures_of(spec: Config) -> dict[str, Callable[..., list[str]]]:
+    """Name -> figure of a preset whose ``report:`` is ``spec``: its kind, and ``figures``, each a name or the fields of a
+    :class:`PlotRequest`.
 
-    Raises :class:`UserError` for an unknown name in ``figures:``.
+    Raises :class:`UserError` for an unknown name or field.
     """
     kind = spec.get("kind", "methods")
-    if kind in FIGURES:
-        return (kind,)
-    names = spec.get("figures", ())
-    for name in names:
-        if name not in FIGURES:
-            raise UserError(f"there is no figure {name!r}{nearest(str(name), FIGURES)}", "report.figures")
-    return tuple(names)
+    figures = spec.get("figures", ())
+    if kind in FIGURES and not figures:
+        figures = (kind,)
+    found: dict[str, Callable[..., list[str]]] = {}
+    for i, one in enumerate(figures):
+        if isinstance(one, Mapping):
+            request = build(PlotRequest, dict(one), f"report.figures[{i}]")
+            found[request.name] = plotted(request)
+        elif one in FIGURES:
+            found[one] = FIGURES[one]
+        else:
+            raise UserError(f"there is no figure {one!r}{nearest(str(one), FIGURES)}", "report.figures")
+    return found
