@@ -83,8 +83,8 @@ def _plot() -> Parser:
     parser = Parser(
         "plot [FILTER ...] [paths.output_dir=DIR] [options]\n       knot-runner plot PRESET [KEY=VALUE ...] [options]\n"
         "       knot-runner plot partition [KEY=VALUE ...] [options]",
-        "Draw any finished runs, which filters select as in compare, a preset's figure from its records, or the classes "
-        f"of each client. {PRESET_TEXT}",
+        "Draw any finished runs, which filters select as in compare, a preset's figure from its records, or the classes"
+        f" of each client. {PRESET_TEXT}",
         [
             "plot --x=round --y=accuracy --by=method.name --out=curves.pdf",
             "plot --x=method.mu --y=accuracy --by=training.lr --mark=heatmap",
@@ -98,10 +98,10 @@ def _plot() -> Parser:
         "by": "a line or color per value of these settings (default: all that differ)",
         "row": "a setting with a panel per value",
         "col": "another one",
-        "mark": "curve, bar, box, scatter or heatmap",
     }
     for name, text in keys.items():
         parser.add_argument(f"--{name}", metavar="KEYS" if name in ("y", "by") else "KEY", help=text)
+    parser.add_argument("--mark", choices=("curve", "bar", "box", "scatter", "heatmap"), help="how it is drawn")
     parser.add_argument("--smooth", type=int, metavar="N", help="draw running means over N rounds")
     parser.add_argument("--out", metavar="FILE", help="a .png, .pdf or .svg file")
     parser.add_argument("--formats", default="png", help="png, pdf and svg, separated by commas (default: png)")

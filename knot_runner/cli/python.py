@@ -63,7 +63,7 @@ class RunSelection:
         return tidy_frame(self.out, self.filters)
 
     def plot(self, **request: Any) -> Axes | list[Axes]:
-        """Draw the finished runs as ``knot-runner plot``: ``kr.runs().plot(x="round", y="accuracy", by="method.name")``.
+        """Draw the finished runs as ``knot-runner plot`` does: ``kr.runs().plot(x="round", y="f1", by="method.name")``.
 
         Args:
             request: Fields of :class:`~knot_runner.report.figures.plot.PlotRequest`.

@@ -47,8 +47,8 @@ FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
 
 
 def figures_of(spec: Config) -> dict[str, Callable[..., list[str]]]:
-    """Name -> figure of a preset whose ``report:`` is ``spec``: its kind, and ``figures``, each a name or the fields of a
-    :class:`PlotRequest`.
+    """Name -> figure of a preset whose ``report:`` is ``spec``: its ``figures``, each a name or the fields of a
+    :class:`PlotRequest`, or its kind.
 
     Raises :class:`UserError` for an unknown name or field.
     """
