@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,7 +35,6 @@ from knot_runner.report.figures.style import (
     draw_boxes,
     figure_of,
     limit_to_shares,
-    log_scale,
     name_ticks,
     nth_color,
     panels,
@@ -50,7 +49,7 @@ from knot_runner.report.run_rows import variant
 from knot_runner.report.series import Band
 from knot_runner.report.statistics.intervals import mean_estimate
 from knot_runner.results.base import BYTES, FLOPS
-from knot_runner.util.errors import UserError, counted, nearest
+from knot_runner.util.errors import UserError, counted
 from knot_runner.util.files import LogRow
 
 if TYPE_CHECKING:
@@ -83,10 +82,9 @@ UNITS = {"points": " (%)", "nats": " (nats)"}
 WIDTH = 8.0
 HEIGHTS = (3.6, 2.7)
 ROW = 0.32
-#: Most lines, colors or panels; columns of a heat map with numbers in the cells; ratio of a linear axis of settings.
+#: Most lines, colors or panels; columns of a heat map with numbers in the cells.
 MOST = 16
 MOST_WRITTEN = 12
-LINEAR_RATIO = 20.0
 #: Width of all bars at a place, and how shares in per cent are written.
 BARS = 0.8
 WHOLE = "{:.0f}"
@@ -139,17 +137,19 @@ def plotted(request: PlotRequest) -> Callable[..., list[str]]:
 
 def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     """Draw the finished ``runs``; returns the drawing and the axes of its panels. Raises :class:`UserError`."""
+    import pandas as pd
+
     done = runs.finished
     if done.runs.empty:
         raise UserError("none of the runs has finished, so there is nothing to draw", runs.out)
     points = _points(done, request)
-    y = _column(request.y, points, "--y")
-    x = _column(request.x or "round", points, "--x") if y != CONFUSION else "predicted"
+    y = _column(request.y, points)
+    x = "predicted" if y == CONFUSION else _column(request.x or "round", points)
     points = points.dropna(subset=[x, y])
     shown = done.only(done.runs.index.isin(points.index))
     settings = shown.settings
-    panels_of = [resolve_key(key, settings) for key in (request.row, request.col) if key]
-    used = [*panels_of, *([x] if x in settings else [])]
+    apart = [resolve_key(key, settings) for key in (request.row, request.col) if key]
+    used = [*apart, *({x} & set(settings))]
     by = list(identifying_keys(shown.differing(), used))
     if request.by is not None:
         by = [resolve_key(key, settings) for key in key_names(request.by)]
@@ -157,15 +157,17 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     measures = [y] if y in known_measures(shown) else []
     notes = [*lines_on(shown, row, row.nunique(), [*used, *by], measures), *left_out(runs), *runs.lines]
     if len(shown.runs) < len(runs.runs):
-        notes.append(f"{len(shown.runs)} of {len(runs.runs)} runs are drawn: the finished ones with both numbers.")
+        notes.append(f"Drawn: the {len(shown.runs)} of {len(runs.runs)} runs that are finished and have these numbers.")
     models = shown.runs.record.map(lambda run: variant(y, run.result))
     if models.nunique() > 1:  # no mean is over several kinds of models
         settings = settings.assign(models=models)
         by.append("models")
     if y == CONFUSION:
-        points = points.assign(panel=_labels(settings, [*panels_of, *by]), series=points.true)
+        points = points.assign(
+            panel=_labels(settings, [*apart, *by]), series=pd.Categorical(points.true, points.true.unique())
+        )
     else:
-        points = points.assign(panel=_labels(settings, panels_of), series=_labels(settings, by))
+        points = points.assign(panel=_labels(settings, apart), series=_labels(settings, by))
     drawing, grid = _draw(points, x, y, request)
     return replace(drawing, notes=[*drawing.notes, *notes]), grid
 
@@ -175,57 +177,44 @@ def _points(done: RunSet, request: PlotRequest) -> pd.DataFrame:
     settings and numbers as columns."""
     import pandas as pd
 
-    if (request.x or "round") not in PROGRESS and request.y not in (CLIENTS, CONFUSION):
+    if (request.x or "round") in PROGRESS or request.y in (CLIENTS, CONFUSION):
+        frames = {i: pd.json_normalize(_rows(run, request.y)) for i, run in done.runs.record.items()}
+        numbers = pd.concat(frames, names=["run"]).droplevel(1)
+        for name, columns in SUMS.items():
+            if set(columns) <= set(numbers):
+                numbers[name] = numbers[columns].sum(axis=1, skipna=False).groupby("run").cumsum()
+    else:
         numbers = done.metrics.dropna().pivot(columns="metric", values="value")
-        return done.settings.join(numbers, rsuffix=" (number)")
-    frames = {i: pd.json_normalize(list(_rows(run, request.y))) for i, run in done.runs.record.items()}
-    points = pd.concat(frames, names=["run"]).droplevel(1)
-    for name, columns in SUMS.items():
-        if set(columns) <= set(points):
-            points[name] = points[columns].sum(axis=1, skipna=False).groupby("run").cumsum()
-    if "true" in points:
-        names = points.true.unique()
-        points = points.astype(dict.fromkeys(["true", "predicted"], pd.CategoricalDtype(names)))
-    return done.settings.join(points, how="right", rsuffix=" (number)")
+    return done.settings.join(numbers, how="right", rsuffix=" (number)")
 
 
-def _rows(run: MeasuredRun, y: str) -> Iterable[LogRow]:
+def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
     """The rows of rounds.jsonl with the changes of :data:`LABELS`; for ``clients`` and ``confusion``, a row for each
     client or pair of classes."""
+    import pandas as pd
+
     if y == CONFUSION:
         return confusion_rows(run)
     log = rounds(run) if has_record(run.folder, run.result, ROUNDS_FILE) else []
     if y == CLIENTS:
         evaluated = [row[y] for row in log if y in row]
         return [{y: value} for value in evaluated[-1]] if evaluated else []
-    before: Sequence[float] = []
+    before = pd.Series(dtype=float)
     for row in log:
-        now = row.pop("clients", [])
-        if now:
-            trained = dict(zip(row["participants"], row["after"], strict=True))
-            row["participants_change"] = _mean_change(now, trained)
-            row["others_change"] = _mean_change(now, {k: old for k, old in enumerate(before) if k not in trained})
+        now = pd.Series(row.pop("clients", []), dtype=float)
+        if "after" in row:
+            trained = pd.Series(row["after"], row["participants"], dtype=float)
+            row["participants_change"] = (now - trained).mean()
+            row["others_change"] = (now - before).drop(trained.index, errors="ignore").mean()
         before = now
     return log
 
 
-def _mean_change(now: Sequence[float], before: dict[int, float]) -> float | None:
-    """Mean of ``now`` less ``before`` over the clients that have both; None without any."""
-    changes = [now[k] - old for k, old in before.items() if None not in (now[k], old)]
-    return float(np.mean(changes)) if changes else None
-
-
-def _column(name: str, points: pd.DataFrame, flag: str) -> str:
+def _column(name: str, points: pd.DataFrame) -> str:
     """The full key of the setting or number ``name``. Raises :class:`UserError`."""
     with contextlib.suppress(UserError):
         return resolve_measure(name, points.columns)
-    try:
-        return resolve_key(name, points.columns)
-    except UserError as problem:
-        hint = nearest(name, map(measure_title, points.columns))
-        if "did you mean" in str(problem) and "did you mean" not in hint:
-            raise
-        raise UserError(f"no finished run has it{hint}", f"{flag}={name}") from None
+    return resolve_key(name, [*points.columns, *map(measure_title, points.columns)], "setting or number")
 
 
 def _labels(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
@@ -246,12 +235,12 @@ def _axis(key: str) -> tuple[str, float, float | None]:
     """(Label with unit, what is drawn for a stored 1, largest drawn value of a share) of a setting or number."""
     title = measure_title(key)
     group = title.partition(".")[0]
-    if group not in METRICS:
-        label, scale = LABELS.get(key, (short_names([title])[title], 1.0))
-        return label, scale, 100.0 if "(%)" in label else None
-    metric = METRICS[group]
-    label = title.replace(group, metric.title, 1) + UNITS.get(metric.unit, "")
-    return label, metric.scale, metric.scale if metric.top == 1 else None
+    if group in METRICS:
+        metric = METRICS[group]
+        label = title.replace(group, metric.title, 1) + UNITS.get(metric.unit, "")
+        return label, metric.scale, metric.scale if metric.top == 1 else None
+    label, scale = LABELS.get(key, (short_names([title])[title], 1.0))
+    return label, scale, 100.0 if "(%)" in label else None
 
 
 def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
@@ -259,28 +248,32 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[D
     points, mark = _placed(points, x, y, request)
     (x_label, *_), (y_label, _, top) = _axis(x), _axis(y)
     summary = _summary(points, mark, top)
-    cells = list(points.groupby("panel", observed=True))
-    names = points.series.cat.categories
+    names, cells = points.series.cat.categories, list(points.groupby("panel", observed=True))
     is_map = mark in ("heatmap", CONFUSION)
-    if max(len(cells), 0 if is_map else len(names)) > MOST:
-        raise UserError(f"{len(names)} lines or colors, {len(cells)} panels: more than {MOST}. Select runs", "plot")
+    if len(cells) > MOST or len(names) > MOST and not is_map:
+        raise UserError(f"{len(cells)} panels, {len(names)} lines or colors: more than {MOST}. Select runs", "plot")
     across = min(len(cells), 1 if request.row and not request.col else 3 - is_map)
     height = max(HEIGHTS[len(cells) > 1], is_map * (ROW * len(names) + 1.2))
     made, grid = panels(len(cells), WIDTH / across, height, across, sharey=not is_map)
     for axes, (panel, own) in zip(grid, cells, strict=True):
         axes.set(xlabel=x_label, ylabel=y_label, title=panel)
         MARKS[mark](axes, summary[summary.panel == panel], own)
-    for axes in grid:
-        if top is not None and not is_map:
-            limit_to_shares(axes, top)
-    if len(names) > 1 and not is_map:
-        side_legend(made, grid)
+    if not is_map:
+        for axes in grid:
+            if top:
+                limit_to_shares(axes, top)
+            if not axes.get_subplotspec().is_first_col():
+                axes.set_ylabel("")
+        if len(names) > 1:
+            side_legend(made, grid)
+    last = summary.groupby(["panel", "series"], observed=True).tail(1) if x in PROGRESS else summary
     lines = []
-    for one in (summary.groupby(["panel", "series"], observed=True).tail(1) if x in PROGRESS else summary).itertuples():
+    for one in last.itertuples():
         if mark != CONFUSION or one.series == one.place:
             place = one.place if isinstance(one.place, str) else f"{one.x:.4g}"
             words = filter(None, (one.panel, one.series, f"{x_label} {place}", y_label))
-            lines.append(f"{', '.join(words)} {one.value:.4g} [{one.low:.4g}, {one.high:.4g}], n={one.n}")
+            interval = f" [{one.low:.4g}, {one.high:.4g}]" if one.n > 1 else ""
+            lines.append(f"{', '.join(words)} {one.value:.4g}{interval}, n={one.n}")
     few, many = summary.n.min(), summary.n.max()
     note = READING[mark].format(counted(few, "run") if few == many else f"{few} to {many} runs")
     title = f"{y_label.partition(' (')[0]} by {x_label.partition(' (')[0]}"
@@ -295,26 +288,23 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     is_number = pd.api.types.is_numeric_dtype
     values = typed_column(points[y])
     if not is_number(values):
-        raise UserError(f"{y} is not a number in every run", f"--y={request.y}")
+        raise UserError("is not a number in every run", y)
     if request.smooth > 1:
         values = values.groupby("run").transform(lambda own: own.rolling(request.smooth, 1, center=True).mean())
     points = points.assign(y=values.astype(float) * _axis(y)[1])
-    mark = request.mark or {CLIENTS: "box", CONFUSION: CONFUSION}.get(y, "")
-    if not mark and is_number(points[x]):  # settings are text
-        mark = "curve" if x in PROGRESS else "scatter"
-    if mark in ("curve", "scatter"):
+    usual = "bar" if points[x].dtype == object else "scatter"  # settings are text
+    mark = request.mark or {CLIENTS: "box", CONFUSION: CONFUSION}.get(y, "curve" if x in PROGRESS else usual)
+    if mark == "scatter" or (mark == "curve" and x in PROGRESS):
         numbers = typed_column(points[x])
         if not is_number(numbers):
-            raise UserError(f"{x} is not a number in every run. Use --mark=bar", f"--mark={mark}")
+            raise UserError("is not a number in every run. Use --mark=bar", x)
         points = points.assign(x=numbers.astype(float) * _axis(x)[1])
-        place = points["round"] if x in PROGRESS else points.x
-        return points.assign(place=place if mark == "curve" else 0.0), mark
-    texts = points[x]
-    if y != CONFUSION:
-        texts = texts.map(written)
-        texts = texts.astype(pd.CategoricalDtype(sorted_texts(texts.unique())))
+        return points.assign(place=0 if mark == "scatter" else points["round"]), mark
+    texts = points[x].map(written)
+    names = texts.unique() if y == CONFUSION else sorted_texts(texts.unique())
+    points = points.assign(place=pd.Categorical(texts, names))
     shift = (points.series.cat.codes + 0.5) / len(points.series.cat.categories) - 0.5
-    return points.assign(place=texts, x=texts.cat.codes + BARS * shift), mark or "bar"
+    return points.assign(x=points.place.cat.codes + BARS * shift * (mark in ("bar", "box"))), mark
 
 
 def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:
@@ -330,9 +320,8 @@ def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame
         numbers = own.y.quantile([0.5, 0.25, 0.75]) if mark == "box" else (one.mean, low, high)
         rows.append((*place, own.x.mean(), *numbers, own.index.nunique()))
     summary = pd.DataFrame(rows, columns=[*keys, "x", "value", "low", "high", "n"]).astype(points.dtypes[keys])
-    if mark == "curve":
-        return summary[summary.n == summary.groupby(keys[:2], observed=True).n.transform("max")]
-    return summary
+    most = summary.groupby(keys[:2], observed=True).n.transform("max")
+    return summary[summary.n == most] if mark == "curve" else summary
 
 
 # ------------------------------------------------------------------------------------------------------------- marks
@@ -340,26 +329,25 @@ def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame
 
 def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
     """A line for the mean of each series, and a band for its interval."""
+    named = summary.place.dtype == "category"
     for i, (name, own) in enumerate(summary.groupby("series", observed=False)):
         turn = i + i // len(PALETTE)
-        marker = MARKERS[turn % len(MARKERS)] if len(own) < 8 else ""
+        marker = MARKERS[turn % len(MARKERS)] if named or len(own) == 1 else ""
         band = Band(own.x, own.value, own.low, own.high, own.n)
         draw_band(axes, band, nth_color(i), ls=LINES[turn % len(LINES)], marker=marker, label=name)
     axes.margins(x=0.02)
-    if axes.get_xlabel() == LABELS["round"][0]:
-        axes.locator_params(axis="x", integer=True)
-    elif 0 < LINEAR_RATIO * summary.x.min() <= summary.x.max() and points.x.eq(points.place).all():
-        log_scale(axes, "x")
-    if "change" in axes.get_ylabel():
-        axes.axhline(0, color=GRAY, lw=0.8)
+    axes.locator_params(axis="x", integer=axes.get_xlabel() == LABELS["round"][0])
+    if named:
+        name_ticks(axes.set_xticks, summary.place.cat.categories)
 
 
 def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
     """A bar for the mean of each series at each place, and a whisker for its interval."""
-    look = {"width": BARS / len(summary.series.cat.categories), "error_kw": {"ecolor": GRAY, "capsize": 3}}
+    width = BARS / len(summary.series.cat.categories)
+    whiskers = {"ecolor": GRAY, "capsize": 3}
     for i, (name, own) in enumerate(summary.groupby("series", observed=False)):
         errors = (own.value - own.low, own.high - own.value)
-        axes.bar(own.x, own.value, yerr=errors, color=nth_color(i), alpha=0.85, label=name, **look)
+        axes.bar(own.x, own.value, width, yerr=errors, error_kw=whiskers, color=nth_color(i), alpha=0.85, label=name)
     name_ticks(axes.set_xticks, summary.place.cat.categories)
 
 
@@ -367,21 +355,20 @@ def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
     """A box of the values of each series at each place, and the values as points."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
-    for i, (name, own) in enumerate(points.groupby("series", observed=False)):
+    for i, (name, own) in enumerate(points.groupby("series", observed=True)):
         values = {at: part.to_numpy() for at, part in own.groupby("x").y}
-        draw_boxes(axes, list(values.values()), nth_color(i), 0.45, positions=list(values), widths=0.8 * width)
-        jitter = rng.uniform(-width / 4, width / 4, len(own))
-        axes.plot(own.x + jitter, own.y, ".", ms=3, color=nth_color(i), label=name)
+        look = {"positions": list(values), "widths": 0.8 * width, "label": name}
+        draw_boxes(axes, list(values.values()), nth_color(i), 0.45, **look)
+        axes.plot(own.x + rng.uniform(-width / 4, width / 4, len(own)), own.y, ".", ms=3, color=nth_color(i))
     name_ticks(axes.set_xticks, summary.place.cat.categories)
 
 
 def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
     """A small point for each run, and a large one for the mean of each series."""
-    for i, (name, own) in enumerate(summary.groupby("series", observed=False)):
+    for i, (name, own) in enumerate(points.groupby("series", observed=False)):
         marker = MARKERS[(i + i // len(PALETTE)) % len(MARKERS)]
-        each = points[points.series == name]
-        axes.plot(each.x, each.y, marker, ms=4, alpha=0.5, color=nth_color(i))
-        axes.plot(own.x, own.value, marker, ms=9, color=nth_color(i), mec="white", label=name)
+        axes.plot(own.x, own.y, marker, ms=4, alpha=0.5, color=nth_color(i))
+        axes.plot(own.x.mean(), own.y.mean(), marker, ms=9, color=nth_color(i), mec="white", label=name)
     axes.margins(0.1)
 
 
