@@ -101,7 +101,7 @@ def _plot() -> Parser:
     }
     for name, text in keys.items():
         parser.add_argument(f"--{name}", metavar="KEYS" if name in ("y", "by") else "KEY", help=text)
-    parser.add_argument("--mark", choices=("curve", "bar", "box", "scatter", "heatmap"), help="how it is drawn")
+    parser.add_argument("--mark", metavar="MARK", help="curve, bar, box, scatter or heatmap")
     parser.add_argument("--smooth", type=int, metavar="N", help="draw running means over N rounds")
     parser.add_argument("--out", metavar="FILE", help="a .png, .pdf or .svg file")
     parser.add_argument("--formats", default="png", help="png, pdf and svg, separated by commas (default: png)")

@@ -24,7 +24,8 @@ def confusion_counts(run: MeasuredRun) -> np.ndarray | None:
     if run.result.labels is None or not has_record(run.folder, run.result, PREDICTIONS):
         return None
     after = [pair for name, pair in predictions(run).items() if not name.startswith("before/")]
-    return np.sum([TestSet(shares, shares, labels).confusion for shares, labels in after], axis=0)
+    counts: np.ndarray = np.sum([TestSet(shares, shares, labels).confusion for shares, labels in after], axis=0)
+    return counts
 
 
 def confusion_rows(run: MeasuredRun) -> list[LogRow]:

@@ -60,11 +60,12 @@ def _format_of(file: str) -> str:
 
 def _plot_runs(words: Sequence[str], out: str | None, **request: Any) -> None:
     from knot_runner.cli.show import folder_for, print_figure
+    from knot_runner.config.strict import build
     from knot_runner.report.figures.plot import PlotRequest, draw_runs
     from knot_runner.report.figures.style import figure_settings, save
     from knot_runner.report.frame import selected_runs
 
-    asked = PlotRequest(**request)
+    asked = build(PlotRequest, request, "plot")
     runs = selected_runs(*selection(words))
     with figure_settings():
         drawing, _ = draw_runs(runs, asked)

@@ -110,7 +110,7 @@ def sort_places(texts: pd.Series) -> pd.Series:
     return texts.map(place).fillna(len(place)).astype("int64")
 
 
-def resolve_key(key: str, known: Iterable[str], what: str = "setting") -> str:
+def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: str = "config.yaml") -> str:
     """Resolve ``key`` to a dotted key: itself, or for a group its name (``task`` is ``task.name``).
 
     Raises :class:`UserError` with the keys of the same ending, or the nearest one.
@@ -123,7 +123,7 @@ def resolve_key(key: str, known: Iterable[str], what: str = "setting") -> str:
     if ends:
         raise UserError(f"no run has this {what} (did you mean {' or '.join(map(repr, ends))}?)", key)
     hint = nearest(key, keys | {full.removesuffix(".name") for full in keys})
-    raise UserError(f"no run has this {what}{hint if 'did you mean' in hint else '; keys are as in config.yaml'}", key)
+    raise UserError(f"no run has this {what}{hint if 'did you mean' in hint else f'; keys are as in {files}'}", key)
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:

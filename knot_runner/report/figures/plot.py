@@ -107,7 +107,7 @@ class PlotRequest:
     ``x``: one of :data:`PROGRESS`, a setting or a measure; "": round. ``y``: a measure, a number of rounds.jsonl, a
     change of :data:`LABELS`, ``clients`` or ``confusion``. ``by``: the settings with a line or color for each value,
     separated by commas; None: all that differ. ``row``, ``col``: a setting with a panel for each value. ``smooth``:
-    rounds of a running mean. ``mark``: "": curve by progress, bar by setting, scatter by measure, box of clients.
+    rounds of a running mean. ``mark``: None: curve by progress, bar by setting, scatter by measure, box of clients.
     """
 
     x: str = ""
@@ -115,7 +115,7 @@ class PlotRequest:
     by: str | None = None
     row: str = ""
     col: str = ""
-    mark: Literal["", "curve", "bar", "box", "scatter", "heatmap"] = ""
+    mark: Literal["curve", "bar", "box", "scatter", "heatmap"] | None = None
     smooth: int = 1
 
     @property
@@ -124,7 +124,7 @@ class PlotRequest:
         return f"{self.y}_by_{self.x or 'round'}".replace("/", "_")
 
 
-def plotted(request: PlotRequest) -> Callable[..., list[str]]:
+def plotted(request: PlotRequest) -> Callable[..., Any]:
     """Return the figure of a preset that ``request`` describes."""
 
     @figure_of(one_task=False, reads=(ROUNDS_FILE,))
@@ -213,8 +213,10 @@ def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
 def _column(name: str, points: pd.DataFrame) -> str:
     """The full key of the setting or number ``name``. Raises :class:`UserError`."""
     with contextlib.suppress(UserError):
-        return resolve_measure(name, points.columns)
-    return resolve_key(name, [*points.columns, *map(measure_title, points.columns)], "setting or number")
+        return resolve_measure(name, list(points))
+    others = [] if name in PROGRESS else PROGRESS  # those that there are are in points, too
+    known = [*points, *map(measure_title, points), *others]
+    return resolve_key(name, known, "setting or number", "config.yaml, result.json and rounds.jsonl")
 
 
 def _labels(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
@@ -262,7 +264,8 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[D
         for axes in grid:
             if top:
                 limit_to_shares(axes, top)
-            if not axes.get_subplotspec().is_first_col():
+            spec = axes.get_subplotspec()
+            if spec and not spec.is_first_col():
                 axes.set_ylabel("")
         if len(names) > 1:
             side_legend(made, grid)
