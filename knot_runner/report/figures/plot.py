@@ -80,7 +80,7 @@ LABELS = {
 UNITS = {"points": " (%)", "nats": " (nats)"}
 #: Inches: width of a figure, height of a panel alone and among others, and of a row of a heat map.
 WIDTH = 8.0
-HEIGHTS = (3.6, 2.7)
+HEIGHTS = (3.6, 3.2)
 ROW = 0.32
 #: Most lines, colors or panels; columns of a heat map with numbers in the cells.
 MOST = 16
@@ -279,6 +279,8 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[D
             lines.append(f"{', '.join(words)} {one.value:.4g}{interval}, n={one.n}")
     few, many = summary.n.min(), summary.n.max()
     note = READING[mark].format(counted(few, "run") if few == many else f"{few} to {many} runs")
+    if request.smooth > 1:
+        note += f" Running means over {request.smooth} rounds."
     title = f"{y_label.partition(' (')[0]} by {x_label.partition(' (')[0]}"
     numbers = csv_text(list(summary), summary.itertuples(index=False))
     return Drawing(made, title[0].upper() + title[1:], [note], lines, numbers), grid
