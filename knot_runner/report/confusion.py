@@ -51,9 +51,9 @@ def confusion_table(run: MeasuredRun) -> Group:
     for i, own in enumerate(counts):
         wrong = [j for j in np.argsort(-own, kind="stable") if j != i and own[j]]
         texts = [f"{names[j]} ({own[j]})" for j in wrong]
-        share = f"{own[i] / own.sum():.0%}" if own.sum() else "-"
-        rows.append([names[i], str(own.sum()), str(own[i]), share, first_few(texts, MOST_WRONG)])
-    numbers = [TerminalColumn(head, right=True) for head in ("examples", "right", "share")]
+        share = f"{own[i] / max(own.sum(), 1):.0%}"
+        rows.append([names[i], str(own.sum()), share, first_few(texts, MOST_WRONG)])
+    numbers = [TerminalColumn(head, right=True) for head in ("examples", "right")]
     columns = [TerminalColumn("true class"), *numbers, TerminalColumn("predicted instead (examples)")]
     title = f"{run.task}, {run.method}, seed {run.seed}: {np.trace(counts)} of {counts.sum()} test examples are right"
     notes = [text_line(note, DIM) for note in run.result.notes if note.startswith(ONE_CLASS)]

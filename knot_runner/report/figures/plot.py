@@ -18,11 +18,13 @@ from knot_runner.report.compare.measures import known_measures, measure_title, r
 from knot_runner.report.compare.notes import left_out, lines_on
 from knot_runner.report.compare.settings import (
     GROUP_NAMES,
+    KEPT,
     key_names,
     resolve_key,
     row_numbers,
     short_names,
     sorted_texts,
+    telling,
     typed_column,
     written,
 )
@@ -150,8 +152,11 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     settings = shown.settings
     apart = [resolve_key(key, settings) for key in (request.row, request.col) if key]
     used = [*apart, *({x} & set(settings))]
-    by = list(identifying_keys(shown.differing(), used))
-    if request.by is not None:
+    if request.by is None:
+        differing = shown.differing()
+        keys = [*used, *identifying_keys(differing, used)]
+        by = [key for key in telling(differing, keys, (*KEPT, *used)) if key not in used]
+    else:
         by = [resolve_key(key, settings) for key in key_names(request.by)]
     row = row_numbers(settings, [*used, *by])
     measures = [y] if y in known_measures(shown) else []
@@ -252,8 +257,13 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[D
     summary = _summary(points, mark, top)
     names, cells = points.series.cat.categories, list(points.groupby("panel", observed=True))
     is_map = mark in ("heatmap", CONFUSION)
-    if len(cells) > MOST or len(names) > MOST and not is_map:
-        raise UserError(f"{len(cells)} panels, {len(names)} lines or colors: more than {MOST}. Select runs", "plot")
+    most = MOST if is_map or mark in ("curve", "scatter") else len(PALETTE)
+    if len(cells) > MOST:
+        raise UserError(f"{len(cells)} panels are more than {MOST}. Select runs by filters", "plot")
+    if len(names) > most and not is_map:
+        raise UserError(
+            f"{len(names)} lines or colors are more than {most}. Select runs, or fewer keys in --by", "plot"
+        )
     across = min(len(cells), 1 if request.row and not request.col else 3 - is_map)
     height = max(HEIGHTS[len(cells) > 1], is_map * (ROW * len(names) + 1.2))
     made, grid = panels(len(cells), WIDTH / across, height, across, sharey=not is_map)
@@ -295,7 +305,7 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     if not is_number(values):
         raise UserError("is not a number in every run", y)
     if request.smooth > 1:
-        values = values.groupby("run").transform(lambda own: own.rolling(request.smooth, 1, center=True).mean())
+        values = values.groupby(level=0).transform(lambda own: own.rolling(request.smooth, 1, center=True).mean())
     points = points.assign(y=values.astype(float) * _axis(y)[1])
     usual = "bar" if points[x].dtype == object else "scatter"  # settings are text
     mark = request.mark or {CLIENTS: "box", CONFUSION: CONFUSION}.get(y, "curve" if x in PROGRESS else usual)
@@ -320,10 +330,10 @@ def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame
     keys = ["panel", "series", "place"]
     rows = []
     for place, own in points.groupby(keys, observed=True):
-        one = mean_estimate(own.y.tolist(), top)
+        one = mean_estimate(own.y.groupby(level=0).mean().tolist(), top)  # a value for each run
         low, high = one.band if one.n > 1 else (one.mean, one.mean)
         numbers = own.y.quantile([0.5, 0.25, 0.75]) if mark == "box" else (one.mean, low, high)
-        rows.append((*place, own.x.mean(), *numbers, own.index.nunique()))
+        rows.append((*place, own.x.mean(), *numbers, one.n))
     summary = pd.DataFrame(rows, columns=[*keys, "x", "value", "low", "high", "n"]).astype(points.dtypes[keys])
     most = summary.groupby(keys[:2], observed=True).n.transform("max")
     return summary[summary.n == most] if mark == "curve" else summary

@@ -53,8 +53,12 @@ def add_records(folder, accuracies):
     ]  # fmt: skip
     (folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     shares = np.eye(2, dtype=np.float32)[PREDICTED]
-    save_file({"test.probabilities": shares, "test.labels": TRUTH}, folder / "predictions.safetensors")
+    arrays = {"test.probabilities": shares, "test.labels": TRUTH, "before/test.probabilities": 1 - shares}
+    save_file(arrays, folder / "predictions.safetensors")
     seal(folder)
+
+
+BY_RATE = [[accuracy(t, r, s) for t in TEMPERATURES for s in SEEDS] for r in RATES]
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +96,19 @@ def test_curves_are_means_and_intervals_over_seeds(out):
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("rounds trained", "accuracy (%)")
 
 
+def test_labels_hold_only_what_differs(out):
+    for filters, asked, titles, names in (
+        ("", {"col": "training.lr"}, ["lr=0.01", "lr=0.1"], ["temperature=0.05", "temperature=1", "temperature=4"]),
+        ("training.lr=0.1 method.temperature=1,4", {}, [""], ["temperature=1", "temperature=4"]),
+        ("method.temperature=1", {"x": "training.lr"}, [""], []),
+    ):
+        axes = np.atleast_1d(kr.runs(filters, out).plot(**asked))
+        assert [one.get_title() for one in axes] == titles
+        assert [text.get_text() for one in axes[0].figure.legends for text in one.get_texts()] == names
+    axes = kr.runs("", out).plot(x="training.lr")
+    assert len({bar.get_x() for bar in axes.patches}) == len(axes.patches) == 6
+
+
 def test_costs_are_summed_and_changes_compare_with_the_last_models(out, tmp_path):
     (axes,), _, _ = drawn(out, tmp_path, x="bytes", by="")
     assert axes.lines[0].get_xdata().tolist() == [4, 8, 12] and "(MB)" in axes.get_xlabel()
@@ -103,10 +120,11 @@ def test_costs_are_summed_and_changes_compare_with_the_last_models(out, tmp_path
 
 
 @pytest.mark.parametrize(("asked", "values"), [
-    ({"x": "training.lr"}, [[accuracy(t, r, s) for t in TEMPERATURES for s in SEEDS] for r in RATES]),
-    ({"x": "training.lr", "mark": "heatmap"}, [[accuracy(t, r, s) for t in TEMPERATURES for s in SEEDS] for r in RATES]),
+    ({"x": "training.lr"}, BY_RATE),
+    ({"x": "training.lr", "mark": "heatmap"}, BY_RATE),
     ({"x": "method.temperature", "mark": "curve"},
      [[accuracy(t, r, s) for r in RATES for s in SEEDS] for t in sorted(TEMPERATURES)]),
+    ({"x": "training.lr", "y": "clients", "mark": "bar"}, BY_RATE),
     ({"x": "f1"}, [[accuracy(t, r, s) for t in TEMPERATURES for r in RATES for s in SEEDS]]),
 ])  # fmt: skip
 def test_marks_show_means_and_intervals_by_hand(out, tmp_path, asked, values):
@@ -151,16 +169,18 @@ def test_texts_do_not_overlap(out, name, width, tmp_path):
 
 def test_runs_that_are_not_drawn_are_counted(tmp_path):
     add_records(made(tmp_path, 0.5, seed=0), [0.4, 0.5])
+    add_records(made(tmp_path, 0.5, seed=3), [0.4, 0.5, 0.6])
     made(tmp_path, 0.6, seed=1)
     failed(tmp_path, seed=2)
-    drawing, _ = draw_runs(read_runs(tmp_path), PlotRequest())
-    assert "Drawn: the 1 of 3 runs that are finished and have these numbers." in drawing.notes
+    drawing, (axes,) = draw_runs(read_runs(tmp_path), PlotRequest())
+    assert "Drawn: the 2 of 4 runs that are finished and have these numbers." in drawing.notes
+    assert axes.lines[0].get_xdata().tolist() == [1, 2]  # the rounds that both have
 
 
 @pytest.mark.parametrize("words", [
     "--y=acuracy", "--x=roun", "--x=clock", "--x=temperature", "--y=f1", "--x=seed --y=acuracy", "--y=method",
     "--by=method.temp", "--x=task --mark=scatter", "--mark=pie", "--out=a.gif", "--out=no/a.png", "sed=0",
-    "chill/fig4 --x=round", "--col=run_id",
+    "chill/fig4 --x=round", "--col=run_id", "--x=training.lr --by=run_id",
 ])  # fmt: skip
 def test_plot_refuses_unknown_names(out, words):
     with refuses():
