@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from knot_runner.cli.parsers import parser_of
 from knot_runner.cli.verbs.compare import selection
 from knot_runner.cli.verbs.preset import typed_preset
 from knot_runner.util.errors import UserError, nearest
@@ -76,17 +77,16 @@ def _plot_runs(words: Sequence[str], out: str | None, **request: Any) -> None:
 
 def confusion_command(options: argparse.Namespace) -> int:
     """Print the confusion matrix of a run, and draw it with ``--out``. Raises :class:`UserError`."""
-    from knot_runner.records import find_run, require_result
+    from knot_runner.records import find_run
     from knot_runner.report.confusion import confusion_table
-    from knot_runner.report.figures.output import FigureOutput, figure_output
     from knot_runner.report.frame import name_few, selected_runs
     from knot_runner.report.render.terminal import output
 
-    form = _format_of(options.out) if options.out else "png"
+    if options.out:
+        _format_of(options.out)  # before anything is read
     words = list(options.words)
     if words and not set("=<>") & set(words[0]):
         folder = find_run(words[0], selection(words[1:])[0]).resolve()
-        require_result(folder)
         words = [f"run_id={folder.name}", f"paths.output_dir={folder.parents[2]}"]
     runs = selected_runs(*selection(words)).finished
     if len(runs.runs) != 1:
@@ -94,6 +94,5 @@ def confusion_command(options: argparse.Namespace) -> int:
         raise UserError(f"{len(runs.runs)} finished runs instead of one{ids}", " ".join(options.words) or "RUN")
     output().print(confusion_table(runs.runs.record.iloc[0]))
     if options.out:
-        with figure_output(FigureOutput((form,))):
-            _plot_runs(words, options.out, y="confusion", by="")
+        plot_command(parser_of("plot").parse([*words, "--y=confusion", "--by=", f"--out={options.out}"]))
     return 0

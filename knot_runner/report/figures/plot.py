@@ -190,7 +190,7 @@ def _points(done: RunSet, request: PlotRequest) -> pd.DataFrame:
                 numbers[name] = numbers[columns].sum(axis=1, skipna=False).groupby("run").cumsum()
     else:
         numbers = done.metrics.dropna().pivot(columns="metric", values="value")
-    return done.settings.join(numbers, how="right", rsuffix=" (number)")
+    return done.settings.drop(columns=numbers.columns, errors="ignore").join(numbers, how="right")
 
 
 def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
