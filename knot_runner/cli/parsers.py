@@ -82,16 +82,44 @@ def _claims() -> Parser:
 
 def _plot() -> Parser:
     parser = Parser(
-        "plot PRESET [KEY=VALUE ...] [options]\n       knot-runner plot partition [KEY=VALUE ...] [options]",
-        f"Draw a preset's figure from its records, or the classes of each client. {PRESET_TEXT}",
+        "plot [FILTER ...] [paths.output_dir=DIR] [options]\n       knot-runner plot PRESET [KEY=VALUE ...] [options]\n"
+        "       knot-runner plot partition [KEY=VALUE ...] [options]",
+        "Draw any finished runs, which filters select as in compare, a preset's figure from its records, or the classes"
+        f" of each client. {PRESET_TEXT}",
         [
+            "plot --x=round --y=accuracy --by=method.name --out=curves.pdf",
+            "plot --x=method.mu --y=accuracy --by=training.lr --mark=heatmap",
             "plot chill/fig4 task=femnist --formats=pdf --width=single",
             "plot partition task=femnist partition=small partition.alpha=0.1",
         ],
     )
+    keys = {
+        "x": "round, clock, seconds, bytes, flops, a setting, or a measure (default: round)",
+        "y": "measures (default: accuracy), clients, or confusion",
+        "by": "a line or color per value of these settings (default: all that differ)",
+        "row": "a setting with a panel per value",
+        "col": "another one",
+    }
+    for name, text in keys.items():
+        parser.add_argument(f"--{name}", metavar="KEYS" if name in ("y", "by") else "KEY", help=text)
+    parser.add_argument("--mark", metavar="MARK", help="curve, bar, box, scatter or heatmap")
+    parser.add_argument("--smooth", type=int, metavar="N", help="draw running means over N rounds")
+    parser.add_argument("--out", metavar="FILE", help="a .png, .pdf or .svg file")
     parser.add_argument("--formats", default="png", help="png, pdf and svg, separated by commas (default: png)")
     width = "for print, without title and notes: single (3.35 in), double (7 in) or millimeters"
     parser.add_argument("--width", help=width)
+    return parser
+
+
+def _confusion() -> Parser:
+    parser = Parser(
+        "confusion RUN [paths.output_dir=DIR] [options]",
+        "Print how often each class is predicted as which, on the test examples of a finished run. RUN is its folder, "
+        "its run id, or filters that only it passes.",
+        ["confusion task=femnist method=fedavg seed=0 --out=confusion.png"],
+        composes=False,
+    )
+    parser.add_argument("--out", metavar="FILE", help="draw it as a .png, .pdf or .svg file, too")
     return parser
 
 
@@ -168,7 +196,8 @@ VERBS: Table[tuple[str, Callable[[], Parser], str]] = Table("VERBS", {
     "data": (".data", _data, "list and download data sets"),
     "check": (".check", _check, "list the jobs of a command and what would stop them"),
     "table": (".preset", _table, "print a preset's table beside the published one"),
-    "plot": (".preset", _plot, "draw a preset's figure, or a partition"),
+    "plot": (".plot", _plot, "draw any runs, a preset's figure, or a partition"),
+    "confusion": (".plot", _confusion, "print the confusion matrix of a run"),
     "claims": (".preset", _claims, "judge the claims of a preset's paper"),
     "report": (".report", _report, "write a preset's results as an HTML page"),
     "compare": (".compare", _compare, "compare any runs by any setting"),

@@ -14,7 +14,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from knot_runner.util.errors import LOGGER, UserError, messages_to, print_on_stderr
 from knot_runner.util.files import LogRow
@@ -22,6 +22,7 @@ from knot_runner.util.processes import main_left_alone
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
     from knot_runner.composing.job import ComposedJob
     from knot_runner.report.frame import Per
@@ -51,7 +52,7 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """Runs below ``out`` that pass the filters, for :meth:`frame`."""
+    """Runs below ``out`` that pass the filters, for :meth:`frame` and :meth:`plot`."""
 
     filters: tuple[str, ...]
     out: Path
@@ -62,6 +63,28 @@ class RunSelection:
         from knot_runner.report.frame import tidy_frame
 
         return tidy_frame(self.out, self.filters, per)
+
+    def plot(self, **request: Any) -> Axes | list[Axes]:
+        """Draw the finished runs as ``knot-runner plot`` does: ``kr.runs().plot(x="round", y="f1", by="method.name")``.
+
+        Args:
+            request: Fields of :class:`~knot_runner.report.figures.plot.PlotRequest`.
+
+        Returns:
+            The axes, a list of several panels. ``axes.figure.savefig(FILE)`` saves them. Notes go to the logger.
+        """
+        from knot_runner.config.strict import build
+        from knot_runner.report.compare.settings import parse_filter
+        from knot_runner.report.figures.plot import PlotRequest, draw_runs
+        from knot_runner.report.figures.style import figure_settings
+        from knot_runner.report.frame import selected_runs
+
+        runs = selected_runs(self.out, [parse_filter(text) for text in self.filters])
+        with figure_settings():
+            drawing, axes = draw_runs(runs, build(PlotRequest, request, "plot"))
+        for note in drawing.notes:
+            LOGGER.info("%s", note)
+        return axes[0] if len(axes) == 1 else axes
 
 
 def compose(overrides: Sequence[str] = ()) -> list[ComposedJob]:

@@ -17,7 +17,7 @@ from knot_runner.report.check import check_report
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.figures import registry as figures
 from knot_runner.report.figures.output import current_output
-from knot_runner.report.figures.registry import figure_names
+from knot_runner.report.figures.registry import figures_of
 from knot_runner.report.render.markup import write_table
 from knot_runner.report.render.terminal import TerminalTable, output
 from knot_runner.report.run_folders import Job
@@ -40,14 +40,14 @@ def show_table(preset: Preset, keep: bool = False) -> None:
 def show_figure(preset: Preset, keep: bool = False) -> None:
     """Draw the figure of ``preset``, or the ``figures`` of its table, below ``<out>/figures`` in the formats of
     :func:`current_output`, and print the plotted numbers. ``keep``: as in :func:`references`."""
-    name, requested = preset.name, figure_names(preset.spec)
+    name, requested = preset.name, figures_of(preset.spec)
     if not requested:
         raise UserError(f"plot {name}: is a table. Run: {_verb(preset, 'table')}")
     jobs, notes = references(preset.jobs, keep), preset.spec.get("notes", [])
-    for drawn in requested:
+    for drawn, figure in requested.items():
         file = f"{name}.png" if len(requested) == 1 else f"{name}_{drawn}.png"
         path = folder_for(preset.out, "figures") / file
-        _print_figure(path, figures.FIGURES[drawn](jobs, path, notes=notes, command=preset.command))
+        print_figure(path, figure(jobs, path, notes=notes, command=preset.command))
 
 
 def _verb(preset: Preset, verb: str) -> str:
@@ -83,10 +83,10 @@ def show_partition(job: ComposedJob) -> None:
     counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])
     path = folder_for(Path(settings.paths.output_dir), "figures") / f"partition_{name}_{spec.kind}_seed{seed}.png"
     title, notes = f"{name}: {spec.kind} partition, seed {seed}", [*task.notes, *partition.notes]
-    _print_figure(path, draw_partition(counts, partition.names, task.classes, path, title, notes))
+    print_figure(path, draw_partition(counts, partition.names, task.classes, path, title, notes))
 
 
-def _print_figure(path: Path, numbers: Iterable[str]) -> None:
+def print_figure(path: Path, numbers: Iterable[str]) -> None:
     """Print the plotted ``numbers`` and one line per format in which the figure ``path`` was written."""
     for line in numbers:
         print(line)

@@ -19,7 +19,7 @@ from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, elapsed
 from knot_runner.records import clear_states, lock_of, read_result, result_problem, write_result
-from knot_runner.results.base import SEVERAL_MACHINES, RunResult, diverged_result
+from knot_runner.results.base import ONE_CLASS, SEVERAL_MACHINES, RunResult, diverged_result
 from knot_runner.util.errors import DivergedError, UserError
 from knot_runner.util.files import disk_errors, locked, removal, remove_temporaries
 
@@ -133,7 +133,7 @@ def _one_class(path: Path, result: RunResult) -> list[str]:
     if len(predicted) != 1 or len(labels) == 1:
         return []
     name = result.labels.names[predicted.pop()]
-    return [f"warning: every test example is predicted to be of class {name}"]
+    return [f"{ONE_CLASS} {name}"]
 
 
 def _tracked(context: RunContext) -> TrackedRun:

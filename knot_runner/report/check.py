@@ -8,7 +8,7 @@ from typing import Any
 from knot_runner.config.strict import build
 from knot_runner.report.claims.measures import check_target, measure_of
 from knot_runner.report.claims.spec import SEEDS, planned_seeds, read_claims, unlike_reason
-from knot_runner.report.figures.registry import FIGURES, figure_names
+from knot_runner.report.figures.registry import FIGURES, figures_of
 from knot_runner.report.run_rows import preset_cases
 from knot_runner.report.tables.build import TABLE_KINDS, printed_table
 from knot_runner.util.config_yaml import Config
@@ -21,7 +21,7 @@ class ReportSettings:
 
     kind: str = "methods"
     metrics: list[str] = field(default_factory=list)
-    figures: list[str] = field(default_factory=list)
+    figures: list[str | dict[str, str | int]] = field(default_factory=list)
     paper: str | None = None
     reference: str = ""
     target: float | str = "best_of_T4"
@@ -49,7 +49,7 @@ def check_report(spec: Config) -> None:
     build(ReportSettings, known, "report")
     if kind in TABLE_KINDS:
         printed_table(TABLE_KINDS[kind], kind, spec.get("paper"), spec.get("metrics", TABLE_KINDS[kind].usual))
-    figure_names(spec)
+    figures_of(spec)
     planned_seeds(spec)
     unlike_reason(spec)
     preset_cases(spec, None)

@@ -13,6 +13,7 @@ from knot_runner.config.settings.run_id import counted_settings
 from knot_runner.config.strict import content_of, without
 from knot_runner.records import ROUNDS_FILE, has_record
 from knot_runner.report.compare.settings import (
+    Filter,
     flatten_settings,
     parse_filter,
     row_numbers,
@@ -145,7 +146,13 @@ def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
 def tidy_frame(out: Path, filters: Sequence[str] = (), per: Per = "run") -> pd.DataFrame:
     """:meth:`RunSet.frame` of the runs below ``out`` that pass ``filters`` as in ``knot-runner compare``
     (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``). Raises :class:`UserError`, also if none passes."""
-    return select_runs(read_runs(out), [parse_filter(text) for text in filters])[0].frame(per)
+    return selected_runs(out, [parse_filter(text) for text in filters]).frame(per)
+
+
+def selected_runs(out: Path, filters: Sequence[Filter], data: str | None = None) -> RunSet:
+    """The runs of :func:`read_runs` that pass ``filters``, whose values that no run has are in ``lines``, too."""
+    runs, absent = select_runs(read_runs(out, data), filters)
+    return replace(runs, lines=(*absent, *runs.lines))
 
 
 def read_runs(out: Path, data: str | None = None) -> RunSet:
@@ -169,10 +176,11 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
     if not jobs:
         raise UserError(f"holds no runs (<task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
     lines = (f"Left out: {len(foreign)} folders that are not runs{name_few(foreign)}.",) if foreign else ()
-    return _run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
+    return run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
 
 
-def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
+def run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...] = ()) -> RunSet:
+    """The ``runs`` below ``out`` as frames."""
     import pandas as pd
 
     counted = [flatten_settings(counted_settings(run.config)) for run in runs]

@@ -46,16 +46,6 @@ def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True, t
     return Band(np.array(places), mean, low, high, np.array([len(own) for own in cells]))
 
 
-def smoothed(series: dict[int, float], window: int) -> dict[int, float]:
-    """Centered running means over ``window`` successive values, fewer at both ends."""
-    if len(series) < window:
-        return series
-    ones = np.ones(window)
-    values = np.array(list(series.values()))
-    means = np.convolve(values, ones, "same") / np.convolve(np.ones(len(values)), ones, "same")
-    return dict(zip(series, means.tolist(), strict=True))
-
-
 def band_numbers(
     heads: Sequence[str], bands: Mapping[Names, Band], digits: int = 6, decimals: int | None = None
 ) -> str:

@@ -35,6 +35,8 @@ EVALUATED: dict[str, str] = {
 SelectedOn = Literal["valid", "generated"]
 #: Begins the note on a run of which parts were computed on another machine: before an interruption, or by another run.
 SEVERAL_MACHINES = "this run was computed on several machines"
+#: Begins the note on a run whose model predicts a single class.
+ONE_CLASS = "warning: every test example is predicted to be of class"
 
 
 @dataclass

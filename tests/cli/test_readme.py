@@ -47,7 +47,7 @@ BENCHMARKS = blocks("scripts/README.md")[-1].splitlines()
 #: README and all guides; commands of measurements stand indented in their text.
 GUIDES = sorted(
     str(path.relative_to(ROOT))
-    for folder in ("knot_runner", "conf", "scripts", "tests")
+    for folder in ("knot_runner", "conf", "docs", "scripts", "tests")
     for path in (ROOT / folder).rglob("*.md")
 ) + ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 RUN, SHOWN = r"(?:-m |check )?(?:experiment|task)=.*[^\\]", r"(?:claims|report|table) [a-z].*=.*[^\\]"
@@ -156,6 +156,19 @@ def test_readme_comparison_prints_table_and_draws_figure(tmp_path, monkeypatch, 
     assert all(re.search(rf"^{arm} +0\.\d+", table, re.M) for arm in ("fedavg", "fedprox_0.1", "fedprox_1"))
     assert main([*shlex.split(plot)[1:], *SMALL_IMAGES, "training.rounds=2", "seed=0,1"]) == 0
     assert (tmp_path / "outputs/figures/federated/fedprox.png").stat().st_size > 10_000
+
+
+def test_figures_guide_commands_draw_their_pictures(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    runs, *figures = blocks("docs/figures.md")
+    for line in runs.splitlines():
+        given = [word for word in shlex.split(line)[1:] if not word.startswith(("training.rounds=", "seed="))]
+        assert main([*given, *SMALL_IMAGES, "training.rounds=2", "seed=0", "hardware.num_workers=1"]) == 0, line
+    for line in figures:
+        assert main(shlex.split(line)[1:]) == 0, line
+    pictures = re.findall(r"!\[.+\]\(pictures/(.*)\)", (ROOT / "docs/figures.md").read_text())
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == sorted(pictures) and len(pictures) == 12
+    assert all((ROOT / "docs/pictures" / name).stat().st_size <= 80_000 for name in pictures)
 
 
 def test_readme_python_example_runs(capsys, tmp_path, monkeypatch):

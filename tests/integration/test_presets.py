@@ -48,7 +48,8 @@ def test_preset_table_is_built_from_its_runs(preset, tmp_path, capsys, monkeypat
     assert "toprule" in (tmp_path / "tables" / f"{preset}.tex").read_text()
     for figure in ("chill/fig4", "chill/fig6") if preset == "chill/table1" else ():
         assert "runs are there" not in printed(["plot", figure, *words], capsys)
-        assert (tmp_path / "figures" / f"{figure}.png").read_bytes()[:4] == PNG
+        pictures = list((tmp_path / "figures").glob(f"{figure}_*_by_round.png"))
+        assert [picture.read_bytes()[:4] for picture in pictures] == [PNG, PNG]
 
 
 FURTHER = ["knot/fig2", "knot/fig5", "knot/fig6", "knot/fig7", "knot/fig8", "knot/bias"]

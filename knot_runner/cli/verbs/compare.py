@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,15 +11,17 @@ from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
+    from knot_runner.report.compare.settings import Filter
     from knot_runner.report.render.table_model import ResultTable
 
 
 def compare_command(options: argparse.Namespace) -> int:
     """Compare the runs below ``paths.output_dir`` that pass the filters. Raises :class:`UserError`."""
     from knot_runner.report.compare.files import TerminalComparison, form_of, write
+    from knot_runner.report.compare.settings import key_names
     from knot_runner.report.render.terminal import output
 
-    files = [Path(name).expanduser() for name in _names(options.export)]
+    files = [Path(name).expanduser() for name in key_names(options.export)]
     for file in files:
         form_of(file)  # before anything is read
     table = answer_of(options)
@@ -32,30 +35,34 @@ def compare_command(options: argparse.Namespace) -> int:
 def answer_of(options: argparse.Namespace) -> ResultTable:
     """The comparison that the verb's arguments request, as a table. Raises :class:`UserError`."""
     from knot_runner.report.compare.answer import Question, compare_runs
-    from knot_runner.report.compare.settings import parse_filter
+    from knot_runner.report.compare.settings import key_names
 
     if options.over and not options.best:
         raise UserError("needs --best=MEASURE", "--over")
-    out, data, filters = "outputs", None, []
-    for word in options.words:
-        if word.startswith("paths.output_dir="):
-            out = unquoted(word.removeprefix("paths.output_dir="))
-        elif word.startswith("paths.data_dir="):
-            data = unquoted(word.removeprefix("paths.data_dir="))
-        else:
-            filters.append(parse_filter(word))
+    out, filters, data = selection(options.words)
     question = Question(
-        out=Path(out).expanduser(),
+        out=out,
         filters=tuple(filters),
-        by=None if options.by is None else _names(options.by),
-        measures=_names(options.measure),
+        by=None if options.by is None else key_names(options.by),
+        measures=key_names(options.measure),
         best=options.best,
-        over=_names(options.over),
+        over=key_names(options.over),
         sort=options.sort,
         data=data,
     )
     return compare_runs(question)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def selection(words: Sequence[str]) -> tuple[Path, list[Filter], str | None]:
+    """The paths.output_dir, filters and paths.data_dir that ``words`` name. Raises :class:`UserError`."""
+    from knot_runner.report.compare.settings import parse_filter
+
+    out, data, filters = "outputs", None, []
+    for word in words:
+        if word.startswith("paths.output_dir="):
+            out = unquoted(word.removeprefix("paths.output_dir="))
+        elif word.startswith("paths.data_dir="):
+            data = unquoted(word.removeprefix("paths.data_dir="))
+        else:
+            filters.append(parse_filter(word))
+    return Path(out).expanduser(), filters, data

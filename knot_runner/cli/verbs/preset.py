@@ -1,7 +1,8 @@
-"""Verbs that take a preset: ``knot-runner claims PRESET``, which of the paper's claims hold; ``plot PRESET``, its
-figure (``plot partition``: the partition of images over clients); ``table PRESET``, our numbers beside the paper's.
+"""Verbs that take a preset: ``knot-runner claims PRESET``, which of the paper's claims hold; ``table PRESET``, our
+numbers beside the paper's.
 
-All read records. Their preset argument, also that of ``report`` and ``reproduce``, has a name, jobs and a command.
+All read records. Their preset argument, also that of ``plot``, ``report`` and ``reproduce``, has a name, jobs and a
+command.
 """
 
 from __future__ import annotations
@@ -95,26 +96,4 @@ def claims_command(options: argparse.Namespace) -> int:
     output().print(claims_table(title, verdicts))
     for path in write_claims(title, verdicts, folder_for(preset.out, "claims"), preset.name):
         print(path)
-    return 0
-
-
-def plot_command(options: argparse.Namespace) -> int:
-    """Draw the figure below ``<out>/figures`` and print the plotted numbers; trains nothing. Raises
-    :class:`UserError`."""
-    from knot_runner.composing.commands import compose_all
-    from knot_runner.report.figures.output import FigureOutput, figure_output, parse_formats, parse_width
-
-    width = parse_width(options.width) if options.width else None
-    with figure_output(FigureOutput(parse_formats(options.formats), width)):
-        if options.words[:1] == ["partition"]:
-            jobs, _ = compose_all([*options.flags, *options.words[1:]])
-            from knot_runner.cli.show import show_partition
-
-            for job in jobs:
-                show_partition(job)
-        else:
-            preset = typed_preset(options, "plot")
-            from knot_runner.cli.show import show_figure
-
-            show_figure(preset)
     return 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
 
 #: Groups and keys that do not change the numbers.
-NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
+NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast", "arm")
 #: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
 HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Settings of a method -> those beside them that are not read; claims may still name them.

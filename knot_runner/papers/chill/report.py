@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from knot_runner.papers.chill.probe_figures import boundary_figure, gradient_figure, softmax_figure
-from knot_runner.papers.chill.round_figures import aggregation, curves
 from knot_runner.report.claims.measures import WARM, LearningCurve, check_target, with_learning_curves
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.paper_tables import PrintedTable
@@ -253,9 +252,7 @@ CHILLING_COLUMNS = {
 OF_TARGET = {"rounds", "speedup"}
 
 
-FIGURES.update(
-    curves=curves, aggregation=aggregation, gradients=gradient_figure, boundary=boundary_figure, softmax=softmax_figure
-)
+FIGURES.update(gradients=gradient_figure, boundary=boundary_figure, softmax=softmax_figure)
 TABLE_KINDS.update(
     temperatures=TableKind(temperatures_table, CHILLING_COLUMNS.keys, printed="temperatures"),
     trace=TableKind(trace, printed="trace", needs="chill/mnist_notebook"),

@@ -12,7 +12,7 @@ from knot_runner.report.frame import RunSet, name_few
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import MeasuredRun, finished
 from knot_runner.report.run_rows import measured_line, variant
-from knot_runner.report.tables.footnotes import training_sizes
+from knot_runner.report.tables.footnotes import one_class, training_sizes
 from knot_runner.results.base import SEVERAL_MACHINES
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def lines_on(runs: RunSet, rows: int, keys: Sequence[str], measures: Sequence[st
         *_mixed(runs, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
         *_other_data(runs),
         *training_sizes(runs.runs["run"]),
+        *one_class(runs.runs["run"]),
         *_machines(finished(runs.runs["run"])),
         *_confounded(runs, {*keys, *mixed.columns[mixed.any()]}, keys),
         *(_seeds(runs, rows) if SEED not in keys else []),

@@ -110,7 +110,7 @@ def sort_places(texts: pd.Series) -> pd.Series:
     return texts.map(place).fillna(len(place)).astype("int64")
 
 
-def resolve_key(key: str, known: Iterable[str]) -> str:
+def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: str = "config.yaml") -> str:
     """Resolve ``key`` to a dotted key: itself, or for a group its name (``task`` is ``task.name``).
 
     Raises :class:`UserError` with the keys of the same ending, or the nearest one.
@@ -121,9 +121,9 @@ def resolve_key(key: str, known: Iterable[str]) -> str:
             return full
     ends = sorted((full for full in keys if full.endswith(f".{key}")), key=lambda full: (full.count("."), full))[:4]
     if ends:
-        raise UserError(f"no run has this setting (did you mean {' or '.join(map(repr, ends))}?)", key)
+        raise UserError(f"no run has this {what} (did you mean {' or '.join(map(repr, ends))}?)", key)
     hint = nearest(key, keys | {full.removesuffix(".name") for full in keys})
-    raise UserError(f"no run has this setting{hint if 'did you mean' in hint else '; keys are as in config.yaml'}", key)
+    raise UserError(f"no run has this {what}{hint if 'did you mean' in hint else f'; keys are as in {files}'}", key)
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
@@ -222,6 +222,11 @@ def split_commas(text: str) -> list[str]:
         else:
             parts[-1] += letter
     return [part.strip() for part in parts]
+
+
+def key_names(text: str) -> tuple[str, ...]:
+    """The keys in ``text``, which commas separate."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[str]]:

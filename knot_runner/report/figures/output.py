@@ -88,10 +88,9 @@ def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -
     """Write ``figure`` to ``path`` in the formats of :func:`current_output`, which replace its suffix, each atomically;
     on a screen with title above and notes below the panels."""
     output = current_output()
-    if output.width:
-        _wrap_labels(figure)
-    else:
+    if not output.width:
         _add_caption(figure, title, notes)
+    _wrap_labels(figure)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # each further drawing would move the panels a little
     for form in output.formats:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.report.figures.style import Drawing, figure_settings, label_text, nth_color, panels, save
+from knot_runner.report.figures.style import Drawing, figure_settings, name_ticks, nth_color, panels, save
 from knot_runner.report.render.markup import csv_text
-from knot_runner.report.render.text import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: So many names fit along an axis.
-_MAX_NAMES = 30
 #: Of the whole figure, and of one client's row; inches.
 WIDTH = 9.5
 MIN_HEIGHT = 3.4
@@ -76,14 +73,6 @@ def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Seque
     bar.outline.set_visible(False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    _ticks(axes.set_yticks, names, "client ")
-    texts = [label_text(name) for name in classes]
-    _ticks(axes.set_xticks, texts, "", rotation=90 if max(map(len, texts)) > 3 else 0)
+    name_ticks(axes.set_yticks, [name.removeprefix("client ") for name in names])
+    name_ticks(axes.set_xticks, classes, rotation=90 if max(map(len, classes)) > 3 else 0)
     axes.set(title="Share of the client's examples", xlabel="class", ylabel="client")
-
-
-def _ticks(put: Callable[..., object], names: Sequence[str], prefix: str, **options: object) -> None:
-    """Every name where they fit, else every 2nd, 5th, 10th, ..."""
-    step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= _MAX_NAMES * k)
-    places = range(0, len(names), step)
-    put(places, [plain(names[k]).removeprefix(prefix) for k in places], **options)

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from knot_runner.config.plugins import Table, checked, unlike
-from knot_runner.report.figures.rounds import accuracy_by_round
+from knot_runner.config.strict import build
+from knot_runner.report.figures.plot import PlotRequest, plotted
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
 #: Name -> function(jobs, path, notes=(), command="") -> lines, as ``style.figure_of`` makes it. A plug-in adds
 #: its own: ``FIGURES["name"] = function``, which ``report.kind`` and ``report.figures`` of a preset then know.
 FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
-    "accuracy_by_round": accuracy_by_round,
+    "plot": plotted(PlotRequest()),
 }, lambda where, figure: checked(where, figure, lambda lines, *_: unlike(lines, list, "a list of lines")),
     papers="report")  # fmt: skip
 
 
-def figure_names(spec: Config) -> tuple[str, ...]:
-    """Names of the figures for a preset whose ``report:`` is ``spec``.
+def figures_of(spec: Config) -> dict[str, Callable[..., list[str]]]:
+    """Name -> figure of a preset whose ``report:`` is ``spec``: its ``figures``, each a name or the fields of a
+    :class:`PlotRequest`, or its kind.
 
-    Raises :class:`UserError` for an unknown name in ``figures:``.
+    Raises :class:`UserError` for an unknown name or field.
     """
     kind = spec.get("kind", "methods")
-    if kind in FIGURES:
-        return (kind,)
-    names = spec.get("figures", ())
-    for name in names:
-        if name not in FIGURES:
-            raise UserError(f"there is no figure {name!r}{nearest(str(name), FIGURES)}", "report.figures")
-    return tuple(names)
+    figures = spec.get("figures", ())
+    if kind in FIGURES and not figures:
+        figures = (kind,)
+    found: dict[str, Callable[..., list[str]]] = {}
+    for i, one in enumerate(figures):
+        if isinstance(one, Mapping):
+            request = build(PlotRequest, dict(one), f"report.figures[{i}]")
+            found[request.name] = plotted(request)
+        elif one in FIGURES:
+            found[one] = FIGURES[one]
+        else:
+            raise UserError(f"there is no figure {one!r}{nearest(str(one), FIGURES)}", "report.figures")
+    return found

@@ -42,6 +42,8 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 #: Points of the type in print.
 PRINT_SIZE = 8
+#: So many names fit along an axis.
+MOST_NAMES = 30
 #: Of panels in print, inches: narrower ones come below each other; none is lower.
 NARROWEST_PANEL = 2.2
 LOWEST_PANEL = 1.6
@@ -176,6 +178,13 @@ def nth_color(i: int) -> str:
 def label_text(name: str, gap: str = " ") -> str:
     """A label's name as drawn: ``no_emotion`` is "no emotion", or two lines where ``gap`` is a line break."""
     return plain(name).replace("_", gap)
+
+
+def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) -> None:
+    """Put ticks with ``names`` at 0, 1, ... of an axis by its ``set_xticks`` or ``set_yticks``: all where they fit,
+    else every 2nd, 5th, 10th, ..."""
+    step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= MOST_NAMES * k)
+    put(range(0, len(names), step), [label_text(name) for name in names[::step]], **options)
 
 
 def label_colors(labels: ClassNames) -> list[Any]:

@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from knot_runner.config.strict import without
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.claims.view import asked, footnotes, verdict_texts
 from knot_runner.report.compare.settings import flatten_settings
-from knot_runner.report.figures.registry import FIGURES, figure_names
+from knot_runner.report.figures.registry import FIGURES, figures_of
 from knot_runner.report.render.table_model import ResultTable, block_title, display
 from knot_runner.report.render.text import caption, cell_texts, duration, plain
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
@@ -129,9 +129,10 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
         raise nothing_there(runs)
     spec = request.spec
     command = request.command
-    table = None if spec.get("kind") in FIGURES else preset_table(jobs, spec, command)
-    notes = [] if table else spec.get("notes", [])  # a table has them below it
-    figures = [_draw(kind, jobs, notes, command) for kind in figure_names(spec)]
+    is_figure = spec.get("kind") in FIGURES
+    table = None if is_figure else preset_table(jobs, spec, command)
+    notes = spec.get("notes", []) if is_figure else []  # a table has them below it
+    figures = [_draw(name, figure, jobs, notes, command) for name, figure in figures_of(spec).items()]
     verdicts = []
     unjudged = ""
     if spec.get("claims"):
@@ -150,22 +151,24 @@ def build_page(request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[st
     return Page(request, table, figures, verdicts, unjudged, settings, standings, made_by)
 
 
-def _draw(kind: str, jobs: Sequence[Job], notes: Sequence[str], command: str) -> FigureView:
-    """Draw figure ``kind`` of ``jobs``; on failure the view has the reason."""
-    about = describe_figure(kind)
+def _draw(
+    name: str, figure: Callable[..., list[str]], jobs: Sequence[Job], notes: Sequence[str], command: str
+) -> FigureView:
+    """Draw ``figure`` of ``jobs``; on failure the view has the reason."""
+    about = describe_figure(name, figure)
     with temporary_folder() as folder:
-        path = folder / f"{kind}.png"
+        path = folder / f"{name}.png"
         try:
-            lines = FIGURES[kind](jobs, path, notes=notes, command=command)
+            lines = figure(jobs, path, notes=notes, command=command)
         except UserError as problem:
-            return FigureView(kind, about, problem=str(problem))
+            return FigureView(name, about, problem=str(problem))
         image = base64.b64encode(path.read_bytes()).decode()
-    return FigureView(kind, about, f"data:image/png;base64,{image}", lines)
+    return FigureView(name, about, f"data:image/png;base64,{image}", lines)
 
 
-def describe_figure(kind: str) -> str:
-    """Description of figure ``kind``: the first paragraph of its function's docstring."""
-    return " ".join(inspect.cleandoc(FIGURES[kind].__doc__ or kind).split("\n\n")[0].split())
+def describe_figure(name: str, figure: Callable[..., list[str]]) -> str:
+    """Description of ``figure``: the first paragraph of its docstring."""
+    return " ".join(inspect.cleandoc(figure.__doc__ or name).split("\n\n")[0].split())
 
 
 def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report.paper_tables import PrintedTable, read_printed
 from knot_runner.report.render.table_model import ResultTable
 from knot_runner.report.run_folders import Job, command_for, load_runs, nothing_there
+from knot_runner.report.tables.footnotes import one_class
 from knot_runner.report.tables.kind import TableKind, TableRequest
 from knot_runner.report.tables.methods import grid_table, methods_table
 from knot_runner.util.config_yaml import Config
@@ -71,6 +72,7 @@ def build_table(
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs)
     rows, heads, groups, lines = made_by.make(TableRequest(runs, printed, metrics, options or {}, command))
+    lines = [*lines, *one_class(runs)]
     if rest := command_for(runs):
         lines = [*lines, f"The rest is made by: {rest}"]
     title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.task for run in runs))}: {kind}"

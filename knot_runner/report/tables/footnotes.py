@@ -10,6 +10,7 @@ from knot_runner.config.strict import by_key
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Run, finished
+from knot_runner.results.base import ONE_CLASS
 from knot_runner.results.federated import FederatedResult
 
 if TYPE_CHECKING:
@@ -74,6 +75,15 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
         sizes = "; ".join(f"{method} {', '.join(dict.fromkeys(found))}" for method, found in counts.items())
         lines.append(f"Methods train on different numbers of examples of {task}: {sizes}.")
     return lines
+
+
+def one_class(runs: Iterable[Run]) -> list[str]:
+    """A line on the runs whose model predicts a single class."""
+    names = []
+    for run in finished(runs):
+        if any(note.startswith(ONE_CLASS) for note in run.result.notes):
+            names.append(f"{run.task} {run.method} seed {run.seed}")
+    return [f"Predicts one class only: {first_few(names, _MAX_NAMED, more=' runs')}."] if names else []
 
 
 def embedded(runs: Iterable[Run]) -> str:

@@ -18,7 +18,7 @@ def test_report_of_every_preset_passes():
 
 @pytest.mark.parametrize("spec", [
     {"kind": "methodz"}, {"kind": ["grid"]}, {"metrics": ["acuracy"]}, {"metrics": "f1"}, {"paper": "knot_table9"},
-    {"paper": "chill/table1"}, {"figures": ["curvs"]}, {"seeds": 1}, {"claims": [CLAIM | {"measure": "acc"}]},
+    {"paper": "chill/table1"}, {"figures": ["plto"]}, {"seeds": 1}, {"claims": [CLAIM | {"measure": "acc"}]},
     {"claims": [CLAIM | {"expects": "higher"}]}, {"figuress": []}, {"x": 1}, {"metrics": [[1]]}, {"figures": [[1]]},
     {"paper": [1]}, {"notes": "a"}, {"reference": [1]}, {"cases": [1]}, {"target": 2}, {"unlike": " "},
 ])  # fmt: skip

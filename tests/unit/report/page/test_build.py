@@ -166,8 +166,14 @@ def test_page_of_a_figure_has_no_table(finished):
 
 def test_describe_figure_covers_every_figure():
     for kind in page_figures.FIGURES:
-        about = build.describe_figure(kind)
+        about = build.describe_figure(kind, page_figures.FIGURES[kind])
         assert about.endswith(".") and len(about) > 20 and "`" not in about and "eturns" not in about, kind
+
+
+@pytest.mark.parametrize("wrong", [["plto"], [3], [{"z": "round"}], [{"mark": "pie"}]], ids=str)
+def test_unknown_figure_is_refused(wrong):
+    with refuses():
+        page_figures.figures_of({"figures": wrong})
 
 
 CLAIM = {

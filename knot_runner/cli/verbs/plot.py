@@ -1,0 +1,98 @@
+"""``knot-runner plot``: the figure of a preset, a partition or any runs; ``knot-runner confusion RUN``: the confusion
+matrix of a run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from knot_runner.cli.parsers import parser_of
+from knot_runner.cli.verbs.compare import selection
+from knot_runner.cli.verbs.preset import typed_preset
+from knot_runner.util.errors import UserError, nearest
+
+#: Options of ``plot`` for any runs.
+OF_RUNS = ("x", "y", "by", "row", "col", "mark", "smooth", "out")
+
+
+def plot_command(options: argparse.Namespace) -> int:
+    """Draw the figure and print the plotted numbers; trains nothing. Raises :class:`UserError`."""
+    from knot_runner.composing.commands import compose_all
+    from knot_runner.report.figures.output import FigureOutput, figure_output, parse_formats, parse_width
+
+    width = parse_width(options.width) if options.width else None
+    formats = parse_formats(options.formats)
+    first = options.words[0] if options.words else ""
+    given = [name for name in OF_RUNS if getattr(options, name) is not None]
+    of_runs = not first or (set("=<>") & set(first) and not first.lstrip("+").startswith("experiment="))
+    if given and not of_runs:
+        raise UserError(f"is for runs that filters select; plot {first} has its own figure", f"--{given[0]}")
+    if options.out:
+        formats = (_format_of(options.out),)
+    with figure_output(FigureOutput(formats, width)):
+        from knot_runner.cli.show import show_figure, show_partition
+
+        if of_runs:
+            request = {name: getattr(options, name) for name in given if name != "out"}
+            _plot_runs(options.words, options.out, **request)
+        elif first == "partition":
+            jobs, _ = compose_all([*options.flags, *options.words[1:]])
+            for job in jobs:
+                show_partition(job)
+        else:
+            show_figure(typed_preset(options, "plot"))
+    return 0
+
+
+def _format_of(file: str) -> str:
+    """The format of a figure's file. Raises :class:`UserError`, also if its folder does not exist."""
+    from knot_runner.report.figures.output import FORMATS
+
+    path = Path(file).expanduser()
+    form = path.suffix.removeprefix(".")
+    if form not in FORMATS:
+        raise UserError(f"the name must end in .png, .pdf or .svg{nearest(form, FORMATS)}", f"--out={file}")
+    if not path.parent.is_dir():
+        raise UserError(f"there is no folder {path.parent}", f"--out={file}")
+    return form
+
+
+def _plot_runs(words: Sequence[str], out: str | None, **request: Any) -> None:
+    from knot_runner.cli.show import folder_for, print_figure
+    from knot_runner.config.strict import build
+    from knot_runner.report.figures.plot import PlotRequest, draw_runs
+    from knot_runner.report.figures.style import figure_settings, save
+    from knot_runner.report.frame import selected_runs
+
+    asked = build(PlotRequest, request, "plot")
+    runs = selected_runs(*selection(words))
+    with figure_settings():
+        drawing, _ = draw_runs(runs, asked)
+        path = Path(out).expanduser() if out else folder_for(runs.out, "figures") / f"{asked.name}.png"
+        save(drawing, path)
+    print_figure(path, [*drawing.lines, *drawing.notes])
+
+
+def confusion_command(options: argparse.Namespace) -> int:
+    """Print the confusion matrix of a run, and draw it with ``--out``. Raises :class:`UserError`."""
+    from knot_runner.records import find_run
+    from knot_runner.report.confusion import confusion_table
+    from knot_runner.report.frame import name_few, selected_runs
+    from knot_runner.report.render.terminal import output
+
+    if options.out:
+        _format_of(options.out)  # before anything is read
+    words = list(options.words)
+    if words and not set("=<>") & set(words[0]):
+        folder = find_run(words[0], selection(words[1:])[0]).resolve()
+        words = [f"run_id={folder.name}", f"paths.output_dir={folder.parents[2]}"]
+    runs = selected_runs(*selection(words)).finished
+    if len(runs.runs) != 1:
+        ids = name_few([f"run_id={run_id}" for run_id in runs.runs.run_id])
+        raise UserError(f"{len(runs.runs)} finished runs instead of one{ids}", " ".join(options.words) or "RUN")
+    output().print(confusion_table(runs.runs.run.iloc[0]))
+    if options.out:
+        plot_command(parser_of("plot").parse([*words, "--y=confusion", "--by=", f"--out={options.out}"]))
+    return 0

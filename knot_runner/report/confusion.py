@@ -1,0 +1,60 @@
+"""The confusion matrix of a finished run, from its stored predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.console import Group
+
+from knot_runner.metrics import TestSet
+from knot_runner.records import has_record
+from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
+from knot_runner.report.render.text import first_few
+from knot_runner.report.run_folders import PREDICTIONS, MeasuredRun, predictions
+from knot_runner.results.base import ONE_CLASS
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import LogRow
+
+#: Of a class, at most so many wrong predictions are printed.
+MOST_WRONG = 5
+
+
+def confusion_counts(run: MeasuredRun) -> np.ndarray | None:
+    """Return counts [C, C] of test examples by true and predicted class, over all test sets; None if ``run`` keeps no
+    predictions of classes."""
+    if run.result.labels is None or not has_record(run.folder, run.result, PREDICTIONS):
+        return None
+    after = [pair for name, pair in predictions(run).items() if not name.startswith("before/")]
+    counts: np.ndarray = np.sum([TestSet(shares, shares, labels).confusion for shares, labels in after], axis=0)
+    return counts
+
+
+def confusion_rows(run: MeasuredRun) -> list[LogRow]:
+    """Return the share of each ``true`` class that is ``predicted`` as each, ``confusion``; NaN of a class without
+    examples; [] if ``run`` keeps no predictions."""
+    counts = confusion_counts(run)
+    if counts is None or run.result.labels is None:
+        return []
+    names = run.result.labels.names
+    sums = np.maximum(counts.sum(1), 1)
+    places = np.ndindex(counts.shape)
+    return [{"true": names[i], "predicted": names[j], "confusion": counts[i, j] / sums[i]} for i, j in places]
+
+
+def confusion_table(run: MeasuredRun) -> Group:
+    """Return a row for each true class: its examples, and as which classes they are predicted. Raises
+    :class:`UserError`."""
+    counts = confusion_counts(run)
+    if counts is None or run.result.labels is None:
+        raise UserError(f"runs of kind {run.result.kind} keep no predictions of classes", run.folder)
+    names = run.result.labels.names
+    rows = []
+    for i, own in enumerate(counts):
+        wrong = [j for j in np.argsort(-own, kind="stable") if j != i and own[j]]
+        texts = [f"{names[j]} ({own[j]})" for j in wrong]
+        share = f"{own[i] / max(own.sum(), 1):.0%}"
+        rows.append([names[i], str(own.sum()), share, first_few(texts, MOST_WRONG)])
+    numbers = [TerminalColumn(head, right=True) for head in ("examples", "right")]
+    columns = [TerminalColumn("true class"), *numbers, TerminalColumn("predicted instead (examples)")]
+    title = f"{run.task}, {run.method}, seed {run.seed}: {np.trace(counts)} of {counts.sum()} test examples are right"
+    notes = [text_line(note, DIM) for note in run.result.notes if note.startswith(ONE_CLASS)]
+    return Group(text_line(title, "bold"), results_grid(columns, rows), *notes)

@@ -1,0 +1,413 @@
+"""Figures of any finished runs: their settings and numbers as a frame, means over runs, and marks that draw them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from knot_runner.metrics import METRICS
+from knot_runner.records import ROUNDS_FILE, has_record
+from knot_runner.report.compare.best import identifying_keys
+from knot_runner.report.compare.measures import known_measures, measure_title, resolve_measure
+from knot_runner.report.compare.notes import left_out, lines_on
+from knot_runner.report.compare.settings import (
+    GROUP_NAMES,
+    KEPT,
+    key_names,
+    resolve_key,
+    row_numbers,
+    short_names,
+    sorted_texts,
+    telling,
+    typed_column,
+    written,
+)
+from knot_runner.report.confusion import confusion_rows
+from knot_runner.report.figures.style import (
+    GRAY,
+    PALETTE,
+    Drawing,
+    draw_band,
+    draw_boxes,
+    figure_of,
+    limit_to_shares,
+    name_ticks,
+    nth_color,
+    panels,
+    side_legend,
+)
+from knot_runner.report.frame import RunSet, run_set
+from knot_runner.report.render.markup import csv_text
+from knot_runner.report.render.table_model import display
+from knot_runner.report.render.text import plain
+from knot_runner.report.run_folders import MeasuredRun, Run, rounds
+from knot_runner.report.run_rows import variant
+from knot_runner.report.series import Band
+from knot_runner.report.statistics.intervals import mean_estimate
+from knot_runner.results.base import BYTES, FLOPS
+from knot_runner.util.errors import UserError, counted
+from knot_runner.util.files import LogRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+#: Values of ``x`` that are totals of a training so far -> the columns of rounds.jsonl that are summed.
+SUMS = {"seconds": ["seconds"], "bytes": [*BYTES], "flops": [*FLOPS]}
+PROGRESS = ("round", "clock", *SUMS)
+#: Values of ``y`` with a number for each client, in the last evaluated round, and for each pair of classes.
+CLIENTS, CONFUSION = "clients", "confusion"
+#: Key -> label of its axis, and what is drawn for a stored 1. The changes are at the server's aggregation: of the
+#: participants against the models that they have just trained, of the others against the server's last model.
+LABELS = {
+    "round": ("rounds trained", 1.0),
+    "clock": ("virtual time (s)", 1.0),
+    "seconds": ("training time (s)", 1.0),
+    "bytes": ("bytes sent and received (MB)", 1e-6),
+    "costs.bytes": ("bytes sent and received (MB)", 1e-6),
+    "flops": ("computation (GFLOP)", 1e-9),
+    "costs.client_flops": ("computation of clients (GFLOP)", 1e-9),
+    "participants_change": ("change of participants' accuracy (points)", 100.0),
+    "others_change": ("change of others' accuracy (points)", 100.0),
+    CLIENTS: ("accuracy of each client (%)", 100.0),
+    CONFUSION: ("share of the true class (%)", 100.0),
+    "predicted": ("predicted class", 1.0),
+}
+UNITS = {"points": " (%)", "nats": " (nats)"}
+#: Inches: width of a figure, height of a panel alone and among others, and of a row of a heat map.
+WIDTH = 8.0
+HEIGHTS = (3.6, 3.2)
+ROW = 0.32
+#: Most lines, colors or panels; columns of a heat map with numbers in the cells.
+MOST = 16
+MOST_WRITTEN = 12
+#: Width of all bars at a place, and how shares in per cent are written.
+BARS = 0.8
+WHOLE = "{:.0f}"
+LINES = ("-", "--", ":", "-.")
+MARKERS = "os^Dv<>P"
+READING = {
+    "curve": "Lines: means over {}; bands: 95% t intervals.",
+    "bar": "Bars: means over {}; whiskers: 95% t intervals.",
+    "box": "Boxes: median and quartiles of the points, which are of {}; whiskers: at most 1.5 times the box.",
+    "scatter": "Small points: a run each; large points: means over {}.",
+    "heatmap": "Means over {}.",
+    CONFUSION: "Rows add up to 100%. Means over {}.",
+}
+
+
+@dataclass(frozen=True)
+class PlotRequest:
+    """What is drawn of runs; keys of settings and measures are as in ``compare``.
+
+    ``x``: one of :data:`PROGRESS`, a setting or a measure; "": round. ``y``: a measure, a number of rounds.jsonl, a
+    change of :data:`LABELS`, ``clients`` or ``confusion``. ``by``: the settings with a line or color for each value,
+    separated by commas; None: all that differ. ``row``, ``col``: a setting with a panel for each value. ``smooth``:
+    rounds of a running mean. ``mark``: None: curve by progress, bar by setting, scatter by measure, box of clients.
+    """
+
+    x: str = ""
+    y: str = "accuracy"
+    by: str | None = None
+    row: str = ""
+    col: str = ""
+    mark: Literal["curve", "bar", "box", "scatter", "heatmap"] | None = None
+    smooth: int = 1
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.y}_by_{self.x or 'round'}".replace("/", "_")
+
+
+def plotted(request: PlotRequest) -> Callable[..., Any]:
+    """Return the figure of a preset that ``request`` describes."""
+
+    @figure_of(one_task=False, reads=(ROUNDS_FILE,))
+    def figure(runs: list[Run], command: str) -> Drawing:
+        """Means over runs and their 95% intervals, by round, cost, setting or another measure."""
+        return draw_runs(run_set(Path(), runs), request)[0]
+
+    return figure
+
+
+def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
+    """Draw the finished ``runs``; returns the drawing and the axes of its panels. Raises :class:`UserError`."""
+    import pandas as pd
+
+    done = runs.finished
+    if done.runs.empty:
+        raise UserError("none of the runs has finished, so there is nothing to draw", runs.out)
+    points = _points(done, request)
+    y = _column(request.y, points)
+    x = "predicted" if y == CONFUSION else _column(request.x or "round", points)
+    points = points.dropna(subset=[x, y])
+    shown = done.only(done.runs.index.isin(points.index))
+    settings = shown.settings
+    apart = [resolve_key(key, settings) for key in (request.row, request.col) if key]
+    used = [*apart, *({x} & set(settings))]
+    if request.by is None:
+        differing = shown.differing()
+        keys = [*used, *identifying_keys(differing, used)]
+        by = [key for key in telling(differing, keys, (*KEPT, *used)) if key not in used]
+    else:
+        by = [resolve_key(key, settings) for key in key_names(request.by)]
+    grouped = shown.grouped([*used, *by])
+    measures = [y] if y in known_measures(shown) else []
+    rows = grouped.runs["row"].nunique()
+    notes = [*lines_on(grouped, rows, [*used, *by], measures), *left_out(runs), *runs.lines]
+    if len(shown.runs) < len(runs.runs):
+        notes.append(f"Drawn: the {len(shown.runs)} of {len(runs.runs)} runs that are finished and have these numbers.")
+    models = shown.runs.run.map(lambda run: variant(y, run.result))
+    if models.nunique() > 1:  # no mean is over several kinds of models
+        settings = settings.assign(models=models)
+        by.append("models")
+    if y == CONFUSION:
+        points = points.assign(
+            panel=_labels(settings, [*apart, *by]), series=pd.Categorical(points.true, points.true.unique())
+        )
+    else:
+        points = points.assign(panel=_labels(settings, apart), series=_labels(settings, by))
+    drawing, grid = _draw(points, x, y, request)
+    return replace(drawing, notes=[*drawing.notes, *notes]), grid
+
+
+def _points(done: RunSet, request: PlotRequest) -> pd.DataFrame:
+    """A row for each run, or by request for each of its rounds, clients or pairs of classes, indexed by run, with all
+    settings and numbers as columns."""
+    import pandas as pd
+
+    if (request.x or "round") in PROGRESS or request.y in (CLIENTS, CONFUSION):
+        frames = {i: pd.json_normalize(_rows(run, request.y)) for i, run in done.runs.run.items()}
+        numbers = pd.concat(frames, names=["run"]).droplevel(1)
+        for name, columns in SUMS.items():
+            if set(columns) <= set(numbers):
+                numbers[name] = numbers[columns].sum(axis=1, skipna=False).groupby("run").cumsum()
+    else:
+        numbers = done.metrics.dropna().pivot(columns="metric", values="value")
+    return done.settings.drop(columns=numbers.columns, errors="ignore").join(numbers, how="right")
+
+
+def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
+    """The rows of rounds.jsonl with the changes of :data:`LABELS`; for ``clients`` and ``confusion``, a row for each
+    client or pair of classes."""
+    import pandas as pd
+
+    if y == CONFUSION:
+        return confusion_rows(run)
+    log = rounds(run) if has_record(run.folder, run.result, ROUNDS_FILE) else []
+    if y == CLIENTS:
+        evaluated = [row[y] for row in log if y in row]
+        return [{y: value} for value in evaluated[-1]] if evaluated else []
+    before = pd.Series(dtype=float)
+    for row in log:
+        now = pd.Series(row.pop("clients", []), dtype=float)
+        if "after" in row:
+            trained = pd.Series(row["after"], row["participants"], dtype=float)
+            row["participants_change"] = (now - trained).mean()
+            row["others_change"] = (now - before).drop(trained.index, errors="ignore").mean()
+        before = now
+    return log
+
+
+def _column(name: str, points: pd.DataFrame) -> str:
+    """The full key of the setting or number ``name``. Raises :class:`UserError`."""
+    with contextlib.suppress(UserError):
+        return resolve_measure(name, list(points))
+    others = [] if name in PROGRESS else PROGRESS  # those that there are are in points, too
+    known = [*points, *map(measure_title, points), *others]
+    return resolve_key(name, known, "setting or number", "config.yaml, result.json and rounds.jsonl")
+
+
+def _labels(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
+    """The values of ``keys`` of each run as text, in categories in the order of the values."""
+    import pandas as pd
+
+    short = short_names(keys)
+    order = row_numbers(settings, keys).sort_values(kind="stable").index
+    texts = []
+    for _, values in settings.loc[order, list(keys)].iterrows():
+        named = values.dropna().items()
+        parts = [display(text) if key in (*GROUP_NAMES, "models") else f"{short[key]}={text}" for key, text in named]
+        texts.append(plain(", ".join(parts)) or " ".join(f"no {name}" for name in short.values()))
+    return pd.Series(pd.Categorical(texts, list(dict.fromkeys(texts))), order)
+
+
+def _axis(key: str) -> tuple[str, float, float | None]:
+    """(Label with unit, what is drawn for a stored 1, largest drawn value of a share) of a setting or number."""
+    title = measure_title(key)
+    group = title.partition(".")[0]
+    if group in METRICS:
+        metric = METRICS[group]
+        label = title.replace(group, metric.title, 1) + UNITS.get(metric.unit, "")
+        return label, metric.scale, metric.scale if metric.top == 1 else None
+    label, scale = LABELS.get(key, (short_names([title])[title], 1.0))
+    return label, scale, 100.0 if "(%)" in label else None
+
+
+def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
+    """Draw ``points``, with a panel for each value of ``panel``. Raises :class:`UserError`."""
+    points, mark = _placed(points, x, y, request)
+    (x_label, *_), (y_label, _, top) = _axis(x), _axis(y)
+    summary = _summary(points, mark, top)
+    names, cells = points.series.cat.categories, list(points.groupby("panel", observed=True))
+    is_map = mark in ("heatmap", CONFUSION)
+    most = MOST if is_map or mark in ("curve", "scatter") else len(PALETTE)
+    if len(cells) > MOST:
+        raise UserError(f"{len(cells)} panels are more than {MOST}. Select runs by filters", "plot")
+    if len(names) > most and not is_map:
+        raise UserError(
+            f"{len(names)} lines or colors are more than {most}. Select runs, or fewer keys in --by", "plot"
+        )
+    across = min(len(cells), 1 if request.row and not request.col else 3 - is_map)
+    height = max(HEIGHTS[len(cells) > 1], is_map * (ROW * len(names) + 1.2))
+    made, grid = panels(len(cells), WIDTH / across, height, across, sharey=not is_map)
+    for axes, (panel, own) in zip(grid, cells, strict=True):
+        axes.set(xlabel=x_label, ylabel=y_label, title=panel)
+        MARKS[mark](axes, summary[summary.panel == panel], own)
+    if not is_map:
+        for axes in grid:
+            if top:
+                limit_to_shares(axes, top)
+            spec = axes.get_subplotspec()
+            if spec and not spec.is_first_col():
+                axes.set_ylabel("")
+        if len(names) > 1:
+            side_legend(made, grid)
+    last = summary.groupby(["panel", "series"], observed=True).tail(1) if x in PROGRESS else summary
+    lines = []
+    for one in last.itertuples():
+        if mark != CONFUSION or one.series == one.place:
+            place = one.place if isinstance(one.place, str) else f"{one.x:.4g}"
+            words = filter(None, (one.panel, one.series, f"{x_label} {place}", y_label))
+            interval = f" [{one.low:.4g}, {one.high:.4g}]" if one.n > 1 else ""
+            lines.append(f"{', '.join(words)} {one.value:.4g}{interval}, n={one.n}")
+    few, many = summary.n.min(), summary.n.max()
+    note = READING[mark].format(counted(few, "run") if few == many else f"{few} to {many} runs")
+    if request.smooth > 1:
+        note += f" Running means over {request.smooth} rounds."
+    title = f"{y_label.partition(' (')[0]} by {x_label.partition(' (')[0]}"
+    numbers = csv_text(list(summary), summary.itertuples(index=False))
+    return Drawing(made, title[0].upper() + title[1:], [note], lines, numbers), grid
+
+
+def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[pd.DataFrame, str]:
+    """``points`` with ``x`` and ``y`` as drawn and the ``place`` at which means are over runs, and the mark."""
+    import pandas as pd
+
+    is_number = pd.api.types.is_numeric_dtype
+    values = typed_column(points[y])
+    if not is_number(values):
+        raise UserError("is not a number in every run", y)
+    if request.smooth > 1:
+        values = values.groupby(level=0).transform(lambda own: own.rolling(request.smooth, 1, center=True).mean())
+    points = points.assign(y=values.astype(float) * _axis(y)[1])
+    usual = "bar" if points[x].dtype == object else "scatter"  # settings are text
+    mark = request.mark or {CLIENTS: "box", CONFUSION: CONFUSION}.get(y, "curve" if x in PROGRESS else usual)
+    if mark == "scatter" or (mark == "curve" and x in PROGRESS):
+        numbers = typed_column(points[x])
+        if not is_number(numbers):
+            raise UserError("is not a number in every run. Use --mark=bar", x)
+        points = points.assign(x=numbers.astype(float) * _axis(x)[1])
+        return points.assign(place=0 if mark == "scatter" else points["round"]), mark
+    texts = points[x].map(written)
+    names = texts.unique() if y == CONFUSION else sorted_texts(texts.unique())
+    points = points.assign(place=pd.Categorical(texts, names))
+    shift = (points.series.cat.codes + 0.5) / len(points.series.cat.categories) - 0.5
+    return points.assign(x=points.place.cat.codes + BARS * shift * (mark in ("bar", "box"))), mark
+
+
+def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:
+    """Mean ``value`` of ``n`` runs, its 95% interval (``low``, ``high``) and mean ``x`` at each place of a series, in
+    order; of boxes median and quartiles; of curves at the places that most of a series' runs have."""
+    import pandas as pd
+
+    keys = ["panel", "series", "place"]
+    rows = []
+    for place, own in points.groupby(keys, observed=True):
+        one = mean_estimate(own.y.groupby(level=0).mean().tolist(), top)  # a value for each run
+        low, high = one.band if one.n > 1 else (one.mean, one.mean)
+        numbers = own.y.quantile([0.5, 0.25, 0.75]) if mark == "box" else (one.mean, low, high)
+        rows.append((*place, own.x.mean(), *numbers, one.n))
+    summary = pd.DataFrame(rows, columns=[*keys, "x", "value", "low", "high", "n"]).astype(points.dtypes[keys])
+    most = summary.groupby(keys[:2], observed=True).n.transform("max")
+    return summary[summary.n == most] if mark == "curve" else summary
+
+
+# ------------------------------------------------------------------------------------------------------------- marks
+
+
+def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+    """A line for the mean of each series, and a band for its interval."""
+    named = summary.place.dtype == "category"
+    for i, (name, own) in enumerate(summary.groupby("series", observed=False)):
+        turn = i + i // len(PALETTE)
+        marker = MARKERS[turn % len(MARKERS)] if named or len(own) == 1 else ""
+        band = Band(own.x, own.value, own.low, own.high, own.n)
+        draw_band(axes, band, nth_color(i), ls=LINES[turn % len(LINES)], marker=marker, label=name)
+    axes.margins(x=0.02)
+    axes.locator_params(axis="x", integer=axes.get_xlabel() == LABELS["round"][0])
+    if named:
+        name_ticks(axes.set_xticks, summary.place.cat.categories)
+
+
+def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+    """A bar for the mean of each series at each place, and a whisker for its interval."""
+    width = BARS / len(summary.series.cat.categories)
+    whiskers = {"ecolor": GRAY, "capsize": 3}
+    for i, (name, own) in enumerate(summary.groupby("series", observed=False)):
+        errors = (own.value - own.low, own.high - own.value)
+        axes.bar(own.x, own.value, width, yerr=errors, error_kw=whiskers, color=nth_color(i), alpha=0.85, label=name)
+    name_ticks(axes.set_xticks, summary.place.cat.categories)
+
+
+def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+    """A box of the values of each series at each place, and the values as points."""
+    width = BARS / len(summary.series.cat.categories)
+    rng = np.random.default_rng(0)
+    for i, (name, own) in enumerate(points.groupby("series", observed=True)):
+        values = {at: part.to_numpy() for at, part in own.groupby("x").y}
+        look = {"positions": list(values), "widths": 0.8 * width, "label": name}
+        draw_boxes(axes, list(values.values()), nth_color(i), 0.45, **look)
+        axes.plot(own.x + rng.uniform(-width / 4, width / 4, len(own)), own.y, ".", ms=3, color=nth_color(i))
+    name_ticks(axes.set_xticks, summary.place.cat.categories)
+
+
+def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+    """A small point for each run, and a large one for the mean of each series."""
+    for i, (name, own) in enumerate(points.groupby("series", observed=False)):
+        marker = MARKERS[(i + i // len(PALETTE)) % len(MARKERS)]
+        axes.plot(own.x, own.y, marker, ms=4, alpha=0.5, color=nth_color(i))
+        axes.plot(own.x.mean(), own.y.mean(), marker, ms=9, color=nth_color(i), mec="white", label=name)
+    axes.margins(0.1)
+
+
+def heat_map(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, form: str = "{:.3g}", **look: Any) -> None:
+    """A cell for each series and place, colored by the mean, which is written in it if there is room."""
+    rows, columns = (summary[key].cat.categories for key in ("series", "place"))
+    table = summary.set_index(["series", "place"]).value.unstack().reindex(index=rows, columns=columns)
+    image = axes.imshow(table, aspect="auto", alpha=0.6, **look)  # pale, so that black text can be read
+    axes.figure.colorbar(image, ax=axes, label=axes.get_ylabel())
+    axes.set_ylabel("true class" if form == WHOLE else "")
+    axes.spines[:].set_visible(False)
+    name_ticks(axes.set_xticks, columns)
+    name_ticks(axes.set_yticks, rows)
+    if len(columns) <= MOST_WRITTEN:
+        for (i, j), value in np.ndenumerate(table):
+            axes.text(j, i, "" if np.isnan(value) else form.format(value), ha="center", va="center", size=8)
+
+
+MARKS: dict[str, Callable[..., None]] = {
+    "curve": curve,
+    "bar": bar,
+    "box": box,
+    "scatter": scatter,
+    "heatmap": functools.partial(heat_map, cmap="viridis", origin="lower"),
+    CONFUSION: functools.partial(heat_map, form=WHOLE, cmap="Blues", vmin=0, vmax=100),
+}
