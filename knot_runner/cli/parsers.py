@@ -95,13 +95,13 @@ def _plot() -> Parser:
     )
     keys = {
         "x": "round, clock, seconds, bytes, flops, a setting, or a measure (default: round)",
-        "y": "measures (default: accuracy), clients, or confusion",
+        "y": "a measure (default: accuracy), clients, or confusion",
         "by": "a line or color per value of these settings (default: all that differ)",
         "row": "a setting with a panel per value",
         "col": "another one",
     }
     for name, text in keys.items():
-        parser.add_argument(f"--{name}", metavar="KEYS" if name in ("y", "by") else "KEY", help=text)
+        parser.add_argument(f"--{name}", metavar="KEYS" if name == "by" else "KEY", help=text)
     parser.add_argument("--mark", metavar="MARK", help="curve, bar, box, scatter or heatmap")
     parser.add_argument("--smooth", type=int, metavar="N", help="draw running means over N rounds")
     parser.add_argument("--out", metavar="FILE", help="a .png, .pdf or .svg file")

@@ -65,7 +65,7 @@ PROGRESS = ("round", "clock", *SUMS)
 CLIENTS, CONFUSION = "clients", "confusion"
 #: Key -> label of its axis, and what is drawn for a stored 1. The changes are at the server's aggregation: of the
 #: participants against the models that they have just trained, of the others against the server's last model.
-LABELS = {
+AXIS_LABELS = {
     "round": ("rounds trained", 1.0),
     "clock": ("virtual time (s)", 1.0),
     "seconds": ("training time (s)", 1.0),
@@ -79,13 +79,13 @@ LABELS = {
     CONFUSION: ("share of the true class (%)", 100.0),
     "predicted": ("predicted class", 1.0),
 }
-UNITS = {"points": " (%)", "nats": " (nats)"}
+AXIS_UNITS = {"points": " (%)", "nats": " (nats)"}
 #: Inches: width of a figure, height of a panel alone and among others, and of a row of a heat map.
-WIDTH = 8.0
+FIGURE_WIDTH = 8.0
 HEIGHTS = (3.6, 3.2)
-ROW = 0.32
+MAP_ROW = 0.32
 #: Most lines, colors or panels; columns of a heat map with numbers in the cells.
-MOST = 16
+MOST_SERIES = 16
 MOST_WRITTEN = 12
 #: Width of all bars at a place, and how shares in per cent are written.
 BARS = 0.8
@@ -107,7 +107,7 @@ class PlotRequest:
     """What is drawn of runs; keys of settings and measures are as in ``compare``.
 
     ``x``: one of :data:`PROGRESS`, a setting or a measure; "": round. ``y``: a measure, a number of rounds.jsonl, a
-    change of :data:`LABELS`, ``clients`` or ``confusion``. ``by``: the settings with a line or color for each value,
+    change of :data:`AXIS_LABELS`, ``clients`` or ``confusion``. ``by``: the settings with a line or color per value,
     separated by commas; None: all that differ. ``row``, ``col``: a setting with a panel for each value. ``smooth``:
     rounds of a running mean. ``mark``: None: curve by progress, bar by setting, scatter by measure, box of clients.
     """
@@ -195,8 +195,8 @@ def _points(done: RunSet, request: PlotRequest) -> pd.DataFrame:
 
 
 def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
-    """The rows of rounds.jsonl with the changes of :data:`LABELS`; for ``clients`` and ``confusion``, a row for each
-    client or pair of classes."""
+    """The rows of rounds.jsonl with the changes of :data:`AXIS_LABELS`; for ``clients`` and ``confusion``, a row for
+    each client or pair of classes."""
     import pandas as pd
 
     if y == CONFUSION:
@@ -245,9 +245,9 @@ def _axis(key: str) -> tuple[str, float, float | None]:
     group = title.partition(".")[0]
     if group in METRICS:
         metric = METRICS[group]
-        label = title.replace(group, metric.title, 1) + UNITS.get(metric.unit, "")
+        label = title.replace(group, metric.title, 1) + AXIS_UNITS.get(metric.unit, "")
         return label, metric.scale, metric.scale if metric.top == 1 else None
-    label, scale = LABELS.get(key, (short_names([title])[title], 1.0))
+    label, scale = AXIS_LABELS.get(key, (short_names([title])[title], 1.0))
     return label, scale, 100.0 if "(%)" in label else None
 
 
@@ -258,16 +258,16 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[D
     summary = _summary(points, mark, top)
     names, cells = points.series.cat.categories, list(points.groupby("panel", observed=True))
     is_map = mark in ("heatmap", CONFUSION)
-    most = MOST if is_map or mark in ("curve", "scatter") else len(PALETTE)
-    if len(cells) > MOST:
-        raise UserError(f"{len(cells)} panels are more than {MOST}. Select runs by filters", "plot")
+    most = MOST_SERIES if is_map or mark in ("curve", "scatter") else len(PALETTE)
+    if len(cells) > MOST_SERIES:
+        raise UserError(f"{len(cells)} panels are more than {MOST_SERIES}. Select runs by filters", "plot")
     if len(names) > most and not is_map:
         raise UserError(
             f"{len(names)} lines or colors are more than {most}. Select runs, or fewer keys in --by", "plot"
         )
     across = min(len(cells), 1 if request.row and not request.col else 3 - is_map)
-    height = max(HEIGHTS[len(cells) > 1], is_map * (ROW * len(names) + 1.2))
-    made, grid = panels(len(cells), WIDTH / across, height, across, sharey=not is_map)
+    height = max(HEIGHTS[len(cells) > 1], is_map * (MAP_ROW * len(names) + 1.2))
+    made, grid = panels(len(cells), FIGURE_WIDTH / across, height, across, sharey=not is_map)
     for axes, (panel, own) in zip(grid, cells, strict=True):
         axes.set(xlabel=x_label, ylabel=y_label, title=panel)
         MARKS[mark](axes, summary[summary.panel == panel], own)
@@ -352,7 +352,7 @@ def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
         band = Band(own.x, own.value, own.low, own.high, own.n)
         draw_band(axes, band, nth_color(i), ls=LINES[turn % len(LINES)], marker=marker, label=name)
     axes.margins(x=0.02)
-    axes.locator_params(axis="x", integer=axes.get_xlabel() == LABELS["round"][0])
+    axes.locator_params(axis="x", integer=axes.get_xlabel() == AXIS_LABELS["round"][0])
     if named:
         name_ticks(axes.set_xticks, summary.place.cat.categories)
 

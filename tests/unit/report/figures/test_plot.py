@@ -47,7 +47,7 @@ def add_records(folder, accuracies):
     rows = [
         {
             "round": i, "accuracy": value, "bytes_down": 3e6, "bytes_up": 1e6, "seconds": 0.5, "participants": [2, 0],
-            "after": [value + 0.3, None], "clients": [value - 0.1, value, value + 0.1],
+            "after": [value + 0.3, None], "clients": [value - 0.4 + 0.1 * i, value, value + 0.1],
         }
         for i, value in enumerate(accuracies, 1)
     ]  # fmt: skip
@@ -192,7 +192,7 @@ def test_confusion_prints_and_draws_one_run(out, tmp_path, capsys):
     for words in ([str(run)], [run.name, f"paths.output_dir={out}"], [f"run_id={run.name}", f"paths.output_dir={out}"]):
         assert main(["confusion", *words, f"--out={file}"]) == 0
         shown = capsys.readouterr().out
-        assert "1 (2)" in shown and "75%" in shown and "7 of 10 test examples" in shown
+        assert "1 (2)" in shown and "0 (4)" not in shown and "75%" in shown and "7 of 10 test examples" in shown
         assert file.exists() and shown.rstrip().endswith(str(file))
         file.unlink()
     for words in ([f"paths.output_dir={out}", "seed=0"], [str(made(tmp_path, 0.5))]):
