@@ -1,5 +1,4 @@
-"""Figures of coresets: the points as images with the course of the distance (FedWaD Fig. 4, 10, 11), and the accuracy
-of the nearest neighbor among all clients' coresets (Fig. 5, 12)."""
+"""Figure of coresets: the points as images, and the course of the distance (FedWaD Fig. 4, 10, 11)."""
 
 from __future__ import annotations
 
@@ -7,26 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.metrics import ACCURACY
-from knot_runner.papers.fedwad.results import CoresetResult, KnnResult
+from knot_runner.papers.fedwad.results import CoresetResult
 from knot_runner.report.figures.style import (
     GRAY,
     Drawing,
-    draw_band,
     figure_of,
-    limit_to_shares,
     nth_color,
     panels,
     seed_list,
-    seeds_note,
-    side_legend,
 )
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain, short_line
-from knot_runner.report.run_folders import DoneRun, arrays, lookup
+from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import others
-from knot_runner.report.series import band, band_numbers
-from knot_runner.results.federated import FederatedResult
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,10 +37,6 @@ DESCENT_NOTE = (
     "Right: mean over the participants of the distance between coreset and samples before each step, as the run "
     "itself knows it; FedWaD's is an upper bound. Images are in order of their labels, which are those of the nearest "
     "training samples."
-)
-NEIGHBOR_NOTE = (
-    "Coresets: one nearest neighbor classifier of all clients' points, on all test examples. Other methods: each "
-    "client's own model on its own test examples."
 )
 
 
@@ -118,29 +106,3 @@ def _draw_images(axes: Axes, strips: dict[str, np.ndarray]) -> None:
     axes.set_xticks([])
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-
-
-@figure_of
-def coreset_accuracy(runs: list[DoneRun[KnnResult | FederatedResult]], command: str) -> Drawing:
-    """Accuracy on the test examples against the number of clients, a line per size of coreset and per other method
-    (Fig. 5, 12). Bands are 95% t intervals over seeds; the numbers are in a CSV beside the PNG."""
-    series: dict[str, dict[int, dict[int, float]]] = {}
-    for run, other in zip(runs, others(runs, ("partition.num_clients", "method.algorithm")), strict=True):
-        accuracy = run.metric(ACCURACY, "ALL")
-        if accuracy is None or lookup(run.result, "clients") is None:
-            raise UserError(f"{run.task} {run.method}: has no accuracy of clients to show")
-        name = " ".join(filter(None, (run.method, short_line(other))))
-        series.setdefault(name, {}).setdefault(run.seed, {})[run.result.clients] = 100 * accuracy
-    bands = {(name,): band(list(of_seeds.values()), top=100.0) for name, of_seeds in series.items()}
-    made, (axes,) = panels(1, 8.6, 4.4)
-    for i, ((name,), one) in enumerate(bands.items()):
-        draw_band(axes, one, nth_color(i), marker="o", label=plain(name))
-    limit_to_shares(axes, 100.0)
-    axes.set(xlabel="clients", ylabel="accuracy (%)", xticks=sorted({run.result.clients for run in runs}))
-    side_legend(made, [axes], loc="outside right center")
-    lines = []
-    for (name,), one in bands.items():
-        for clients, mean in zip(one.places, one.mean, strict=True):
-            lines.append(f"{name}, {clients} clients: accuracy {mean:.2f}%")
-    title = f"{runs[0].task}: classification by the clients' coresets"
-    return Drawing(made, title, [NEIGHBOR_NOTE, seeds_note(runs)], lines, band_numbers(("method", "clients"), bands))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from knot_runner.papers.fedwad.clustered_table import ACCURACY_WEIGHTINGS, clustered
-from knot_runner.papers.fedwad.coreset_figures import coreset_accuracy, coreset_images
+from knot_runner.papers.fedwad.coreset_figures import coreset_images
 from knot_runner.papers.fedwad.distance_figures import distance_runtime, moving_measure
 from knot_runner.papers.fedwad.matrix_figures import distance_course, matrix_figure
 from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure
@@ -23,7 +23,7 @@ def _gap(run: Run) -> float | str | None:
 
 FIGURES.update(
     moving_measure=moving_measure, distance_runtime=distance_runtime, distance_matrix=matrix_figure,
-    distance_course=distance_course, coreset_images=coreset_images, coreset_accuracy=coreset_accuracy,
+    distance_course=distance_course, coreset_images=coreset_images,
 )  # fmt: skip
 TABLE_KINDS.update(clustered=TableKind(clustered, ACCURACY_WEIGHTINGS.keys, printed="clustered"))
 CLAIM_MEASURES.update(gap=ClaimMeasure("%", 3, 100.0, read=_gap))

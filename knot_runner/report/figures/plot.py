@@ -146,7 +146,9 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
         raise UserError("none of the runs has finished, so there is nothing to draw", runs.out)
     points = _points(done, request)
     y = _column(request.y, points)
-    x = "predicted" if y == CONFUSION else _column(request.x or "round", points)
+    x = "predicted"
+    if y != CONFUSION:
+        x = _column(request.x or "round", points)
     points = points.dropna(subset=[x, y])
     shown = done.only(done.runs.index.isin(points.index))
     settings = shown.settings
@@ -258,7 +260,9 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[D
     summary = _summary(points, mark, top)
     names, cells = points.series.cat.categories, list(points.groupby("panel", observed=True))
     is_map = mark in ("heatmap", CONFUSION)
-    most = MOST_SERIES if is_map or mark in ("curve", "scatter") else len(PALETTE)
+    most = len(PALETTE)
+    if mark in ("curve", "scatter"):
+        most = MOST_SERIES
     if len(cells) > MOST_SERIES:
         raise UserError(f"{len(cells)} panels are more than {MOST_SERIES}. Select runs by filters", "plot")
     if len(names) > most and not is_map:
@@ -280,13 +284,19 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[D
                 axes.set_ylabel("")
         if len(names) > 1:
             side_legend(made, grid)
-    last = summary.groupby(["panel", "series"], observed=True).tail(1) if x in PROGRESS else summary
+    last = summary
+    if x in PROGRESS:
+        last = summary.groupby(["panel", "series"], observed=True).tail(1)
     lines = []
     for one in last.itertuples():
         if mark != CONFUSION or one.series == one.place:
-            place = one.place if isinstance(one.place, str) else f"{one.x:.4g}"
+            place = f"{one.x:.4g}"
+            if isinstance(one.place, str):
+                place = one.place
             words = filter(None, (one.panel, one.series, f"{x_label} {place}", y_label))
-            interval = f" [{one.low:.4g}, {one.high:.4g}]" if one.n > 1 else ""
+            interval = ""
+            if one.n > 1:
+                interval = f" [{one.low:.4g}, {one.high:.4g}]"
             lines.append(f"{', '.join(words)} {one.value:.4g}{interval}, n={one.n}")
     few, many = summary.n.min(), summary.n.max()
     note = READING[mark].format(counted(few, "run") if few == many else f"{few} to {many} runs")
@@ -308,8 +318,12 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     if request.smooth > 1:
         values = values.groupby(level=0).transform(lambda own: own.rolling(request.smooth, 1, center=True).mean())
     points = points.assign(y=values.astype(float) * _axis(y)[1])
-    usual = "bar" if points[x].dtype == object else "scatter"  # settings are text
-    mark = request.mark or {CLIENTS: "box", CONFUSION: CONFUSION}.get(y, "curve" if x in PROGRESS else usual)
+    mark = "scatter"
+    if x in PROGRESS:
+        mark = "curve"
+    elif points[x].dtype == object:  # settings are text
+        mark = "bar"
+    mark = request.mark or {CLIENTS: "box", CONFUSION: CONFUSION}.get(y, mark)
     if mark == "scatter" or (mark == "curve" and x in PROGRESS):
         numbers = typed_column(points[x])
         if not is_number(numbers):
@@ -317,7 +331,9 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
         points = points.assign(x=numbers.astype(float) * _axis(x)[1])
         return points.assign(place=0 if mark == "scatter" else points["round"]), mark
     texts = points[x].map(written)
-    names = texts.unique() if y == CONFUSION else sorted_texts(texts.unique())
+    names = texts.unique()
+    if y != CONFUSION:
+        names = sorted_texts(names)
     points = points.assign(place=pd.Categorical(texts, names))
     shift = (points.series.cat.codes + 0.5) / len(points.series.cat.categories) - 0.5
     return points.assign(x=points.place.cat.codes + BARS * shift * (mark in ("bar", "box"))), mark
@@ -332,12 +348,17 @@ def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame
     rows = []
     for place, own in points.groupby(keys, observed=True):
         one = mean_estimate(own.y.groupby(level=0).mean().tolist(), top)  # a value for each run
-        low, high = one.band if one.n > 1 else (one.mean, one.mean)
-        numbers = own.y.quantile([0.5, 0.25, 0.75]) if mark == "box" else (one.mean, low, high)
+        numbers = (one.mean, *one.band)
+        if one.n == 1:
+            numbers = (one.mean,) * 3
+        if mark == "box":
+            numbers = own.y.quantile([0.5, 0.25, 0.75])
         rows.append((*place, own.x.mean(), *numbers, one.n))
     summary = pd.DataFrame(rows, columns=[*keys, "x", "value", "low", "high", "n"]).astype(points.dtypes[keys])
     most = summary.groupby(keys[:2], observed=True).n.transform("max")
-    return summary[summary.n == most] if mark == "curve" else summary
+    if mark == "curve":
+        summary = summary[summary.n == most]
+    return summary
 
 
 # ------------------------------------------------------------------------------------------------------------- marks
@@ -400,7 +421,8 @@ def heat_map(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, form: str 
     name_ticks(axes.set_yticks, rows)
     if len(columns) <= MOST_WRITTEN:
         for (i, j), value in np.ndenumerate(table):
-            axes.text(j, i, "" if np.isnan(value) else form.format(value), ha="center", va="center", size=8)
+            if not np.isnan(value):
+                axes.text(j, i, form.format(value), ha="center", va="center", size=8)
 
 
 MARKS: dict[str, Callable[..., None]] = {

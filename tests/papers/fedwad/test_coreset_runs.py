@@ -10,13 +10,13 @@ from sklearn.neighbors import NearestNeighbors
 import knot_runner as kr
 from knot_runner.cli.main import main
 from knot_runner.papers.fedwad import coreset
-from knot_runner.papers.fedwad.coreset_figures import coreset_accuracy, coreset_images
+from knot_runner.papers.fedwad.coreset_figures import coreset_images
 from knot_runner.report.run_folders import Job
 from tests.contents import write_content
 from tests.golden.messages import refuses
 from tests.runs import RunRecord, run
 from tests.unit.report import made_runs
-from tests.unit.report.made_runs import SCORES, assert_drawn, csv_rows, save_file
+from tests.unit.report.made_runs import assert_drawn, csv_rows, save_file
 
 #: Scikit-learn's digits at 8 x 8 on six clients.
 DIGITS = ["task=mnist", "task.max_examples=300", "task.shape=[1,8,8]", "partition=shards", "partition.num_clients=6"]
@@ -159,19 +159,8 @@ def test_coreset_images_draws_and_describes_each_run(tmp_path):
 
 
 @pytest.mark.parametrize(("figure", "result"), [
-    (coreset_images, made_runs.CORESET), (coreset_images, made_runs.KNN), (coreset_accuracy, made_runs.CORESET),
-], ids=["no coreset on record", "images of another kind", "accuracy of another kind"])  # fmt: skip
+    (coreset_images, made_runs.CORESET), (coreset_images, made_runs.KNN),
+], ids=["no coreset on record", "images of another kind"])  # fmt: skip
 def test_run_that_cannot_be_drawn_is_refused(figure, result, tmp_path):
     with refuses():
         figure([job(tmp_path / "a", result)], tmp_path / "f.png")
-
-
-def test_coreset_accuracy_averages_seeds_per_client_count(tmp_path):
-    jobs = []
-    for seed, clients, accuracy in ((0, 5, 0.8), (1, 5, 0.6), (0, 9, 0.5), (1, 9, 0.5)):
-        scores = {**SCORES, "accuracy": {"ALL": accuracy}}
-        jobs.append(job(tmp_path / f"{seed}-{clients}", made_runs.KNN, seed=seed, clients=clients, metrics=scores))
-    lines = coreset_accuracy(jobs, tmp_path / "f.png")
-    assert lines == ["coreset, 5 clients: accuracy 70.00%", "coreset, 9 clients: accuracy 50.00%"]
-    # 60 and 80: 70 +- 12.706 x 10, cut at 0 and 100%
-    assert (tmp_path / "f.csv").read_text().splitlines()[1] == "coreset,5,70,0,100,2"

@@ -6,15 +6,13 @@ import sys
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
-from hypothesis import strategies as st
 
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.figures.style import by_name
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.run_folders import load_runs
-from knot_runner.report.series import band, smoothed
+from knot_runner.report.series import band
 from tests.golden.messages import refuses
 
 
@@ -64,15 +62,6 @@ def test_band_equals_t_interval_over_common_places():
     interval = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
     assert (three.low[0], three.high[0]) == pytest.approx(interval)
     assert alone.low.tolist() == alone.high.tolist() == alone.mean.tolist() == [4.0, 5.0]
-
-
-@given(st.lists(st.floats(-50, 50), min_size=1, max_size=40), st.integers(1, 12))
-def test_smoothing_is_the_mean_of_the_neighbors(values, window):
-    found = smoothed(dict(enumerate(values)), window)
-    before, after = window // 2, (window - 1) // 2
-    for i, value in found.items():
-        near = values[max(0, i - before) : i + after + 1] if len(values) >= window else [values[i]]
-        assert value == pytest.approx(float(np.mean(near)), abs=1e-9)
 
 
 def test_share_band_and_axis_stop_at_limits():
