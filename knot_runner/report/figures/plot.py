@@ -148,7 +148,7 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     points = _points(done, request)
     y = _column(request.y, points)
     x = "predicted" if y == CONFUSION else _column(request.x or "round", points)
-    points = points.dropna(subset=[x, y])
+    points = points[list({x, y, "round", "true"} & set(points))].dropna(subset=[x, y])
     shown = done.only(done.runs.index.isin(points.index))
     settings = shown.settings
     apart = [resolve_key(key, settings) for key in (request.row, request.col) if key]
@@ -165,7 +165,7 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     if len(shown.runs) < len(runs.runs):
         notes.append(f"Drawn: the {len(shown.runs)} of {len(runs.runs)} runs that are finished and have these numbers.")
     models = shown.runs.record.map(lambda run: variant(y, run.result))
-    if models.nunique() > 1:  # no mean is over several kinds of models
+    if models.groupby(row).nunique().max() > 1:  # no mean is over several kinds of models
         settings = settings.assign(models=models)
         by.append("models")
     if y == CONFUSION:
