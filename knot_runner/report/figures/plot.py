@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -87,8 +87,9 @@ MAP_ROW = 0.32
 #: Most lines, colors or panels; columns of a heat map with numbers in the cells.
 MOST_SERIES = 16
 MOST_WRITTEN = 12
-#: Width of all bars at a place, and how shares in per cent are written.
+#: Width of all bars at a place, letters of their names that fit, and how shares in per cent are written.
 BARS = 0.8
+LETTERS_PER_INCH = 7.0
 WHOLE = "{:.0f}"
 LINES = ("-", "--", ":", "-.")
 MARKERS = "os^Dv<>P"
@@ -149,7 +150,7 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     x = "predicted"
     if y != CONFUSION:
         x = _column(request.x or "round", points)
-    points = points.dropna(subset=[x, y])
+    points = points[list({x, y, "round", "true"} & set(points))].dropna(subset=[x, y])
     shown = done.only(done.runs.index.isin(points.index))
     settings = shown.settings
     apart = [resolve_key(key, settings) for key in (request.row, request.col) if key]
@@ -167,7 +168,7 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     if len(shown.runs) < len(runs.runs):
         notes.append(f"Drawn: the {len(shown.runs)} of {len(runs.runs)} runs that are finished and have these numbers.")
     models = shown.runs.run.map(lambda run: variant(y, run.result))
-    if models.nunique() > 1:  # no mean is over several kinds of models
+    if models.groupby(grouped.runs["row"]).nunique().max() > 1:  # no mean is over several kinds of models
         settings = settings.assign(models=models)
         by.append("models")
     if y == CONFUSION:
@@ -364,10 +365,25 @@ def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame
 # ------------------------------------------------------------------------------------------------------------- marks
 
 
+def _series(frame: pd.DataFrame) -> Iterator[tuple[int, str, pd.DataFrame]]:
+    """Yield (number, name, rows) of each series that has rows; numbers are the same in every panel."""
+    for i, (name, own) in enumerate(frame.groupby("series", observed=False)):
+        if len(own):
+            yield i, name, own
+
+
+def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
+    """Put the names of places on the x axis, upright where they are long."""
+    names = summary.place.cat.categories
+    spec = axes.get_subplotspec()
+    room = LETTERS_PER_INCH * axes.figure.get_size_inches()[0] / (spec.get_gridspec().ncols if spec else 1)
+    name_ticks(axes.set_xticks, names, rotation=90 if sum(map(len, names)) > room else 0)
+
+
 def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
     """A line for the mean of each series, and a band for its interval."""
     named = summary.place.dtype == "category"
-    for i, (name, own) in enumerate(summary.groupby("series", observed=False)):
+    for i, name, own in _series(summary):
         turn = i + i // len(PALETTE)
         marker = MARKERS[turn % len(MARKERS)] if named or len(own) == 1 else ""
         band = Band(own.x, own.value, own.low, own.high, own.n)
@@ -375,34 +391,34 @@ def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
     axes.margins(x=0.02)
     axes.locator_params(axis="x", integer=axes.get_xlabel() == AXIS_LABELS["round"][0])
     if named:
-        name_ticks(axes.set_xticks, summary.place.cat.categories)
+        _name_places(axes, summary)
 
 
 def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
     """A bar for the mean of each series at each place, and a whisker for its interval."""
     width = BARS / len(summary.series.cat.categories)
     whiskers = {"ecolor": GRAY, "capsize": 3}
-    for i, (name, own) in enumerate(summary.groupby("series", observed=False)):
+    for i, name, own in _series(summary):
         errors = (own.value - own.low, own.high - own.value)
         axes.bar(own.x, own.value, width, yerr=errors, error_kw=whiskers, color=nth_color(i), alpha=0.85, label=name)
-    name_ticks(axes.set_xticks, summary.place.cat.categories)
+    _name_places(axes, summary)
 
 
 def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
     """A box of the values of each series at each place, and the values as points."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
-    for i, (name, own) in enumerate(points.groupby("series", observed=True)):
+    for i, name, own in _series(points):
         values = {at: part.to_numpy() for at, part in own.groupby("x").y}
         look = {"positions": list(values), "widths": 0.8 * width, "label": name}
         draw_boxes(axes, list(values.values()), nth_color(i), 0.45, **look)
         axes.plot(own.x + rng.uniform(-width / 4, width / 4, len(own)), own.y, ".", ms=3, color=nth_color(i))
-    name_ticks(axes.set_xticks, summary.place.cat.categories)
+    _name_places(axes, summary)
 
 
 def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
     """A small point for each run, and a large one for the mean of each series."""
-    for i, (name, own) in enumerate(points.groupby("series", observed=False)):
+    for i, name, own in _series(points):
         marker = MARKERS[(i + i // len(PALETTE)) % len(MARKERS)]
         axes.plot(own.x, own.y, marker, ms=4, alpha=0.5, color=nth_color(i))
         axes.plot(own.x.mean(), own.y.mean(), marker, ms=9, color=nth_color(i), mec="white", label=name)
@@ -417,7 +433,7 @@ def heat_map(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, form: str 
     axes.figure.colorbar(image, ax=axes, label=axes.get_ylabel())
     axes.set_ylabel("true class" if form == WHOLE else "")
     axes.spines[:].set_visible(False)
-    name_ticks(axes.set_xticks, columns)
+    _name_places(axes, summary)
     name_ticks(axes.set_yticks, rows)
     if len(columns) <= MOST_WRITTEN:
         for (i, j), value in np.ndenumerate(table):

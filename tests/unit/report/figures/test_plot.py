@@ -29,6 +29,7 @@ FIGURES = {
     "bytes": {"x": "bytes", "row": "training.lr"},
     "changes": {"y": "participants_change", "smooth": 3, "col": "method.temperature"},
     "bars": {"x": "method.temperature", "y": "client_accuracy.weighted"},
+    "names": {"x": "run_id", "col": "training.lr"},
     "lines": {"x": "method.temperature", "mark": "curve"},
     "scatter": {"x": "f1"},
     "boxes": {"x": "training.lr", "y": "clients"},
