@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from knot_runner.composing import hydra_compose
 from knot_runner.composing.hydra_compose import plain_config
 from knot_runner.composing.named_values import (
-    TAGS,
+    PARTS,
     chosen_hardware,
     composed_family,
     with_named_values,
@@ -210,15 +210,14 @@ def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig
     """``config`` with the values of ``overrides``, changed in place.
 
     A key need not be there, as if Hydra were given ``++KEY=VALUE``: building the settings refuses an unknown one.
-    A key counts before those below it, wherever it is typed: ``method.loss.epsilon=0.1 method.loss=sinkhorn``.
+    The name of a part of a method counts before the keys below it: ``method.loss.epsilon=0.1 method.loss=sinkhorn``.
     Raises OmegaConf's own error for a key below a value.
     """
-    for override in sorted(overrides, key=lambda override: override.key_or_group):
+    for override in sorted(overrides, key=lambda override: override.key_or_group not in PARTS):
         key, value = override.key_or_group, override.value()
-        group, _, part = key.rpartition(".")
-        is_name = group.startswith("method") and part in TAGS and isinstance(value, str)
+        is_name = key in PARTS and isinstance(value, str)
         if is_name:  # of another part, whose settings are in a file
-            value = {TAGS[part]: value}
+            value = {PARTS[key]: value}
         OmegaConf.update(config, key, value, merge=not is_name, force_add=True)
     return config
 

@@ -12,18 +12,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 368_440,
-    "statement lines": 27_340,
+    "nodes": 370_560,
+    "statement lines": 27_460,
     "conditional expressions per 1,000 statement lines": 37.2,
-    "comprehensions per 1,000 statement lines": 70.2,
-    "comprehensions that hold another per 1,000 statement lines": 2.65,
-    "string subscripts": 868,
-    '.get("...")': 159,
+    "comprehensions per 1,000 statement lines": 69.0,
+    "comprehensions that hold another per 1,000 statement lines": 2.41,
+    "string subscripts": 850,
+    '.get("...")': 154,
     "Any": 445,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 30_850}, "tests": {"lines": 39_800}}
+OTHERS = {"scripts": {"nodes": 30_850}, "tests": {"lines": 38_390}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 93

@@ -114,7 +114,7 @@ CORESET_PRESET = [
 @pytest.mark.thorough
 @pytest.mark.parametrize(("preset", "words", "said", "rows"), [
     ("fedwad/coreset", CORESET_PRESET, "mnist, FedWaD, S=5: distance to all", {"exact": 12, "FedWaD, S=5": 12}),
-    ("fedwad/knn", KNN_PRESET, "points_2, 3 clients: accuracy", {"points_2": 2, "fedper": 2}),
+    ("fedwad/knn", KNN_PRESET, "coreset_knn, num_clients 3, accuracy (%)", {"coreset_knn": 2, "fedper": 2}),
 ], ids=["coreset", "knn"])  # fmt: skip
 def test_figure_of_a_coreset_preset(tmp_path, capsys, preset, words, said, rows):
     kr.sweep([f"experiment={preset}", *words, f"paths.output_dir={tmp_path}"])
@@ -123,7 +123,7 @@ def test_figure_of_a_coreset_preset(tmp_path, capsys, preset, words, said, rows)
     assert (tmp_path / "figures" / f"{preset}.png").read_bytes()[:4] == b"\x89PNG"
     with (tmp_path / "figures" / f"{preset}.csv").open() as file:
         found = list(csv.DictReader(file))
-    assert Counter(row.get("coreset") or row["method"] for row in found) == rows
+    assert Counter(row.get("coreset") or row["series"] for row in found) == rows
 
 
 @pytest.mark.real_data
