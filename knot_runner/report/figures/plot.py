@@ -127,7 +127,7 @@ class PlotRequest:
         return f"{self.y}_by_{self.x or 'round'}".replace("/", "_")
 
 
-def plotted(request: PlotRequest) -> Callable[..., Any]:
+def plotted(request: PlotRequest) -> Callable[..., list[str]]:
     """Return the figure of a preset that ``request`` describes."""
 
     @figure_of(one_task=False, reads=(ROUNDS_FILE,))
@@ -135,7 +135,8 @@ def plotted(request: PlotRequest) -> Callable[..., Any]:
         """Means over runs and their 95% intervals, by round, cost, setting or another measure."""
         return draw_runs(run_set(Path(), runs), request)[0]
 
-    return figure
+    drawn: Callable[..., list[str]] = figure
+    return drawn
 
 
 def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
@@ -376,7 +377,7 @@ def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
     """Put the names of places on the x axis, upright where they are long."""
     names = summary.place.cat.categories
     spec = axes.get_subplotspec()
-    room = LETTERS_PER_INCH * axes.figure.get_size_inches()[0] / (spec.get_gridspec().ncols if spec else 1)
+    room = LETTERS_PER_INCH * axes.figure.bbox.width / axes.figure.dpi / (spec.get_gridspec().ncols if spec else 1)
     name_ticks(axes.set_xticks, names, rotation=90 if sum(map(len, names)) > room else 0)
 
 
