@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from knot_runner.composing import hydra_compose
 from knot_runner.composing.hydra_compose import plain_config
 from knot_runner.composing.named_values import (
-    PARTS,
+    PART_TAGS,
     chosen_hardware,
     composed_family,
     with_named_values,
@@ -213,11 +213,11 @@ def with_values(config: DictConfig, overrides: Sequence[Override]) -> DictConfig
     The name of a part of a method counts before the keys below it: ``method.loss.epsilon=0.1 method.loss=sinkhorn``.
     Raises OmegaConf's own error for a key below a value.
     """
-    for override in sorted(overrides, key=lambda override: override.key_or_group not in PARTS):
+    for override in sorted(overrides, key=lambda override: override.key_or_group not in PART_TAGS):
         key, value = override.key_or_group, override.value()
-        is_name = key in PARTS and isinstance(value, str)
+        is_name = key in PART_TAGS and isinstance(value, str)
         if is_name:  # of another part, whose settings are in a file
-            value = {PARTS[key]: value}
+            value = {PART_TAGS[key]: value}
         OmegaConf.update(config, key, value, merge=not is_name, force_add=True)
     return config
 

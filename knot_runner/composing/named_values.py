@@ -31,7 +31,7 @@ MODEL_LISTS = ("teachers", "models")
 #: Part of a method that has files in ``conf/base`` -> its key that names one.
 TAGS = {"loss": "name", "schedule": "kind", "synthesis": "kind", "personalization": "kind"}
 #: Key of a part -> the same.
-PARTS = {"method.server_distillation.loss": "name", **{f"method.{part}": tag for part, tag in TAGS.items()}}
+PART_TAGS = {"method.server_distillation.loss": "name", **{f"method.{part}": tag for part, tag in TAGS.items()}}
 #: Group in ``conf/base`` -> the classes of its settings.
 CLASSES = {
     "loss": LOSS_SETTINGS,
