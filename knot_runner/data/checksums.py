@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from knot_runner.config.settings.tasks.images import ImageFiles
 from knot_runner.provenance import fingerprints
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError
@@ -128,3 +129,15 @@ def open_unpacked(path: Path) -> BinaryIO:
     with path.open("rb") as raw:
         is_gzip = raw.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rb") if is_gzip else path.open("rb")
+
+
+def missing_entries(local: ImageFiles, root: Path) -> list[str]:
+    """Of the files and folders that ``local`` names, those not below ``root``; entries may point into a zip."""
+    entries = dict.fromkeys([*local.train, *local.test])
+    return [entry for entry in entries if not any((root / path).exists() for path in (entry, *archives(entry)))]
+
+
+def archives(entry: str) -> list[str]:
+    """Of ``folder/archive.zip/train``: ``folder/archive.zip``."""
+    head, zip_end, _ = entry.partition(".zip/")
+    return [head + ".zip"] if zip_end else []

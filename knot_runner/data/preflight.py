@@ -10,8 +10,8 @@ from typing import Any
 
 from knot_runner.config.settings import ImageTaskSettings, Settings, TaskSettings
 from knot_runner.config.settings.families import TASK_KINDS, call
-from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, ImageFiles, transfer_keys
-from knot_runner.data.checksums import open_folder
+from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, transfer_keys
+from knot_runner.data.checksums import missing_entries, open_folder
 from knot_runner.data.sources import data_sets
 from knot_runner.util.errors import UserError
 
@@ -57,18 +57,6 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
         return  # loading reports the error, or a plug-in reads
     if gone := missing_entries(task.local, root):
         raise UserError(f"is not there (for {task.name})", root / gone[0])
-
-
-def missing_entries(local: ImageFiles, root: Path) -> list[str]:
-    """Of the files and folders that ``local`` names, those not below ``root``; entries may point into a zip."""
-    entries = dict.fromkeys([*local.train, *local.test])
-    return [entry for entry in entries if not any((root / path).exists() for path in (entry, *archives(entry)))]
-
-
-def archives(entry: str) -> list[str]:
-    """Of ``folder/archive.zip/train``: ``folder/archive.zip``."""
-    head, zip_end, _ = entry.partition(".zip/")
-    return [head + ".zip"] if zip_end else []
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:

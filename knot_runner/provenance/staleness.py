@@ -28,6 +28,8 @@ NOT_COUNTED = {
     *("sweeps", "bundles", "testing", "engine/tracker", "engine/tracker_services"),
     *("data/fetch", "data/preflight", "data/sources"),  # used before any run
 }
+#: Files of papers that only show results.
+SHOWS = tuple(f"papers/*/{name}" for name in ("report", "verbs", "*_figures", "*_report", "*_table"))
 #: Endings of source files: Python, and C++ that is compiled on the machine.
 SOURCES = (".py", ".cpp", ".h")
 
@@ -42,6 +44,8 @@ def code_version() -> str:
 
 def _counts(path: Path) -> bool:
     name = path.relative_to(PACKAGE_FOLDER).with_suffix("")
+    if any(name.match(pattern) for pattern in SHOWS):
+        return False
     return NOT_COUNTED.isdisjoint(place.as_posix() for place in (name, *name.parents))
 
 

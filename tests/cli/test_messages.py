@@ -34,7 +34,7 @@ def test_notes_are_shown_once_by_new_and_finished_runs(tmp_path, capsys):
         assert " ".join("".join(capsys.readouterr()).split()).count("are held out") == 1
 
 
-PRESET = "# @package _global_\ndefaults:\n  - override /task: femnist\nreport: {kind: curves}\n"
+PRESET = "# @package _global_\ndefaults:\n  - override /task: femnist\nreport: {kind: plot}\n"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 370_590,
+    "nodes": 370_640,
     "statement lines": 27_460,
     "conditional expressions per 1,000 statement lines": 37.2,
     "comprehensions per 1,000 statement lines": 69.0,
