@@ -23,7 +23,7 @@ PACKAGE = {
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 30_850}, "tests": {"lines": 38_390}}
+OTHERS = {"scripts": {"nodes": 30_850}, "tests": {"lines": 38_400}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 93

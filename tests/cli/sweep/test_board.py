@@ -29,16 +29,22 @@ def finish(job, status="done"):
     write_content(job.folder, {"status": status, "seconds": {"total": 75}})
 
 
+def wait_for_lines(out, count):
+    """Wait until the board's own thread has printed ``count`` lines."""
+    latest = time.monotonic() + 30
+    while out.getvalue().count("\n") < count and time.monotonic() < latest:
+        time.sleep(0.01)
+
+
 def test_lines_when_piped(tmp_path, monkeypatch):
     monkeypatch.setattr(board, "REFRESH_SECONDS", 0.02)
     all_jobs, out = jobs(tmp_path), io.StringIO()
-    with board.Board(all_jobs, 2, Console(file=out, width=60)) as shown:
+    with board.Board(all_jobs, 2, Console(file=out, width=60)):
         at_work(all_jobs[0], 3, "accuracy 0.1")
-        shown._look()
-        shown._look()
+        wait_for_lines(out, 1)
         finish(all_jobs[0])
         finish(all_jobs[1], "diverged")
-        shown._look()
+        wait_for_lines(out, 3)
         all_jobs[2].folder.mkdir()
         write_failure(all_jobs[2].folder, "killed", "ended by [bold]SIGKILL")
     lines = out.getvalue().splitlines()
