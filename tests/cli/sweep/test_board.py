@@ -42,6 +42,7 @@ def test_lines_when_piped(tmp_path, monkeypatch):
     with board.Board(all_jobs, 2, Console(file=out, width=60)):
         at_work(all_jobs[0], 3, "accuracy 0.1")
         wait_for_lines(out, 1)
+        time.sleep(0.1)  # several looks: a job begins once
         finish(all_jobs[0])
         finish(all_jobs[1], "diverged")
         wait_for_lines(out, 3)
