@@ -18,7 +18,7 @@ from knot_runner.config.settings import MobilenetSettings, ResnetSettings, VggSe
 MOMENTUM = 0.1
 #: Added to variances, as PyTorch does.
 EPSILON = 1e-5
-#: PyTorch's batch normalization, in models of one's own.
+#: PyTorch's batch normalization, as custom models have it.
 TORCH_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 

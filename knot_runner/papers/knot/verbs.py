@@ -6,14 +6,15 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from knot_runner.cli.parsers import VERBS
-from knot_runner.cli.verbs.runs import runs_and_keys
 from knot_runner.composing.hydra_compose import Parser
-from knot_runner.records import BOUND_FILE, find_run, read_record, recorded_config, require_result, write_sealed
-from knot_runner.results.base import RunResult
 from knot_runner.util.errors import LOGGER, UserError
-from knot_runner.util.files import Facts
+
+if TYPE_CHECKING:
+    from knot_runner.results.base import RunResult
+    from knot_runner.util.files import Facts
 
 
 def _bound() -> Parser:
@@ -28,6 +29,8 @@ def _bound() -> Parser:
 def bound_command(options: argparse.Namespace) -> int:
     """Print each run's bound and write its ``bound.json``. Raises :class:`UserError`; of several runs, one without a
     bound only prints a line, and the exit code is 2."""
+    from knot_runner.cli.verbs.runs import runs_and_keys
+
     runs, keys = runs_and_keys(options, ("paths.output_dir", "paths.data_dir"))
     code = 0
     for run in runs:
@@ -43,6 +46,7 @@ def bound_command(options: argparse.Namespace) -> int:
 
 def _show_bound(run: str, keys: dict[str, str]) -> None:
     from knot_runner.papers.knot.bound_report import bound_table
+    from knot_runner.records import BOUND_FILE, find_run, read_record, require_result, write_sealed
     from knot_runner.report.render.terminal import output
 
     folder = find_run(run, Path(keys.get("paths.output_dir", "outputs")).expanduser())
@@ -59,6 +63,7 @@ def _measured(folder: Path, result: RunResult, keys: dict[str, str]) -> Facts:
     from knot_runner.composing.job import job_of
     from knot_runner.papers.knot.bound import bound_of_run
     from knot_runner.pipelines.context import run_context
+    from knot_runner.records import recorded_config
 
     config = recorded_config(folder)
     out = str(folder.resolve().parents[2])  # <out>/<task>/<method>/<run id>

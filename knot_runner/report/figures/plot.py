@@ -1,15 +1,12 @@
-"""Figures of any finished runs: their settings and numbers as a frame, means over runs, and marks that draw them."""
+"""Figures of any finished runs: their settings and numbers as a frame, means over runs, and a mark that draws them."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from knot_runner.metrics import METRICS
 from knot_runner.records import ROUNDS_FILE, has_record
@@ -29,16 +26,12 @@ from knot_runner.report.compare.settings import (
     written,
 )
 from knot_runner.report.confusion import confusion_rows
+from knot_runner.report.figures.marks import BARS, CONFUSION, MARKS, READING
 from knot_runner.report.figures.style import (
-    GRAY,
     PALETTE,
     Drawing,
-    draw_band,
-    draw_boxes,
     figure_of,
     limit_to_shares,
-    name_ticks,
-    nth_color,
     panels,
     side_legend,
 )
@@ -48,7 +41,6 @@ from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import MeasuredRun, Run, rounds
 from knot_runner.report.run_rows import variant
-from knot_runner.report.series import Band
 from knot_runner.report.statistics.intervals import mean_estimate
 from knot_runner.results.base import BYTES, FLOPS
 from knot_runner.util.errors import UserError, counted
@@ -61,8 +53,8 @@ if TYPE_CHECKING:
 #: Values of ``x`` that are totals of a training so far -> the columns of rounds.jsonl that are summed.
 SUMS = {"seconds": ["seconds"], "bytes": [*BYTES], "flops": [*FLOPS]}
 PROGRESS = ("round", "clock", *SUMS)
-#: Values of ``y`` with a number for each client, in the last evaluated round, and for each pair of classes.
-CLIENTS, CONFUSION = "clients", "confusion"
+#: Value of ``y`` with a number for each client, in the last evaluated round; CONFUSION has one for a pair of classes.
+CLIENTS = "clients"
 #: Key -> label of its axis, and what is drawn for a stored 1. The changes are at the server's aggregation: of the
 #: participants against the models that they have just trained, of the others against the server's last model.
 AXIS_LABELS = {
@@ -84,23 +76,8 @@ AXIS_UNITS = {"points": " (%)", "nats": " (nats)"}
 FIGURE_WIDTH = 8.0
 HEIGHTS = (3.6, 3.2)
 MAP_ROW = 0.32
-#: Most lines, colors or panels; columns of a heat map with numbers in the cells.
+#: Most lines, colors or panels.
 MOST_SERIES = 16
-MOST_WRITTEN = 12
-#: Width of all bars at a place, letters of their names that fit, and how shares in per cent are written.
-BARS = 0.8
-LETTERS_PER_INCH = 7.0
-WHOLE = "{:.0f}"
-LINES = ("-", "--", ":", "-.")
-MARKERS = "os^Dv<>P"
-READING = {
-    "curve": "Lines: means over {}; bands: 95% t intervals.",
-    "bar": "Bars: means over {}; whiskers: 95% t intervals.",
-    "box": "Boxes: median and quartiles of the points, which are of {}; whiskers: at most 1.5 times the box.",
-    "scatter": "Small points: a run each; large points: means over {}.",
-    "heatmap": "Means over {}.",
-    CONFUSION: "Rows add up to 100%. Means over {}.",
-}
 
 
 @dataclass(frozen=True)
@@ -361,92 +338,3 @@ def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame
     if mark == "curve":
         summary = summary[summary.n == most]
     return summary
-
-
-# ------------------------------------------------------------------------------------------------------------- marks
-
-
-def _series(frame: pd.DataFrame) -> Iterator[tuple[int, str, pd.DataFrame]]:
-    """Yield (number, name, rows) of each series that has rows; numbers are the same in every panel."""
-    for i, (name, own) in enumerate(frame.groupby("series", observed=False)):
-        if len(own):
-            yield i, name, own
-
-
-def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
-    """Put the names of places on the x axis, upright where they are long."""
-    names = summary.place.cat.categories
-    spec = axes.get_subplotspec()
-    room = LETTERS_PER_INCH * axes.figure.bbox.width / axes.figure.dpi / (spec.get_gridspec().ncols if spec else 1)
-    name_ticks(axes.set_xticks, names, rotation=90 if sum(map(len, names)) > room else 0)
-
-
-def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
-    """A line for the mean of each series, and a band for its interval."""
-    named = summary.place.dtype == "category"
-    for i, name, own in _series(summary):
-        turn = i + i // len(PALETTE)
-        marker = MARKERS[turn % len(MARKERS)] if named or len(own) == 1 else ""
-        band = Band(own.x, own.value, own.low, own.high, own.n)
-        draw_band(axes, band, nth_color(i), ls=LINES[turn % len(LINES)], marker=marker, label=name)
-    axes.margins(x=0.02)
-    axes.locator_params(axis="x", integer=axes.get_xlabel() == AXIS_LABELS["round"][0])
-    if named:
-        _name_places(axes, summary)
-
-
-def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
-    """A bar for the mean of each series at each place, and a whisker for its interval."""
-    width = BARS / len(summary.series.cat.categories)
-    whiskers = {"ecolor": GRAY, "capsize": 3}
-    for i, name, own in _series(summary):
-        errors = (own.value - own.low, own.high - own.value)
-        axes.bar(own.x, own.value, width, yerr=errors, error_kw=whiskers, color=nth_color(i), alpha=0.85, label=name)
-    _name_places(axes, summary)
-
-
-def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
-    """A box of the values of each series at each place, and the values as points."""
-    width = BARS / len(summary.series.cat.categories)
-    rng = np.random.default_rng(0)
-    for i, name, own in _series(points):
-        values = {at: part.to_numpy() for at, part in own.groupby("x").y}
-        look = {"positions": list(values), "widths": 0.8 * width, "label": name}
-        draw_boxes(axes, list(values.values()), nth_color(i), 0.45, **look)
-        axes.plot(own.x + rng.uniform(-width / 4, width / 4, len(own)), own.y, ".", ms=3, color=nth_color(i))
-    _name_places(axes, summary)
-
-
-def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
-    """A small point for each run, and a large one for the mean of each series."""
-    for i, name, own in _series(points):
-        marker = MARKERS[(i + i // len(PALETTE)) % len(MARKERS)]
-        axes.plot(own.x, own.y, marker, ms=4, alpha=0.5, color=nth_color(i))
-        axes.plot(own.x.mean(), own.y.mean(), marker, ms=9, color=nth_color(i), mec="white", label=name)
-    axes.margins(0.1)
-
-
-def heat_map(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, form: str = "{:.3g}", **look: Any) -> None:
-    """A cell for each series and place, colored by the mean, which is written in it if there is room."""
-    rows, columns = (summary[key].cat.categories for key in ("series", "place"))
-    table = summary.set_index(["series", "place"]).value.unstack().reindex(index=rows, columns=columns)
-    image = axes.imshow(table, aspect="auto", alpha=0.6, **look)  # pale, so that black text can be read
-    axes.figure.colorbar(image, ax=axes, label=axes.get_ylabel())
-    axes.set_ylabel("true class" if form == WHOLE else "")
-    axes.spines[:].set_visible(False)
-    _name_places(axes, summary)
-    name_ticks(axes.set_yticks, rows)
-    if len(columns) <= MOST_WRITTEN:
-        for (i, j), value in np.ndenumerate(table):
-            if not np.isnan(value):
-                axes.text(j, i, form.format(value), ha="center", va="center", size=8)
-
-
-MARKS: dict[str, Callable[..., None]] = {
-    "curve": curve,
-    "bar": bar,
-    "box": box,
-    "scatter": scatter,
-    "heatmap": functools.partial(heat_map, cmap="viridis", origin="lower"),
-    CONFUSION: functools.partial(heat_map, form=WHOLE, cmap="Blues", vmin=0, vmax=100),
-}

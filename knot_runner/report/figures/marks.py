@@ -1,0 +1,121 @@
+"""Marks of figures: each draws means over runs (``summary``) or single runs (``points``) on the axes of a panel."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from knot_runner.report.figures.style import GRAY, PALETTE, draw_band, draw_boxes, name_ticks, nth_color
+from knot_runner.report.series import Band
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+CONFUSION = "confusion"
+#: Most columns of a heat map with numbers in the cells.
+MOST_WRITTEN = 12
+#: Width of all bars at a place, letters of their names that fit, and how shares in per cent are written.
+BARS = 0.8
+LETTERS_PER_INCH = 7.0
+WHOLE = "{:.0f}"
+LINES = ("-", "--", ":", "-.")
+MARKERS = "os^Dv<>P"
+#: Mark -> the note that says how it is read.
+READING = {
+    "curve": "Lines: means over {}; bands: 95% t intervals.",
+    "bar": "Bars: means over {}; whiskers: 95% t intervals.",
+    "box": "Boxes: median and quartiles of the points, which are of {}; whiskers: at most 1.5 times the box.",
+    "scatter": "Small points: a run each; large points: means over {}.",
+    "heatmap": "Means over {}.",
+    CONFUSION: "Rows add up to 100%. Means over {}.",
+}
+
+
+def _series(frame: pd.DataFrame) -> Iterator[tuple[int, str, pd.DataFrame]]:
+    """Yield (number, name, rows) of each series that has rows; numbers are the same in every panel."""
+    for i, (name, own) in enumerate(frame.groupby("series", observed=False)):
+        if len(own):
+            yield i, name, own
+
+
+def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
+    """Put the names of places on the x axis, upright where they are long."""
+    names = summary.place.cat.categories
+    spec = axes.get_subplotspec()
+    room = LETTERS_PER_INCH * axes.figure.bbox.width / axes.figure.dpi / (spec.get_gridspec().ncols if spec else 1)
+    name_ticks(axes.set_xticks, names, rotation=90 if sum(map(len, names)) > room else 0)
+
+
+def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+    """A line for the mean of each series, and a band for its interval."""
+    named = summary.place.dtype == "category"
+    for i, name, own in _series(summary):
+        turn = i + i // len(PALETTE)
+        marker = MARKERS[turn % len(MARKERS)] if named or len(own) == 1 else ""
+        band = Band(own.x, own.value, own.low, own.high, own.n)
+        draw_band(axes, band, nth_color(i), ls=LINES[turn % len(LINES)], marker=marker, label=name)
+    axes.margins(x=0.02)
+    axes.locator_params(axis="x", integer=axes.get_xlabel().startswith("rounds"))
+    if named:
+        _name_places(axes, summary)
+
+
+def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+    """A bar for the mean of each series at each place, and a whisker for its interval."""
+    width = BARS / len(summary.series.cat.categories)
+    for i, name, own in _series(summary):
+        errors = (own.value - own.low, own.high - own.value)
+        axes.bar(
+            own.x, own.value, width, yerr=errors, ecolor=GRAY, capsize=3, alpha=0.85, color=nth_color(i), label=name
+        )
+    _name_places(axes, summary)
+
+
+def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+    """A box of the values of each series at each place, and the values as points."""
+    width = BARS / len(summary.series.cat.categories)
+    rng = np.random.default_rng(0)
+    for i, name, own in _series(points):
+        values = {at: part.to_numpy() for at, part in own.groupby("x").y}
+        draw_boxes(axes, [*values.values()], nth_color(i), 0.45, positions=[*values], widths=0.8 * width, label=name)
+        axes.plot(own.x + rng.uniform(-width / 4, width / 4, len(own)), own.y, ".", ms=3, color=nth_color(i))
+    _name_places(axes, summary)
+
+
+def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+    """A small point for each run, and a large one for the mean of each series."""
+    for i, name, own in _series(points):
+        marker = MARKERS[(i + i // len(PALETTE)) % len(MARKERS)]
+        axes.plot(own.x, own.y, marker, ms=4, alpha=0.5, color=nth_color(i))
+        axes.plot(own.x.mean(), own.y.mean(), marker, ms=9, color=nth_color(i), mec="white", label=name)
+    axes.margins(0.1)
+
+
+def heat_map(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, form: str = "{:.3g}", **look: Any) -> None:
+    """A cell for each series and place, colored by the mean, which is written in it if there is room."""
+    rows, columns = (summary[key].cat.categories for key in ("series", "place"))
+    table = summary.set_index(["series", "place"]).value.unstack().reindex(index=rows, columns=columns)
+    image = axes.imshow(table, aspect="auto", alpha=0.6, **look)  # pale, so that black text can be read
+    axes.figure.colorbar(image, ax=axes, label=axes.get_ylabel())
+    axes.set_ylabel("true class" if form == WHOLE else "")
+    axes.spines[:].set_visible(False)
+    _name_places(axes, summary)
+    name_ticks(axes.set_yticks, rows)
+    if len(columns) <= MOST_WRITTEN:
+        for (i, j), value in np.ndenumerate(table):
+            if not np.isnan(value):
+                axes.text(j, i, form.format(value), ha="center", va="center", size=8)
+
+
+MARKS: dict[str, Callable[..., None]] = {
+    "curve": curve,
+    "bar": bar,
+    "box": box,
+    "scatter": scatter,
+    "heatmap": functools.partial(heat_map, cmap="viridis", origin="lower"),
+    CONFUSION: functools.partial(heat_map, form=WHOLE, cmap="Blues", vmin=0, vmax=100),
+}
