@@ -82,7 +82,7 @@ def one_class(runs: Iterable[Run]) -> list[str]:
     names = []
     for run in finished(runs):
         if any(note.startswith(ONE_CLASS) for note in run.result.notes):
-            names.append(f"{run.task} {run.method} seed {run.seed}")
+            names.append(f"{run.task} {run.method} {run.result.run_id}")
     return [f"Predicts one class only: {first_few(names, _MAX_NAMED, more=' runs')}."] if names else []
 
 

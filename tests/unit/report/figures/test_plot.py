@@ -210,5 +210,6 @@ def test_out_is_the_file(out, tmp_path, name, capsys):
 
 def test_runs_that_predict_one_class_are_noted(tmp_path):
     made(tmp_path, 0.5, {"notes": [f"{ONE_CLASS} 1"]}, seed=0)
-    line = "Predicts one class only: mnist fedavg_chill seed 0."
-    assert line in text(ask(tmp_path)) and one_class(read_runs(tmp_path).runs["run"]) == [line]
+    runs = read_runs(tmp_path).runs
+    line = f"Predicts one class only: mnist fedavg_chill {runs['run_id'].item()}."
+    assert line in text(ask(tmp_path)) and one_class(runs["run"]) == [line]
