@@ -1,4 +1,4 @@
-"""What goes together: writes the table in ``conf/README.md``, and tries random compositions against it.
+"""What goes together: writes the table in ``docs/configuration.md``, and tries random compositions against it.
 
     python scripts/compositions.py table
     python scripts/compositions.py try --inside 300 --outside 200 --run 60 --seed $(git rev-parse HEAD)
@@ -32,7 +32,7 @@ from knot_runner.config.settings.partition import SHARE_KEYS
 from knot_runner.util.config_yaml import Config, choices, config_folder
 from knot_runner.util.errors import Misfit
 
-GUIDE = config_folder() / "README.md"
+GUIDE = config_folder().parent / "docs" / "configuration.md"
 BEGIN, END = "<!-- what goes together -->", "<!-- end -->"
 #: Kind of task -> the task that its other choices are tried on; of images one that is no transfer set.
 KINDS = {"texts": "sa", "images": "gld23k", "gaussians": "gaussians", "image_sets": "image_sets"}

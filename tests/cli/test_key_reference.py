@@ -1,4 +1,4 @@
-"""``conf/KEYS.md`` and ``conf/schema.json`` hold every key, as ``scripts/key_reference.py`` writes them."""
+"""``docs/KEYS.md`` and ``conf/schema.json`` hold every key, as ``scripts/key_reference.py`` writes them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ SHORT = {
 }
 FIRST, *COMMANDS, TESTS = BLOCKS
 COMPARISON, OWN_DATA, USES, README_SWEEPS = (block.splitlines() for block in COMMANDS)
-SWEEPS = [line for line in blocks("knot_runner/sweeps/README.md")[0].splitlines() if line.strip()]
+SWEEPS = [line for line in blocks("docs/sweeps.md")[0].splitlines() if line.strip()]
 BENCHMARKS = blocks("scripts/README.md")[-1].splitlines()
 #: README and all guides; commands of measurements stand indented in their text.
 GUIDES = sorted(
@@ -96,7 +96,7 @@ def test_readme_is_a_front_page():
     (picture,) = re.findall(r"!\[.+\]\((.*)\)", README)
     assert 0 < (ROOT / picture).stat().st_size <= PICTURE
     guides = linked("README.md")
-    assert "conf/README.md" in guides
+    assert "docs/configuration.md" in guides
     own = {guide for guide in GUIDES if "/" in guide}
     assert own <= guides.union(*map(linked, guides))  # each is found from there, or from the next one
 
@@ -218,9 +218,9 @@ def test_bench_gpu_runs_without_a_gpu(capsys, tmp_path, monkeypatch):
     assert "| W2, loop, float32: s a round |" in (tmp_path / "table.md").read_text()
 
 
-ROWS = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", (ROOT / "conf" / "experiment" / "README.md").read_text(), flags=re.M)
+ROWS = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", (ROOT / "docs" / "claims.md").read_text(), flags=re.M)
 #: Commands of the guide's table of pieces.
-PIECES = re.findall(r"\| `(method=[^`]*)` \|$", (ROOT / "conf" / "README.md").read_text(), re.M)
+PIECES = re.findall(r"\| `(method=[^`]*)` \|$", (ROOT / "docs" / "configuration.md").read_text(), re.M)
 #: Of presets with printed numbers: name -> what their command has besides.
 BESIDES = {name: cells.split("|")[2].strip(" `") for name, cells in ROWS if cells.count("|") > 3}
 #: Of those whose runs are recorded with settings of their own: one job of the grid.
@@ -249,7 +249,7 @@ def test_conf_guide_pieces_compose_to_one_job(command):
     assert len(PIECES) == 5 and len(compose_all(["task=femnist", *command.split()])[0]) == 1
 
 
-STOPS = (ROOT / "conf" / "README.md").read_text().partition("## What it says when it stops")[2].partition("\n## ")[0]
+STOPS = (ROOT / "docs" / "configuration.md").read_text().partition("## What it says when it stops")[2].partition("\n## ")[0]
 #: Commands, and what the guide says that they print.
 MESSAGES = re.findall(r"^\| `([^`]*)` \| `([^`]*)` \| .+ \|$", STOPS, flags=re.M)
 
@@ -272,12 +272,12 @@ def test_troubleshooting_commands_print_guide_messages(command, says, tmp_path, 
 @pytest.mark.thorough
 def test_package_guide_python_examples_run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    runs, distance = blocks("knot_runner/README.md", "python")
-    exec(compile(runs, "knot_runner/README.md", "exec"), {})
+    runs, distance = blocks("docs/architecture.md", "python")
+    exec(compile(runs, "docs/architecture.md", "exec"), {})
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].startswith("outputs/femnist/fedavg_chill/") and shown[0].endswith(" 2")
     assert any("metrics.accuracy.ALL" in line for line in shown)
-    exec(compile(distance, "knot_runner/README.md", "exec"), {})
+    exec(compile(distance, "docs/architecture.md", "exec"), {})
     value, server_only, first, last = map(float, capsys.readouterr().out.split())
     assert 0.9 < server_only / value < 1 and value <= last < first
 

@@ -181,7 +181,7 @@ def test_code_version_tracks_code_that_changes_numbers(package: Path) -> None:
     before = version()
     assert re.fullmatch(r"0\.1\.0\+[0-9a-f]{12}", before)
     for name in ("report/statistics/intervals.py", "cli/main.py", "composing/job.py", "engine/tracker.py",
-                 "engine/tracker_services.py", "methods/knot.md", "provenance/staleness.py"):  # fmt: skip
+                 "engine/tracker_services.py", "methods/notes.md", "provenance/staleness.py"):  # fmt: skip
         with (package / name).open("a") as file:
             file.write("# changed\n")
     (package / "conf").mkdir()
