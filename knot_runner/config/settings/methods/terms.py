@@ -1,6 +1,6 @@
 """Settings of the loss terms of ``method=distill``, one dataclass each (``method.terms.NAME``).
 
-The terms: ``docs/distillation-terms.md``. Their default values: ``conf/base/term/NAME.yaml``.
+The terms: ``docs/distillation-losses.md``. Their default values: ``conf/base/term/NAME.yaml``.
 """
 
 from __future__ import annotations
