@@ -53,7 +53,7 @@ def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
 
 
 #: ``partition.alter`` -> the share of clients whose examples are altered, and what is done to them, for negative
-#: transfer (personalization.md 3.5; settings ours): labels y -> C - 1 - y over the C classes that are trained on,
+#: transfer (docs/papers/soup.md; settings ours): labels y -> C - 1 - y over the C classes that are trained on,
 #: images turned, or random training labels and true test labels (Ditto's corruption, Li et al. 2021).
 ALTERED_SHARES = {"conflict": 0.5, "shift": 0.5, "noise": 0.3}
 ALTERED_NOTES = {

@@ -130,7 +130,7 @@ TEST_SHARE = 1 / 6
 
 
 def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Ditto's ``create_dataset.py`` for Fashion-MNIST (soup.md 3.1), with every number a setting; images may be at
+    """Ditto's ``create_dataset.py`` for Fashion-MNIST (Li et al. 2021), with every number a setting; images may be at
     several clients.
 
     Client u has the classes (u + j) mod C of the C with training images, j = 0..classes_per_client-1, and

@@ -1,5 +1,5 @@
 """Linear combinations of clients' models, computed as products with the matrix of all models, and what the signs of
-such a matrix say of groups of clients: whose updates help whom (personalization.md 3.5).
+such a matrix say of groups of clients: whose updates help whom (docs/papers/soup.md).
 
 Products are taken in float64, a block of parameters at a time, so that no second copy of all models is made.
 """

@@ -1,4 +1,4 @@
-"""Repeated aggregation by the similarity of clients' label shares (soup.md 3.4, personalization.md 3.4).
+"""Repeated aggregation by the similarity of clients' label shares (docs/papers/soup.md).
 
 S_ki is the cosine of the label histograms of clients k and i. Every client trains its model of the last round for one
 epoch; then, for a number of rounds, theta_k <- sum_i A_ki theta_i and another epoch. State: ``theta/weights`` [K, P]

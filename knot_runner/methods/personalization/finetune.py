@@ -1,8 +1,8 @@
 """Fine-tuning: every client trains theta_0, its model of the last round, further on its own training examples.
 
-Minimizes f_k(theta) + prox ||theta - theta_0||^2 from theta_0 (soup.md 3.3), f_k being the client's objective in the
-rounds, chilled or not. State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients under way: a few at a time
-go through all their epochs, so that memory does not grow with the clients.
+Minimizes f_k(theta) + prox ||theta - theta_0||^2 from theta_0 (docs/papers/soup.md), f_k being the client's objective
+in the rounds, chilled or not. State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients under way: a few at
+a time go through all their epochs, so that memory does not grow with the clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Soup: models between theta_0, a client's model of the last round, and its fine-tuned model (soup.md 3.3).
+"""Soup: models between theta_0, a client's model of the last round, and its fine-tuned model (docs/papers/soup.md).
 
 theta(alpha) = (1 - alpha) theta_0 + alpha theta_k, the interpolation of WiSE-FT (Wortsman et al. 2022).
 """

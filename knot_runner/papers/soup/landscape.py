@@ -1,4 +1,4 @@
-"""Loss landscapes of two clients in the plane of their fine-tuning (soup.md 3.3, personalization.md 3.6).
+"""Loss landscapes of two clients in the plane of their fine-tuning (docs/papers/soup.md).
 
 The plane of a client goes through theta_0, its model of the last round, theta_S, its last save, and one save between:
 b1 = theta_S - theta_0, b2 the part of theta_m - theta_0 orthogonal to b1, as long as b1. A point (x, y) is the model

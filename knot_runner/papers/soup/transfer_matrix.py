@@ -1,4 +1,4 @@
-"""The transfer matrix: W_k = W_0 + sum_i lambda_ki dW_i, lambda learned on held-out examples (personalization.md 3.5).
+"""The transfer matrix: W_k = W_0 + sum_i lambda_ki dW_i, lambda learned on held-out examples (docs/papers/soup.md).
 
 dW_i is the update of client i by training on its own examples from its model of the last round, W_0. lambda [K, K] is
 learned by gradient descent without momentum on L_k(W_k), the cross-entropy of client k's held-out examples

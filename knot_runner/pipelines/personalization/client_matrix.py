@@ -3,7 +3,7 @@ metrics computed from it.
 
 In distribution (ID) is a client's model on its own test examples, the diagonal; out of distribution (OOD) is the same
 model on the others', each of them alike. A test example that two clients have is ID for both: it is left out of the OOD
-of either (personalization.md 6).
+of either (docs/papers/soup.md).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple
 def matrix_measures(
     examples: Tensor, correct: Tensor, loss: Tensor, clients: Sequence[int], global_correct: Tensor | None = None
 ) -> dict[str, float]:
-    """Measures of a K x K record (personalization.md 5).
+    """Measures of a K x K record (docs/papers/soup.md).
 
     ``examples``, ``correct``, ``loss`` [K, K]; ``clients``: those that took part, over which all metrics are taken
     except ``unseen_accuracy``, the ID accuracy of the others; ``global_correct`` [K]: the global model's correct

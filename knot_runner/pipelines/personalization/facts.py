@@ -1,5 +1,5 @@
 """Facts on clients' own models: metrics of every point, and the trade-offs of points in the plane of OOD and ID
-accuracy, higher is better in both (personalization.md 5)."""
+accuracy, higher is better in both (docs/papers/soup.md)."""
 
 from __future__ import annotations
 
