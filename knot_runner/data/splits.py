@@ -129,7 +129,7 @@ def complete_splits(
 
     Official splits stay; ``pool`` is cut by ``split``, ``heldout`` halved, and a missing split cut from train. A
     transfer set given as a pool is cut like the others, so that its texts are the paper's: the 70% train part
-    (knot.md 1.6); its test part goes unused. ``notes`` gets a line when labels are too rare to stratify by. Raises
+    (KNOT Table 1); its test part goes unused. ``notes`` gets a line when labels are too rare to stratify by. Raises
     :class:`UserError`.
     """
 
@@ -163,7 +163,7 @@ def complete_splits(
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
-    """The ``i``-th of ``n`` consecutive parts (``part`` = [i, n]), whose sizes differ by at most one (knot.md 1.6)."""
+    """Part ``i`` of ``n`` consecutive ones (``part`` = [i, n]) as in KNOT's ERC code; sizes differ by at most one."""
     index, count = part
     first, last = len(examples) * index // count, len(examples) * (index + 1) // count
     if first == last:

@@ -181,7 +181,7 @@ def train_epochs(
     The commits stay until the result is in the store, so that a kill in between costs nothing.
 
     The epoch kept is the best on the valid part; with ``select="loss"`` the untrained start (epoch 0) is a candidate
-    too (knot.md 1.5). With ``settings.select="last"`` it is the last.
+    too, as in KNOT's public code. With ``settings.select="last"`` it is the last.
     """
     checkpoint = Checkpoint(work)
     commit = checkpoint.load()

@@ -40,7 +40,8 @@ class Loss:
 
 
 def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
-    """KL(q || p); or 0.5 (KL(p || q) + KL(q || p)); or -sum q log2 p (knot.md 1.2). A zero in q adds nothing.
+    """KL(q || p) (paper); or 0.5 (KL(p || q) + KL(q || p)) (public SA code); or -sum q log2 p (public ERC code). A zero
+    in q adds nothing.
 
     The public code's further mean over classes is left out: AdamW does not see a constant factor.
     """

@@ -117,7 +117,7 @@ class PartyFederation:
 
     @property
     def teachers(self) -> list[StoredParty]:
-        """All with local models and the server with the pretrained global one, in that order (knot.md 1.3)."""
+        """All with local models and the server with the pretrained global one, in that order (KNOT eq. 3)."""
         return [*self.clients, self.server]
 
     @property
@@ -157,7 +157,7 @@ class PartyFederation:
 
 
 def label_points(labels: Labels) -> list[list[float]]:
-    """Where ``labels`` lie for the transport cost [C][d]: their ``support`` of the coordinates (knot.md 1.3)."""
+    """Where ``labels`` lie for the transport cost [C][d]: their ``support`` of the coordinates (KNOT App. C.1)."""
     from knot_runner.transport import support  # which only distillation needs
 
     return support(torch.tensor(labels.coordinates, dtype=torch.float64), labels.support).tolist()

@@ -1,4 +1,4 @@
-"""Teacher weightings W_k (KNOT section 5, knot.md 1.3), one function each, in one table."""
+"""Teacher weightings W_k (KNOT section 5), one function each, in one table."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def equal_where_zero(weights: Tensor) -> Tensor:
 
 def probability_bias(logits: Tensor) -> list[float]:
     """B_k: share of random examples (``logits`` [N, C] of them) whose argmax is each label, with one pseudo-count per
-    class (knot.md 1.4)."""
+    class (KNOT App. D.1)."""
     counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
     return (counts / counts.sum()).tolist()
 

@@ -1,4 +1,4 @@
-"""BERT-tiny with KNOT's published head, or with the plain classification head (knot.md 1.5, paper Fig. 4)."""
+"""BERT-tiny with KNOT's published head, or with the plain classification head (KNOT Fig. 4)."""
 
 from __future__ import annotations
 

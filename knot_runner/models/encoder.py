@@ -43,9 +43,9 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     """4x4 convolutions of stride 2 and padding 1, each with ReLU, and transposed ones back (linear at the end, since
     normalized pixels have no bounds).
 
-    ``sizes`` [12, 24, 48] on 3x32x32 give a code of 48x4x4 = 768, the public CIFAR-10 autoencoder that fedwad.md
-    names. An odd side is halved and rounded down (28 -> 14 -> 7 -> 3); its transposed convolution pads the output by
-    the one row that was lost.
+    ``sizes`` [12, 24, 48] on 3x32x32 give a code of 48x4x4 = 768, the closest public CIFAR-10 autoencoder
+    (docs/papers/fedwad.md). An odd side is halved and rounded down (28 -> 14 -> 7 -> 3); its transposed convolution
+    pads the output by the one row that was lost.
     """
     channels, sides = [shape[0], *spec.sizes], [tuple(shape[1:])]
     for _ in spec.sizes:

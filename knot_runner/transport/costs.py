@@ -1,4 +1,4 @@
-"""Coordinates of labels, the ground cost between them (KNOT section 1.1 and its ablation), and a solver's settings."""
+"""Coordinates of labels, the ground cost between them (KNOT eq. 1, App. C.1), and a solver's settings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Entropic optimal transport between distributions on a few labels: a batched Newton method on the semi-dual.
 
-Problem (KNOT section 1.1, not debiased), for every row p, q of a batch and one cost matrix C::
+Problem (KNOT eq. 1, not debiased), for every row p, q of a batch and one cost matrix C::
 
     OT_eps(p, q) = min over pi in Pi(p, q) of  <pi, C> + eps KL(pi | p x q)
 

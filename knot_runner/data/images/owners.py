@@ -130,7 +130,8 @@ TEST_SHARE = 1 / 6
 
 
 def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Ditto's ``create_dataset.py`` for Fashion-MNIST, with every number a setting; images may be at several clients.
+    """Ditto's ``create_dataset.py`` for Fashion-MNIST (Li et al. 2021), with every number a setting; images may be at
+    several clients.
 
     Client u has the classes (u + j) mod C of the C with training images, j = 0..classes_per_client-1, and
     n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the training images. Of a class it has

@@ -93,7 +93,7 @@ def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
 
 
 def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """FLex&Chill's public code (chill.md 2.2 b): the floor first, the rest of each class by Dir(alpha) proportions."""
+    """FLex&Chill's later public code: the floor first, the rest of each class by Dir(alpha) proportions."""
     sizes, floor, clients = _sizes(task), settings.floor, settings.num_clients
     smallest = np.where(sizes > 0, sizes, len(task.train) + 1).argmin()
     size = sizes[smallest]
@@ -162,7 +162,7 @@ def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
 
 def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partition:
     """At least two clients per group, the others' groups uniform at random; a class is split equally over its group's
-    clients (fedwad.md 3). Clients are in order of their groups."""
+    clients (FedWaD's public code). Clients are in order of their groups."""
     classes, clients = len(task.classes), settings.num_clients
     chosen = settings.groups or _neighbors(_sizes(task), clients)
     for label in chain.from_iterable(chosen):

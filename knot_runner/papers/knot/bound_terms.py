@@ -10,7 +10,7 @@ form            second                third                 source
 =============== ===================== ===================== ====================================================
 printed         32 K R                2 C_M K sqrt(K log(1/delta) / 2N)   Theorem 5.2 as it is printed
 derived         32 K C_M R            2 C_M sqrt(log(1/delta) / 2N)       the paper's lemmas F.1-F.4; Frogner et al.
-sharp           C_M K R               C_M sqrt(log(1/delta) / 2N)         ours, for any student: knot.md 4
+sharp           C_M K R               C_M sqrt(log(1/delta) / 2N)         ours, for any student: docs/papers/knot.md
 sharp_empirical C_M K R^              3 C_M sqrt(log(2/delta) / 2N)       the same, with R^ of these very texts
 =============== ===================== ===================== ====================================================
 
@@ -68,7 +68,7 @@ def label_diameter(points: Tensor) -> float:
 
 
 def lipschitz_constant(diameter: float) -> float:
-    """Of the loss in the logits, l2 to absolute value: C_M / (2 sqrt 2) (derived in knot.md 4).
+    """Of the loss in the logits, l2 to absolute value: C_M / (2 sqrt 2).
 
     W1(p, q) - W1(p', q) <= W1(p, p') <= C_M / 2 ||p - p'||_1, and softmax is 1 / sqrt 2-Lipschitz from l2 to l1.
     """

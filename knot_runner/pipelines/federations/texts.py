@@ -175,7 +175,7 @@ def _encoded(examples: Examples, tokenizer: Tokenizer, max_length: int, store: S
 
 def _random_texts(bias: BiasSettings, tokenizer: Tokenizer, max_length: int, seed: int, store: Store) -> Ref:
     """Stores ``bias.texts`` texts of ``bias.tokens`` word pieces drawn uniformly, with replacement, from the whole
-    vocabulary, special and ## pieces included, joined by blanks (knot.md 1.4, App. D.1)."""
+    vocabulary, special and ## pieces included, joined by blanks (KNOT App. D.1)."""
     words = digest(tokenizer.to_str())
     key = digest({"random": [bias.texts, bias.tokens], "words": words, "max_length": max_length, "seed": seed})
     if store.find("tokens", key) is not None:
