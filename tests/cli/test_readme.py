@@ -42,7 +42,7 @@ SHORT = {
 }
 FIRST, *COMMANDS, TESTS = BLOCKS
 COMPARISON, OWN_DATA, USES, README_SWEEPS = (block.splitlines() for block in COMMANDS)
-SWEEPS = [line for line in blocks("docs/sweeps.md")[0].splitlines() if line.strip()]
+SWEEPS = [line for block in blocks("docs/sweeps.md") for line in block.splitlines()]
 BENCHMARKS = blocks("scripts/README.md")[-1].splitlines()
 #: README and all guides; commands of measurements stand indented in their text.
 GUIDES = sorted(
