@@ -42,7 +42,7 @@ SHORT = {
 }
 FIRST, *COMMANDS, TESTS = BLOCKS
 COMPARISON, OWN_DATA, USES, README_SWEEPS = (block.splitlines() for block in COMMANDS)
-SWEEPS = [line for block in blocks("docs/sweeps.md") for line in block.splitlines()]
+SWEEPS = [line for block in [*blocks("docs/sweeps.md"), blocks("docs/claims.md")[0]] for line in block.splitlines()]
 BENCHMARKS = blocks("scripts/README.md")[-1].splitlines()
 #: README and all guides; commands of measurements stand indented in their text.
 GUIDES = sorted(
@@ -223,7 +223,7 @@ ROWS = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", PRESETS, flags=re.M)
 #: Commands of the guide's table of pieces.
 PIECES = re.findall(r"\| `(method=[^`]*)` \|$", (ROOT / "docs" / "configuration.md").read_text(), re.M)
 #: Presets with published values: name -> overrides of their command.
-BESIDES = {name: cells.split("|")[1].strip(" `") for name, cells in ROWS if cells.count("|") > 3}
+BESIDES = {name: cells.split("|")[1].strip(" `") for name, cells in ROWS if cells.count("|") > 2}
 #: Of those whose runs are recorded with settings of their own: one job of the grid.
 ONE_JOB = {
     "chill/table1": "method.temperature=1 method.lr_control=false",
