@@ -42,7 +42,7 @@ SHORT = {
 }
 FIRST, *COMMANDS, TESTS = BLOCKS
 COMPARISON, OWN_DATA, USES, README_SWEEPS = (block.splitlines() for block in COMMANDS)
-SWEEPS = [line for line in blocks("docs/sweeps.md")[0].splitlines() if line.strip()]
+SWEEPS = [line for block in [*blocks("docs/sweeps.md"), blocks("docs/claims.md")[0]] for line in block.splitlines()]
 BENCHMARKS = blocks("scripts/README.md")[-1].splitlines()
 #: README and all guides; commands of measurements stand indented in their text.
 GUIDES = sorted(
@@ -218,11 +218,12 @@ def test_bench_gpu_runs_without_a_gpu(capsys, tmp_path, monkeypatch):
     assert "| W2, loop, float32: s a round |" in (tmp_path / "table.md").read_text()
 
 
-ROWS = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", (ROOT / "docs" / "claims.md").read_text(), flags=re.M)
+PRESETS = (ROOT / "docs" / "claims.md").read_text().partition("\n## Presets\n")[2]
+ROWS = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", PRESETS, flags=re.M)
 #: Commands of the guide's table of pieces.
 PIECES = re.findall(r"\| `(method=[^`]*)` \|$", (ROOT / "docs" / "configuration.md").read_text(), re.M)
-#: Of presets with printed numbers: name -> what their command has besides.
-BESIDES = {name: cells.split("|")[2].strip(" `") for name, cells in ROWS if cells.count("|") > 3}
+#: Presets with published values: name -> overrides of their command.
+BESIDES = {name: cells.split("|")[1].strip(" `") for name, cells in ROWS if cells.count("|") > 2}
 #: Of those whose runs are recorded with settings of their own: one job of the grid.
 ONE_JOB = {
     "chill/table1": "method.temperature=1 method.lr_control=false",
