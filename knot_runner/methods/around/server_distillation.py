@@ -25,9 +25,10 @@ from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTra
 from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import Answers, ClientMessage, Exchange, Method
+from knot_runner.methods.contract import ClientMessage, Method
 from knot_runner.methods.federated.own_models import kept_models, model_parts
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.methods.messages import Answers, Exchange
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
 from knot_runner.util.errors import UserError
 

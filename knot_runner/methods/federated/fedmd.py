@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from knot_runner.config.settings import FedMdSettings
 from knot_runner.methods.around.server_distillation import answer, ask, fold, plan, reads
-from knot_runner.methods.contract import Exchange
 from knot_runner.methods.federated import own_models
+from knot_runner.methods.messages import Exchange
 
 
 def exchange(config: FedMdSettings) -> Exchange:

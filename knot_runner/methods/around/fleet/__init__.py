@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from knot_runner.config.settings import FederatedSettings, FleetSettings
 from knot_runner.methods.around.fleet import devices
-from knot_runner.methods.around.fleet.asynchronous import Asynchronous
+from knot_runner.methods.around.fleet.asynchronous import Asynchronous, as_begun
 from knot_runner.methods.around.fleet.synchronous import Synchronous
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federation import FederatedState, Federation
@@ -37,15 +37,14 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
 
 def discounted(method: Method, fleet: FleetSettings) -> Method:
     """``method`` whose clients send (1 + tau)^-a times the change of the model that they received tau rounds ago."""
-    send = method.message
-    if fleet.mode != "async" or send is None:
+    if fleet.mode != "async":
         return method
 
     def message(
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
     ) -> ClientMessage:
         factor: float = (1 + work.round - work.begun) ** -fleet.staleness_exponent
-        parts = send(config, state, federation, work)
+        parts = method.message(config, state, federation, work)
         return {name: part * factor if name in DISCOUNTED else part for name, part in parts.items()}
 
-    return replace(method, message=message)
+    return replace(method, message=message, begun=lambda state, work: as_begun(state, work.begun, work.round))
