@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: What a method carries from round to round, tensors and plain values such as the names of artifacts; a row of a log.
 State = dict[str, Any]
+#: The number by which the server's training is known, where clients' have theirs.
+SERVER = -1
 #: Named parts. ``update`` [p]: the change of the shared parameters, one flat vector in the layout's order.
 ClientMessage = dict[str, Tensor]
 
@@ -186,11 +188,6 @@ class Method:
     begun: Callable[[FederatedState, ClientWork], FederatedState] = lambda state, work: state
     pass_time: Callable[..., Folded] = lambda config, before, after, federation, round: (after, {})
     is_finished: Callable[..., bool] | None = None
-
-    @property
-    def keeps(self) -> bool:
-        """Whether a client keeps anything of its training or of its message."""
-        return self.own is not nothing or self.keep is not nothing
 
     def empty_message(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int

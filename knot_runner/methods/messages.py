@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, Literal
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import (
+    SERVER,
     ClientMessage,
     ClientWork,
     FurtherWork,
@@ -21,6 +23,7 @@ from knot_runner.methods.contract import (
 )
 from knot_runner.methods.federated.averaging import fold_round, mean_of, received, shared_of
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.util.errors import DivergedError
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,27 @@ def fold_and_exchange(
     return state, {**row, **exchanged, **sums}, further
 
 
+def check_outcomes(
+    round: int,
+    trained: list[Trained],
+    federation: Federation,
+    remedy: str = "a smaller training.lr, or a higher method.temperature,",
+) -> None:
+    """Raises :class:`DivergedError` naming round, client and ``remedy`` for a loss or weight that is not finite."""
+    for result in trained:
+        if not (math.isfinite(result.loss) and result.finite):
+            name, number = "the server", round + 1
+            if result.client == SERVER:
+                remedy = "a smaller method.server_distillation.lr"
+            else:
+                name = federation.clients[result.client].name
+            raise DivergedError(
+                f"diverged in round {number} at {name}: its weights are not finite; {remedy} would be the first to try",
+                round=number,
+                client=name,
+            )
+
+
 def run_exchange(
     method: Method, exchange: Exchange, config: FederatedSettings, state: FederatedState, federation: Federation,
     round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
@@ -155,6 +179,7 @@ def run_exchange(
     told = Answers(mean, each, share, models if exchange.answered_by == "clients" else {})
     distillation = exchange.plan(config, state, federation, round, told)
     distilled = engine.train(distillation) if distillation else []
+    check_outcomes(round, distilled, federation)
     state, entries = exchange.fold(config, state, federation, round, told, distilled)
     costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(one) for one in distillation if told.students)}
     return state, {**entries, **row, **costs}, FurtherWork(inferences, distillation)

@@ -13,14 +13,16 @@ from knot_runner.engine.examples import ClientData, ClientExamples, InputBatch
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import (
     INFERENCE_ROWS,
+    Course,
     Inference,
     LocalProgram,
     LocalResult,
     LocalTraining,
     LocalWork,
+    Phase,
+    Recipe,
     Trained,
 )
-from knot_runner.engine.federated.recipe import Course, Phase, Recipe
 from knot_runner.engine.hardware import on_device
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.seeds import seeded
@@ -145,13 +147,8 @@ class Loop:
         return outputs.to(self.device)
 
     def _on_features(self, loss: SampleLoss) -> SampleLoss:
-        """Return ``loss`` of logits alone, which reads what the head has read."""
-        self._watch_head()
-        # plus 0, so that a loss of features alone gives the head a gradient, as in the other engines
-        return lambda logits, batch: loss(logits, batch, self._read) + 0 * logits.sum(1)
-
-    def _watch_head(self) -> None:
-        """Keep what the head reads in each forward pass from here on, that of a copy of the model, too."""
+        """Return ``loss`` of logits alone: what the head reads is kept in each forward pass from here on, that of a
+        copy of the model, too."""
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             self._read = inputs[0]
@@ -159,6 +156,8 @@ class Loop:
         if not self._watching:
             self._head.register_forward_pre_hook(keep)
             self._watching = True
+        # plus 0, so that a loss of features alone gives the head a gradient, as in the other engines
+        return lambda logits, batch: loss(logits, batch, self._read) + 0 * logits.sum(1)
 
     def _held_loss(self, request: LocalTraining, rows: LossRows, loss: SampleLoss) -> float:
         """Return the mean loss of the held-out examples, the last of the request's."""

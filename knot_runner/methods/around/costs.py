@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.flops import ExampleFlops
-from knot_runner.methods.around.server_distillation import SERVER
-from knot_runner.methods.contract import FurtherWork
+from knot_runner.methods.contract import SERVER, FurtherWork
 
 
 def round_flops(

@@ -26,8 +26,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import AveragingSettings, FederatedSettings, FedProxSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
 from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, Method, Sent, size
 from knot_runner.methods.federated.chilling import chilled
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
@@ -106,25 +105,21 @@ def fold_round(
             yield sent
 
     share = federation.share(len(works))
-    after, row = fold_messages(method, config, state, federation, round, messages(), share)
+    after: FederatedState = state
+    row: RoundRow = {}
+    if method.fold_each is None:
+        empty = partial(method.empty_message, config, state, federation, round)
+        gathering = Gathering(round, 1, messages(), empty, config.aggregation, method.unweighted)
+        mean, row = method.reduce(gathering)
+        if mean:
+            after, entries = method.fold(config, state, federation, round, mean, share)
+            row = row | entries
+    elif works:
+        after, row = method.fold_each(config, state, federation, round, list(messages()))
     if works:
         row = row | method.observe(works)
     after, passed = method.pass_time(config, state, {**after, **kept}, federation, round)
     return after, {**row, "bytes_down": down, "bytes_up": up, **passed}
-
-
-def fold_messages(
-    method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
-    messages: Iterator[Sent], share: float,
-) -> Folded:  # fmt: skip
-    """Return the state after the fold of the messages' mean, or of each message, and the log entries."""
-    if method.fold_each is not None:
-        each = list(messages)
-        return method.fold_each(config, state, federation, round, each) if each else (state, {})
-    empty = partial(method.empty_message, config, state, federation, round)
-    mean, row = method.reduce(Gathering(round, 1, messages, empty, config.aggregation, method.unweighted))
-    after, entries = method.fold(config, state, federation, round, mean, share) if mean else (state, {})
-    return after, {**row, **entries}
 
 
 def message(

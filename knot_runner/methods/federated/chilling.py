@@ -11,8 +11,7 @@ from dataclasses import asdict, replace
 import torch
 
 from knot_runner.config.settings import FederatedSettings, Schedule
-from knot_runner.engine.federated.cohort import LocalTraining
-from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.federated.cohort import LocalTraining, Phase
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federation import Federation

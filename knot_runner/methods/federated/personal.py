@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from knot_runner.config.settings import FedPerSettings, FedRepSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
-from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.averaging import drawn_requests, local_request, shared_of

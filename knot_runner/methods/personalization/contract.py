@@ -12,8 +12,7 @@ from torch import Tensor
 
 from knot_runner.config.plugins import Table
 from knot_runner.config.settings import FederatedSettings, LocalSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federated.averaging import local_request
 from knot_runner.methods.federation import FederatedState, Federation, Folded
