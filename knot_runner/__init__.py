@@ -25,9 +25,10 @@ _PLACES = {
     **dict.fromkeys(("METRICS", "Metric", "TestSet"), "knot_runner.metrics"),
     **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
     "WEIGHTINGS": "knot_runner.methods.weighting",
-    **dict.fromkeys(("METHODS", "Exchange", "Method"), "knot_runner.methods.contract"),
+    **dict.fromkeys(("METHODS", "Method"), "knot_runner.methods.contract"),
+    "Exchange": "knot_runner.methods.messages",
     **dict.fromkeys(("TERMS", "Term"), "knot_runner.methods.distill.term"),
-    "local_request": "knot_runner.methods.federated.chilling",
+    "local_request": "knot_runner.methods.federated.averaging",
     **dict.fromkeys(("make_setup", "open_engine"), "knot_runner.pipelines.clients.setup"),
     "RunInputs": "knot_runner.pipelines.context",
     "run_rounds": "knot_runner.pipelines.rounds.loop",
@@ -46,10 +47,11 @@ if TYPE_CHECKING:
     from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalProgram, LocalResult
     from knot_runner.engine.objectives import Objective
     from knot_runner.engine.tracker import TRACKERS, TrackedRun
-    from knot_runner.methods.contract import METHODS, Exchange, Method
+    from knot_runner.methods.contract import METHODS, Method
     from knot_runner.methods.distill.term import TERMS, Term
-    from knot_runner.methods.federated.chilling import local_request
+    from knot_runner.methods.federated.averaging import local_request
     from knot_runner.methods.losses import LOSSES, Loss
+    from knot_runner.methods.messages import Exchange
     from knot_runner.methods.weighting import WEIGHTINGS
     from knot_runner.metrics import METRICS, Metric, TestSet
     from knot_runner.pipelines.clients.setup import make_setup, open_engine

@@ -40,10 +40,9 @@ from workloads import BATCH, LR, WORKLOADS, Workload
 
 from knot_runner.engine.examples import ClientData, ImageData, TextData, normalized
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining
+from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engines.native.engine import Native
 from knot_runner.models import images as image_models
 from knot_runner.models.network import build_network

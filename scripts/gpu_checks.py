@@ -18,9 +18,8 @@ from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings
 from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.engine.federated.stacked.program import Program
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy

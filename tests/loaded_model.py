@@ -22,7 +22,7 @@ from knot_runner.engine.examples import ImageData, TextData
 from knot_runner.engine.federated import flat
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import encode
-from knot_runner.pipelines.kept_models import DESCRIPTION_FILE, OWN_MODELS_FILE, TOKENIZER_FILE, joined_parts
+from knot_runner.pipelines.models import DESCRIPTION_FILE, OWN_MODELS_FILE, TOKENIZER_FILE, joined_parts
 from knot_runner.records import MODEL_FILE, read_record, require_result
 from knot_runner.util.files import Facts
 

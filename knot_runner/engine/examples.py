@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Protocol
 
@@ -127,6 +127,23 @@ def stored_data(tensors: Tensors) -> ClientData:
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
+
+
+def joined_data(parts: Sequence[ClientData]) -> ClientData:
+    """Return the examples of all ``parts``, of one kind, one after another; labels are copied."""
+    labels, first = torch.cat([part.labels for part in parts]), parts[0]
+    if isinstance(first, ImageData):
+        pixels = first.pixels if len(parts) == 1 else torch.cat([part.pixels for part in parts])
+        return replace(first, pixels=pixels, labels=labels)
+    texts = [part.texts for part in parts]
+    starts = torch.cumsum(torch.tensor([0, *(len(part.ids) for part in texts)]), 0)
+    offsets = [part.offsets[1:] + start for part, start in zip(texts, starts, strict=False)]
+    whole = Encoded(
+        torch.cat([part.ids for part in texts]),
+        torch.cat([texts[0].offsets[:1], *offsets]),
+        torch.cat([part.second for part in texts]),
+    )
+    return TextData(whole, labels)
 
 
 class ImageExamples:

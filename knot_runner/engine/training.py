@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from knot_runner.config.settings import StageSettings
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.examples import ClientExamples, InputBatch, batch_count
-from knot_runner.engine.federated.recipe import Recipe
+from knot_runner.engine.federated.cohort import Recipe
 from knot_runner.engine.hardware import all_machines, zero_sum
 from knot_runner.engine.objectives import LossRows, SampleLoss
 from knot_runner.engine.requests import OwnTraining, TensorsAndFacts, Train

@@ -2,7 +2,7 @@
 
 **A message is everything that one client sends in a round**: named tensors. What happens between client and server
 (clipping and noise, late arrival, counting bytes, aggregation) acts on messages, for every method alike, in
-:mod:`knot_runner.methods.around`; :mod:`knot_runner.methods.messages` carries them from the clients to the fold.
+:mod:`knot_runner.methods.around`; :mod:`knot_runner.methods.federated.averaging` has the round that carries them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from torch import Tensor
 from knot_runner.config.plugins import Table, checked, expect, unlike
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, load
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
+from knot_runner.engine.federated.cohort import Trained
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
-    from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
-    from knot_runner.methods.federation import FederatedState, Folded, RoundRow
+    from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining
+    from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+    from knot_runner.methods.messages import Exchange
 
 #: What a method carries from round to round, tensors and plain values such as the names of artifacts; a row of a log.
 State = dict[str, Any]
+#: The number by which the server's training is known, where clients' have theirs.
+SERVER = -1
 #: Named parts. ``update`` [p]: the change of the shared parameters, one flat vector in the layout's order.
 ClientMessage = dict[str, Tensor]
 
@@ -49,6 +53,16 @@ class ClientWork:
     round: int
     requests: list[LocalTraining]
     trained: list[Trained]
+
+    @staticmethod
+    def of_round(round: int, requests: list[LocalTraining], trained: list[Trained]) -> list[ClientWork]:
+        """Return the work of each client of ``round``, in the order of their first ``requests``."""
+        works: dict[int, ClientWork] = {}
+        for request, result in zip(requests, trained, strict=True):
+            work = works.setdefault(request.client, ClientWork(round, [], []))
+            work.requests.append(request)
+            work.trained.append(result)
+        return list(works.values())
 
     @property
     def client(self) -> int:
@@ -96,7 +110,7 @@ class Gathering:
 
     Attributes:
         round: Round in which they arrive.
-        phase: 1: after training; 2: after the fold (:class:`Exchange`).
+        phase: 1: after training; 2: after the fold (:class:`~knot_runner.methods.messages.Exchange`).
         sent: The messages, in the order of the clients, made as they are read.
         empty: Makes a message of the same shapes, of a client that has trained nothing.
         aggregation: ``weighted`` by training examples, or ``uniform``.
@@ -111,41 +125,9 @@ class Gathering:
     unweighted: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What a server, or clients, train on after the fold: either the ``mean`` of the second messages, or ``each``.
-
-    Attributes:
-        mean: Their mean; {} where each is read.
-        each: The messages; [] where their mean is read.
-        share: Participants by all clients; of Poisson sampling its rate.
-        students: Client -> its trained model, of methods whose clients train; {} of a server.
-        measured: Whether the models are measured in this round.
-    """
-
-    mean: ClientMessage
-    each: list[Sent]
-    share: float
-    students: dict[int, ClientModel]
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """A second message of each client, after the fold, and what is trained on it.
-
-    ``ask(config, federation, round, client, model) -> inferences`` by the client's trained model, [] in rounds without;
-    ``answer(config, federation, client, outputs) -> message`` of their logits or features; ``plan(config, state,
-    federation, round, answers) -> requests``, perhaps none; ``fold(config, state, federation, round, answers,
-    distilled) -> (state, row)``. ``reads``: whether ``plan`` and ``fold`` read the mean of the messages, or each of
-    them, or either. ``answered_by``: who runs the inferences; of a server, the second message is not sent.
-    """
-
-    ask: Callable[..., list[Inference]]
-    answer: Callable[..., ClientMessage]
-    plan: Callable[..., list[LocalTraining]]
-    fold: Callable[..., Folded]
-    reads: Literal["mean", "each", "either"] = "either"
-    answered_by: Literal["server", "clients"] = "server"
+def nothing(*_: object) -> dict[str, Any]:
+    """Return no parts and no entries: the default of what a method need not have."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -163,7 +145,7 @@ class Method:
         deployed: ``(config, state, federation, client) -> model`` that a client uses.
         fold_each: The same of ``(config, state, federation, round, sent)``, each message by itself; read where it
             stands, and where only means may be read, as with privacy, ``fold``.
-        own: ``(config, state, federation, work) -> tensors`` that the client keeps of its training, None: nothing.
+        own: ``(config, state, federation, work) -> tensors`` that the client keeps of its training.
         keep: ``(config, state, federation, client, parts) -> tensors`` that it keeps of its message as sent.
         observe: ``(works) -> row``: log entries of clients' training.
         received: ``(config, state, federation, client) -> message`` from the server; None: the shared parameters.
@@ -175,10 +157,11 @@ class Method:
         send: What the wire makes of a message, ``(sent, phase) -> sent``; this and what follows is set by what stands
             around a method.
         reduce: How messages become one mean, ``(gathering) -> (mean, row)``; None: by
-            :func:`knot_runner.methods.messages.mean_of`.
+            :func:`knot_runner.methods.federated.averaging.mean_of`.
         facts: ``(rounds, rows) -> facts`` of the result.
         arriving: ``(config, state, federation, round) -> requests`` whose results arrive in the round; None: those of
             ``plan``.
+        begun: ``(state, work) -> state`` that the client's work began with, an earlier one where it is late.
         pass_time: ``(config, before, after, federation, round) -> (state, row)``: the state after the fold, and what
             time adds to it.
         is_finished: See :class:`RoundMethod`.
@@ -186,13 +169,13 @@ class Method:
 
     init: Callable[..., FederatedState]
     plan: Callable[..., list[LocalTraining]]
-    message: Callable[..., ClientMessage] | None = None
+    message: Callable[..., ClientMessage] = nothing
     fold: Callable[..., Folded] | None = None
     deployed: Callable[..., ClientModel] | None = None
     fold_each: Callable[..., Folded] | None = None
-    own: Callable[..., ClientMessage] | None = None
-    keep: Callable[..., ClientMessage] | None = None
-    observe: Callable[..., RoundRow] = lambda works: {}
+    own: Callable[..., ClientMessage] = nothing
+    keep: Callable[..., ClientMessage] = nothing
+    observe: Callable[..., RoundRow] = nothing
     received: Callable[..., ClientMessage] | None = None
     unweighted: tuple[str, ...] = ()
     one_model: bool = True
@@ -200,10 +183,24 @@ class Method:
     settings: type = AveragingSettings
     send: Callable[[Sent, int], Sent] = lambda sent, phase: sent
     reduce: Callable[[Gathering], tuple[ClientMessage, RoundRow]] | None = None
-    facts: Callable[[int, list[State]], State] = lambda rounds, rows: {}
+    facts: Callable[[int, list[State]], State] = nothing
     arriving: Callable[..., list[LocalTraining]] | None = None
-    pass_time: Callable[..., Folded] | None = None
+    begun: Callable[[FederatedState, ClientWork], FederatedState] = lambda state, work: state
+    pass_time: Callable[..., Folded] = lambda config, before, after, federation, round: (after, {})
     is_finished: Callable[..., bool] | None = None
+
+    def empty_message(
+        self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
+    ) -> ClientMessage:
+        """Return the message of a client that has trained nothing: the shapes of what clients send in ``round``."""
+        alone = federation.choosing([federation.numbers[0]])
+        requests = self.plan(config, state, alone, round)
+        if not requests:
+            return {}
+        starts = [request.start for request in requests]
+        results = [Trained(0, start.weights, start.buffers, 1, 0.0, 0, 0, True) for start in starts]
+        work, *_ = ClientWork.of_round(round, requests, results)  # of all clients, where all train
+        return self.message(config, state, alone, work)
 
 
 @dataclass(frozen=True)
@@ -223,7 +220,7 @@ class RoundMethod:
     #: ``is_finished(config, state, federation, round)``: whether training is over, where a round may be without
     #: requests and yet count; None: it is when it plans nothing
     is_finished: Callable[..., bool] | None = None
-    facts: Callable[[int, list[State]], State] = lambda rounds, rows: {}
+    facts: Callable[[int, list[State]], State] = nothing
 
 
 class MethodTable(Table[Any]):
@@ -246,11 +243,13 @@ def _accepted(where: str, method: Method) -> Method:
     if not (isinstance(cls, type) and issubclass(cls, FederatedSettings) and "__dataclass_fields__" in vars(cls)):
         hint = "Use a class with @dataclass(kw_only=True) that extends kr.AveragingSettings"
         raise UserError(f"{cls!r:.60} is not a class of settings", f"{where}.settings", hint=hint)
+    if method.message is not nothing and method.fold is None and method.fold_each is None:
+        raise UserError("no fold reads its messages", where, hint="Set fold or fold_each, or remove message")
     return replace(
         method,
         init=checked(where, method.init, lambda state, *_: unlike(state, dict, "a dict, the state")),
         plan=checked(where, method.plan, _plan_problem),
-        message=method.message and checked(where, method.message, _message_problem),
+        message=method.message if method.message is nothing else checked(where, method.message, _message_problem),
         fold=method.fold and checked(where, method.fold, _fold_problem),
         fold_each=method.fold_each and checked(where, method.fold_each, _fold_problem),
         deployed=method.deployed and checked(where, method.deployed, _deployed_problem),

@@ -14,10 +14,8 @@ from torch import Tensor
 
 from knot_runner.config.settings import FederatedTraining, Labels
 from knot_runner.engine.examples import Augment
-from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining
+from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.flat import FlatLayout
-from knot_runner.engine.federated.recipe import Recipe
-from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.party import Architecture, Party, label_points
 
@@ -105,6 +103,10 @@ class Federation:
         """The model that the client begins with: the same for all of its architecture."""
         return self.architectures[self.network_number(client)].start
 
+    def choosing(self, clients: Sequence[int]) -> Federation:
+        """Return the federation of which ``clients`` take part in a round."""
+        return dataclasses.replace(self, chosen=tuple(clients))
+
     def cluster(self, members: Sequence[int]) -> Federation:
         """Returns the federation of ``members`` alone, none of them unseen."""
         server = self.server
@@ -112,23 +114,6 @@ class Federation:
             tests = torch.cat([self.clients[client].test for client in sorted(members)])
             server = dataclasses.replace(server, examples={"test": tests})
         return dataclasses.replace(self, members=tuple(sorted(members)), server=server, unseen=())
-
-    def local_training(
-        self, client: int, round: int, start: ClientModel, recipe: Recipe, objective: Objective, measured: bool = True
-    ) -> LocalTraining:
-        """The client's training on its own examples from ``start``; ``measured``: on its test examples, too."""
-        own = self.clients[client]
-        return LocalTraining(
-            client=client,
-            round=round,
-            seed=self.seed,
-            start=start,
-            rows=own.train,
-            test_rows=own.test if measured else own.test[:0],
-            recipe=recipe,
-            objective=objective,
-            network=self.network_number(client),
-        )
 
     def inference(
         self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"

@@ -1,28 +1,19 @@
-"""The way of messages: a client's work becomes what it sends, the server folds their mean, or each, and clients keep
-their own. Here a :class:`Method` becomes what the loop of rounds carries out.
-
-Messages are made and summed one after another, in the order of the clients, so that a round of a thousand clients holds
-one sum, and bits do not depend on workers.
-"""
+"""Federated methods as the loop of rounds runs them, and second messages, which clients send after the fold."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-from collections.abc import Iterator
-from itertools import islice
-from typing import Any
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
-from knot_runner.config.settings import AveragingSettings, FederatedSettings
-from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.config.settings import FederatedSettings
+from knot_runner.engine.federated.cohort import ClientModel, Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import (
-    Answers,
+    SERVER,
     ClientMessage,
     ClientWork,
-    Exchange,
     FurtherWork,
     Gathering,
     Method,
@@ -30,29 +21,85 @@ from knot_runner.methods.contract import (
     Sent,
     size,
 )
+from knot_runner.methods.federated.averaging import fold_round, mean_of, received, shared_of
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.util.errors import DivergedError
 
-#: Values of a message that are summed at a time, in float64, and messages that are summed together: a block stays in a
-#: core's cache, and needs no fresh pages.
-SUMMED_AT_ONCE, MESSAGES_AT_ONCE = 2**15, 8
-#: Names of a state that are not sent to clients begin with these.
-NOT_SENT = ("client/", "server/", "fleet/")
+
+@dataclass(frozen=True)
+class Answers:
+    """What a server, or clients, train on after the fold: either the ``mean`` of the second messages, or ``each``.
+
+    Attributes:
+        mean: Their mean; {} where each is read.
+        each: The messages; [] where their mean is read.
+        share: Participants by all clients; of Poisson sampling its rate.
+        students: Client -> its trained model, of methods whose clients train; {} of a server.
+        measured: Whether the models are measured in this round.
+    """
+
+    mean: ClientMessage
+    each: list[Sent]
+    share: float
+    students: dict[int, ClientModel]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A second message of each client, after the fold, and what is trained on it.
+
+    ``ask(config, federation, round, client, model) -> inferences`` by the client's trained model, [] in rounds without;
+    ``answer(config, federation, client, outputs) -> message`` of their logits or features; ``plan(config, state,
+    federation, round, answers) -> requests``, perhaps none; ``fold(config, state, federation, round, answers,
+    distilled) -> (state, row)``. ``reads``: whether ``plan`` and ``fold`` read the mean of the messages, or each of
+    them, or either. ``answered_by``: who runs the inferences; of a server, the second message is not sent.
+    """
+
+    ask: Callable[..., list[Inference]]
+    answer: Callable[..., ClientMessage]
+    plan: Callable[..., list[LocalTraining]]
+    fold: Callable[..., Folded]
+    reads: Literal["mean", "each", "either"] = "either"
+    answered_by: Literal["server", "clients"] = "server"
 
 
 def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
     """Returns ``method`` as the loop of rounds carries it out, for its settings ``config``."""
+    if config.averages:
+        method = keeping_unshared(method, config)
+    method = replace(method, received=method.received or received, reduce=method.reduce or mean_of)
     exchange = None if method.exchange is None else method.exchange(config)
-    after = None if exchange is None else functools.partial(run_exchange, method, exchange)
+    after = None if exchange is None else partial(run_exchange, method, exchange)
     return RoundMethod(
         method.init,
         method.arriving or method.plan,
-        functools.partial(fold_round, method),
+        partial(fold_round, method),
         method.deployed,
         method.one_model,
         after,
         method.is_finished,
         method.facts,
     )
+
+
+def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
+    """Return ``method`` whose clients keep the parameters that they do not share, and with ``batchnorm=local`` their
+    running statistics."""
+    if config.patterns == ("*",) and config.batchnorm != "local":
+        return method
+
+    def own(
+        config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
+    ) -> ClientMessage:
+        kept: ClientMessage = {}
+        trained, shared = work.trained[0], shared_of(config, federation)
+        if shared is not None:
+            kept["unshared"] = trained.weights[~shared]
+        if config.batchnorm == "local":
+            kept["statistics"] = trained.buffers
+        return kept | method.own(config, state, federation, work)
+
+    return replace(method, own=own)
 
 
 def is_over(method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int) -> bool:
@@ -76,134 +123,25 @@ def fold_and_exchange(
     return state, {**row, **exchanged, **sums}, further
 
 
-def client_works(round: int, requests: list[LocalTraining], trained: list[Trained]) -> list[ClientWork]:
-    """Returns the work of each client of ``round``, in the order of their first ``requests``."""
-    works: dict[int, ClientWork] = {}
-    for request, result in zip(requests, trained, strict=True):
-        work = works.setdefault(request.client, ClientWork(round, [], []))
-        work.requests.append(request)
-        work.trained.append(result)
-    return list(works.values())
-
-
-def fold_round(
-    method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
-    requests: list[LocalTraining], trained: list[Trained],
-) -> Folded:  # fmt: skip
-    """Returns the state after the messages of ``round`` are folded, and its log entries, with the ``bytes_down`` and
-    ``bytes_up`` of all its clients."""
-    works = client_works(round, requests, trained)
-    client_state: FederatedState = {}
-    row: RoundRow = {}
-    down = up = 0
-    after: FederatedState = state
-
-    def sent() -> Iterator[Sent]:
-        nonlocal down, up
-        for work in works:
-            begun = as_begun(state, work.begun, round)
-            parts = {} if method.message is None else method.message(config, begun, federation, work)
-            message = method.send(Sent(work.client, work.examples, parts), 1)
-            down += size((method.received or received)(config, begun, federation, work.client))
-            up += message.bytes
-            kept = personal_parts(config, federation, work)
-            if method.own is not None:
-                kept |= method.own(config, begun, federation, work)
-            if method.keep is not None:
-                kept |= method.keep(config, begun, federation, work.client, message.parts)
-            client_state.update({f"client/{work.client}/{name}": tensor for name, tensor in kept.items()})
-            yield message
-
-    share = federation.share(len(works))
-    if method.fold_each is not None:
-        messages = list(sent())
-        if messages:
-            after, entries = method.fold_each(config, state, federation, round, messages)
-            row |= entries
-    else:
-        empty = functools.partial(empty_message, method, config, state, federation, round)
-        gathering = Gathering(round, 1, sent(), empty, config.aggregation, method.unweighted)
-        mean, entries = (method.reduce or mean_of)(gathering)
-        row |= entries
-        if mean and method.fold is not None:
-            after, entries = method.fold(config, state, federation, round, mean, share)
-            row |= entries
-    if works:
-        row |= method.observe(works)
-    row |= {"bytes_down": down, "bytes_up": up}
-    after = {**after, **client_state}
-    if method.pass_time is not None:
-        after, entries = method.pass_time(config, state, after, federation, round)
-        row |= entries
-    return after, row
-
-
-def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
-    """Returns sum_k p_k m_k of the messages, part by part, {} of none: by examples (p_k = n_k / n) or uniform."""
-    sums: ClientMessage = {}
-    weights: dict[str, float] = {}
-    messages = iter(gathering.sent)
-    while some := list(islice(messages, MESSAGES_AT_ONCE)):
-        for name, first in some[0].parts.items():
-            plain = gathering.aggregation == "uniform" or name in gathering.unweighted
-            pairs = [(1.0 if plain else float(one.examples), one.parts[name].reshape(-1)) for one in some]
-            add_all(sums.setdefault(name, torch.zeros(first.shape, dtype=torch.float64)).view(-1), pairs)
-            weights[name] = weights.get(name, 0.0) + sum(weight for weight, _ in pairs)
-    return {name: total / weights[name] for name, total in sums.items()}, {}
-
-
-def add_all(total: Tensor, pairs: list[tuple[float, Tensor]]) -> None:
-    """Add each vector [n] times its weight to ``total`` [n], float64, in place and in the order given."""
-    for start in range(0, len(total), SUMMED_AT_ONCE):
-        block = slice(start, start + SUMMED_AT_ONCE)
-        for weight, vector in pairs:
-            total[block].add_(vector[block].double(), alpha=weight)
-
-
-def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | None:
-    """bool [P]: the parameters that clients share, by ``method.shared``; None: all of them."""
-    if not isinstance(config, AveragingSettings):
-        return None
-    patterns = tuple(config.shared or config.travels)
-    return None if patterns == ("*",) else federation.layout.matching(patterns)
-
-
-def received(config: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """The shared parameters of the global model, and its running statistics where clients send theirs."""
-    if "weights" not in state:
-        return {}
-    shared = shared_of(config, federation)
-    parts = {"weights": state["weights"] if shared is None else state["weights"][shared]}
-    return parts if config.batchnorm == "frozen" else parts | {"statistics": state["buffers"]}
-
-
-def personal_parts(config: FederatedSettings, federation: Federation, work: ClientWork) -> ClientMessage:
-    """What a client keeps of the model that it trained: the parameters that it does not share, and its running
-    statistics with ``batchnorm=local``."""
-    kept: ClientMessage = {}
-    if config.averages and (shared := shared_of(config, federation)) is not None:
-        kept["unshared"] = work.trained[0].weights[~shared]
-    if config.averages and config.batchnorm == "local":
-        kept["statistics"] = work.trained[0].buffers
-    return kept
-
-
-def empty_message(
-    method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
-) -> ClientMessage:
-    """Returns the message of a client that has trained nothing: the shapes of what clients send in ``round``."""
-    alone = with_chosen(federation, [federation.numbers[0]])
-    requests = method.plan(config, state, alone, round)
-    if not requests or method.message is None:
-        return {}
-    results = [Trained(one.client, one.start.weights, one.start.buffers, 1, 0.0, 0, 0, True) for one in requests]
-    work, *_ = client_works(round, requests, results)  # of all clients, where all train
-    return method.message(config, state, alone, work)
-
-
-def with_chosen(federation: Federation, clients: list[int]) -> Federation:
-    """``federation`` with ``clients`` as those who take part in a round."""
-    return dataclasses.replace(federation, chosen=tuple(clients))
+def check_outcomes(
+    round: int,
+    trained: list[Trained],
+    federation: Federation,
+    remedy: str = "a smaller training.lr, or a higher method.temperature,",
+) -> None:
+    """Raises :class:`DivergedError` naming round, client and ``remedy`` for a loss or weight that is not finite."""
+    for result in trained:
+        if not (math.isfinite(result.loss) and result.finite):
+            name, number = "the server", round + 1
+            if result.client == SERVER:
+                remedy = "a smaller method.server_distillation.lr"
+            else:
+                name = federation.clients[result.client].name
+            raise DivergedError(
+                f"diverged in round {number} at {name}: its weights are not finite; {remedy} would be the first to try",
+                round=number,
+                client=name,
+            )
 
 
 def run_exchange(
@@ -211,7 +149,7 @@ def run_exchange(
     round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
     """Runs ``exchange`` after the fold of ``round``; returns the state, the log entries, and the work it took."""
-    models = {work.client: work.trained[0].model for work in client_works(round, requests, trained)}
+    models = {work.client: work.trained[0].model for work in ClientWork.of_round(round, requests, trained)}
     asked = {client: exchange.ask(config, federation, round, client, model) for client, model in models.items()}
     inferences = [inference for requested in asked.values() for inference in requested]
     logits = iter(engine.logits(inferences) if inferences else [])
@@ -230,17 +168,18 @@ def run_exchange(
     row: RoundRow = {}
     mean: ClientMessage = {}
     each: list[Sent] = []
-    empty = functools.partial(empty_answer, exchange, config, federation, round)
-    if exchange.reads == "each" or (exchange.reads == "either" and method.reduce is None):
+    empty = partial(empty_answer, exchange, config, federation, round)
+    if exchange.reads == "each" or (exchange.reads == "either" and method.reduce is mean_of):
         each = list(sent())
     else:
-        mean, row = (method.reduce or mean_of)(Gathering(round, 2, sent(), empty, config.aggregation))
+        mean, row = method.reduce(Gathering(round, 2, sent(), empty, config.aggregation))
     if not each and not mean:
         return state, row, FurtherWork()
     share = federation.share(len(models))
     told = Answers(mean, each, share, models if exchange.answered_by == "clients" else {})
     distillation = exchange.plan(config, state, federation, round, told)
     distilled = engine.train(distillation) if distillation else []
+    check_outcomes(round, distilled, federation)
     state, entries = exchange.fold(config, state, federation, round, told, distilled)
     costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(one) for one in distillation if told.students)}
     return state, {**entries, **row, **costs}, FurtherWork(inferences, distillation)
@@ -259,23 +198,3 @@ def _told_bytes(request: LocalTraining) -> int:
     """Returns the bytes that a client which distills receives of others, for each example once."""
     received = [inputs for name, inputs in request.inputs.items() if name != str(request.client)]
     return len(request.rows.unique()) * sum(size({"": inputs[:1]}) for inputs in received)
-
-
-def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
-    """``state`` before the fold of ``round`` with what clients are sent as it was before that of ``version``
-    (``fleet/sent/<version>/<name>``); what clients keep does not change while they train."""
-    if version == round:
-        return state
-    prefix = f"fleet/sent/{version}/"
-    then = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-    return {name: tensor for name, tensor in state.items() if name.startswith(NOT_SENT)} | then
-
-
-def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
-    """The entries that keep ``version`` for those who go on training from it; ``state``: before the fold of
-    ``round``."""
-    prefix = f"fleet/sent/{version}/"
-    if version == round:  # copies, since commits hold no tensor under two names
-        held = {name: tensor for name, tensor in state.items() if not name.startswith(NOT_SENT)}
-        return {f"{prefix}{name}": tensor.clone() for name, tensor in held.items()}
-    return {name: tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -1,6 +1,6 @@
 """From settings to a result: one file here per kind of run, their parts in rooms. Open ``federated.py`` first.
 
-``context.py`` (what each is given), ``runs/`` and ``rounds/`` serve all kinds; ``clients/`` and
+``run.py`` (one run), ``context.py`` (what each is given) and ``rounds/`` serve all kinds; ``clients/`` and
 ``personalization/`` federated runs; ``federations/`` and ``parties/`` distillations; ``features/``
 distances between clients' data.
 """

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 import torch
 
-from knot_runner.config.settings import FederatedTraining, OtddSettings
+from knot_runner.config.settings import OtddSettings
 from knot_runner.config.strict import digest as digest_of
 from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool
@@ -20,7 +20,7 @@ from knot_runner.methods.federated import clustering
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.commits import join_machines
-from knot_runner.pipelines.context import RunContext, as_kind
+from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features.encoding import feature_space
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY
 from knot_runner.transport.otdd.matrix import distance_matrix
@@ -64,7 +64,7 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
         "eigenvalues": found.eigenvalues,
     }
     notes = [*notes, *found.notes]
-    wanted = as_kind(settings.training, FederatedTraining).clients_per_round
+    wanted = setup.federation.training.clients_per_round
     small = sum(size < wanted for size in sizes)
     if isinstance(wanted, int) and small:
         notes.append(

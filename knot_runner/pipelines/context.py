@@ -22,7 +22,6 @@ from knot_runner.config.settings.families import call, family_of
 from knot_runner.data.counts import Counts
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 from knot_runner.engine.hardware import machine
-from knot_runner.engine.store import Store
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.metrics import Coordinates
 from knot_runner.pipelines.commits import Commits
@@ -31,6 +30,7 @@ from knot_runner.util.files import Facts, LogRow, write_atomic
 
 if TYPE_CHECKING:
     from knot_runner.data.images.held_out import UnlabeledImages
+    from knot_runner.engine.store import Store
 
 GroupT = TypeVar("GroupT")
 #: (title, finished steps, all steps, short text) -> None; called often
@@ -128,6 +128,14 @@ class RunContext:
     #: is given the numbers of every round, epoch, iteration, pair or temperature as they are known
     log: Log = lambda row: None
 
+    def images(self) -> ImageTask:
+        """Return the run's images, read by ``services`` or mapped from the cache. Raises :class:`UserError`."""
+        settings, root = self.settings.task, self.data_root
+        if settings.source != "local" or root is None or self.settings.plugins:  # a plug-in may read anything
+            return self.services.images(settings, root)
+        images: ImageTask = call("knot_runner.pipelines.kept_images:mapped_images", self, root)
+        return images
+
     def predicted(self, probabilities: np.ndarray, labels: np.ndarray, coordinates: Coordinates) -> Facts:
         """Write the ``probabilities`` [N, C] of one global model for all test examples, and return its metrics."""
         arrays = {
@@ -160,6 +168,8 @@ class RunContext:
     @property
     def store(self) -> Store:
         """The store of shared stages, below ``paths.output_dir``."""
+        from knot_runner.engine.store import Store  # which runs without shared stages do not need
+
         return Store(Path(self.settings.paths.output_dir) / "artifacts", self.code, tuple(self.settings.plugins))
 
     def describe(self, inputs: RunInputs) -> Facts:

@@ -13,24 +13,26 @@ from knot_runner.config.strict import without
 from knot_runner.data.counts import of_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.execute import Executor
-from knot_runner.engine.requests import StageRequest
+from knot_runner.engine.requests import Ref, StageRequest, ref_of, request_title
 from knot_runner.engine.store import TENSORS, Artifact, Store
 from knot_runner.methods.contract import METHODS
+from knot_runner.methods.distill.costs import StageCounter, sent_bytes
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.commits import join_machines
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
-from knot_runner.pipelines.kept_models import KeptModels, write_models
-from knot_runner.pipelines.parties.evaluation import evaluate, parties_after, trained_models
+from knot_runner.pipelines.models import KeptModels, write_models
+from knot_runner.pipelines.parties.evaluation import evaluate, finished_rounds, parties_after, trained_models
 from knot_runner.pipelines.parties.setup import FINISHED_STAGE, make_federation, model_sources
-from knot_runner.pipelines.parties.stage_costs import distillation_costs
 from knot_runner.pipelines.rounds.loop import State, by_requests, run_rounds
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
-from knot_runner.results.base import SelectedOn
+from knot_runner.results.base import SelectedOn, summed_costs, total_costs
 from knot_runner.results.training import KeptEpoch
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, LogRow, write_atomic
 
+#: Stages at the owners of local data; all others are the server's.
+AT_CLIENTS = ("local", "records")
 #: Times the cross-entropy at which a term that begins there is reported: weights published for large networks are often
 #: too large for small ones.
 LARGE_RATIO = 10.0
@@ -83,7 +85,7 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
                 )
         record.add(**evaluate(context, task, federation, state, executor))
         record.add(**_bound(context, federation, state, executor))
-        write_atomic(context.folder / MODEL_FILE, store.get(*state["student"].split("/")).read(TENSORS))
+        write_atomic(context.folder / MODEL_FILE, store.get(*ref_of(state["student"])).read(TENSORS))
         _describe_models(context, task, federation, state)
     kept = _kept_epochs(store, state)
     record.add(
@@ -115,6 +117,26 @@ def _bound(context: RunContext, federation: PartyFederation, state: State, execu
     return {"bound": {"texts": found["texts"]["train"], **without(found["loss"], "constant")}}
 
 
+def distillation_costs(context: RunContext, federation: PartyFederation, store: Store) -> Facts:
+    """Return the costs of all stages, which are in ``store``; those that several runs share count in each of them."""
+    counter, rows, stages = StageCounter(store), [], {}
+    for round in finished_rounds(context, federation, store):
+        for request, artifact in zip(round.requests, round.artifacts, strict=True):
+            title = request_title(request)
+            flops = counter.flops(request, artifact)
+            earlier = stages.get(title, 0)
+            stages[title] = None if flops is None or earlier is None else earlier + flops
+            at_client = request.stage in AT_CLIENTS
+            rows.append({
+                "bytes_down": 0,
+                "bytes_up": sent_bytes(request, artifact),
+                "client_flops": flops if at_client else 0,
+                "server_flops": 0 if at_client else flops,
+            })  # fmt: skip
+    sent = "every local model once, to the server" if federation.clients else "nothing, since there are no local models"
+    return total_costs([summed_costs(rows)], None, sent, stages=stages)
+
+
 def advance_stages(context: RunContext, federation: PartyFederation, executor: Executor, store: Store) -> Facts:
     """Runs every round of the method; returns its final state."""
 
@@ -136,33 +158,32 @@ def advance_stages(context: RunContext, federation: PartyFederation, executor: E
         context.commits(federation.data),
         functools.partial(method.init, config, federation),
         log=log,
-        usable=lambda state: _all_there(state, store),
+        usable=lambda state: all(store.find(*ref) is not None for ref in _artifact_refs(state)),
         timed=False,
     )
-    names = (name for name in state.values() if isinstance(name, str))
-    join_machines((store.get(*name.split("/")).info for name in names), context.note)
+    join_machines((store.get(*ref).info for ref in _artifact_refs(state)), context.note)
     return state
 
 
-def _all_there(state: State, store: Store) -> bool:
-    """Returns whether every artifact named in the state is still in the store."""
-    names = [value for value in state.values() if isinstance(value, str)]
-    return all(store.find(*name.split("/")) is not None for name in names)
+def _artifact_refs(state: State) -> list[Ref]:
+    """Return the artifacts that ``state`` names, each once."""
+    names = dict.fromkeys(value for value in state.values() if isinstance(value, str))
+    return [ref_of(name) for name in names]
 
 
 def _stage_seconds(store: Store, state: State) -> dict[str, float]:
-    """Returns the seconds of each stage when it was computed, by this run or by the one that shared it."""
-    found = {}
-    for name in dict.fromkeys(value for value in state.values() if isinstance(value, str)):
-        info = store.get(*name.split("/")).info
-        found[info["title"]] = round(found.get(info["title"], 0) + info["seconds"], 2)
-    return found
+    """Return the seconds of each stage when it was computed, by this run or by the one that shared it."""
+    seconds: dict[str, float] = {}
+    for ref in _artifact_refs(state):
+        info = store.get(*ref).info
+        seconds[info["title"]] = round(seconds.get(info["title"], 0) + info["seconds"], 2)
+    return seconds
 
 
 def _kept_epochs(store: Store, state: State) -> dict[str, KeptEpoch]:
     """Returns, for every trained model, the epoch whose weights were kept and why (the best or the last)."""
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
-    infos = [store.get(*name.split("/")).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
+    infos = [store.get(*ref_of(name)).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
     return {info["title"]: KeptEpoch(info["best_epoch"], info["kept"]) for info in infos}
 
 

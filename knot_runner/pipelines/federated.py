@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from knot_runner import metrics
 from knot_runner.config.settings import Centralized
-from knot_runner.config.settings.methods.federated import FederatedTraining, server_distillation
+from knot_runner.config.settings.methods.federated import server_distillation
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.around import surrounded
 from knot_runner.methods.contract import METHODS, RoundMethod
@@ -16,7 +16,7 @@ from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.messages import in_rounds
 from knot_runner.pipelines.clients.architectures import architecture_facts, keep_models
 from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup, open_engine
-from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, as_kind, total_seconds
+from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import ClientRounds
 from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds, scalars
@@ -42,7 +42,7 @@ def inspect_federated(context: RunContext) -> RunInputs:
     rounds = in_rounds(method, config)
     setup = replace(setup, federation=federation)
     if config.personalization is not None or settings.evaluate.matrix is not None:
-        from knot_runner.pipelines.personalization.client_matrix import check_own_models, untested_notes
+        from knot_runner.methods.personalization.matrix import check_own_models, untested_notes
 
         check_own_models(config.personalization, federation)
         notes += untested_notes(federation)
@@ -124,9 +124,8 @@ def _train(
 
 def _summary(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:
     """Return the metrics, costs and counts of a finished run."""
-    summary = summarize(
-        outcome.rows, as_kind(context.settings.training, FederatedTraining).target
-    ) | architecture_facts(setup, outcome.rows)
+    rows = outcome.rows
+    summary = summarize(rows, setup.federation.training.target) | architecture_facts(setup, rows)
     summary["evaluated"] = _evaluated(context, outcome)
     summary["selected_on"] = "valid" if _selects(context) else None
     summary |= _costs(context, setup, outcome, summary["rounds_to_target"])

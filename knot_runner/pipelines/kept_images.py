@@ -32,12 +32,11 @@ _FACTS = ("name", "classes", "coordinates", "mean", "std", "source", "user_names
 _ARRAYS = ("pixels", "labels", "users", "files")
 
 
-def read_images(context: RunContext) -> ImageTask:
-    """Returns the run's images, read by ``context.services`` or mapped from the cache. Raises :class:`UserError`."""
-    settings, root = context.settings.task, context.data_root
-    if settings.source != "local" or root is None or context.settings.plugins:  # a plug-in may read anything
-        return context.services.images(settings, root)
-    store, key = context.store, _key(settings, root)
+def mapped_images(context: RunContext, root: Path) -> ImageTask:
+    """Returns the run's images, read from the files below ``root`` or mapped from the cache. Raises
+    :class:`UserError`."""
+    settings, store = context.settings.task, context.store
+    key = _key(settings, root)
     kept = store.find(STAGE, key)
     if kept is not None and _same_files(kept, root):
         return _task(kept)

@@ -16,8 +16,7 @@ from knot_runner.config.settings import HardwareSettings, MlpSettings, ResnetSet
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inference, LocalTraining
-from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inference, LocalTraining, Phase, Recipe
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss
 from knot_runner.models.network import Network
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.methods.personalization import matrix
 from knot_runner.pipelines.personalization import client_matrix
 from tests.golden.messages import refuses
 from tests.personal_runs import PERSONAL, run, setup_of
@@ -123,7 +124,7 @@ def test_logits_of_labels_requests_by_shared_body():
     others = [ClientModel(nudged, start.buffers), ClientModel(weights, torch.ones(3))]
     said = []
     engine = SimpleNamespace(logits=lambda asked: said.extend(asked) or [torch.zeros(1)] * len(asked))
-    tests = client_matrix.TestRows.of(federation.rows("test"))
+    tests = matrix.TestRows.of(federation.rows("test"))
     for models in ([start, with_head, *others, start], [others[0], start]):
         list(client_matrix.logits_of(engine, tests, enumerate(models), 10, federation))
     first, second, *rest = [request.body for request in said]
@@ -140,11 +141,11 @@ def with_tests(*clients):
 
 
 def test_untested_clients_are_named_or_rejected():
-    assert client_matrix.untested_notes(with_tests(*range(5))) == []
-    (note,) = client_matrix.untested_notes(with_tests(1, 3, 4))
+    assert matrix.untested_notes(with_tests(*range(5))) == []
+    (note,) = matrix.untested_notes(with_tests(1, 3, 4))
     assert note.startswith("no test examples at 2 of 5 clients (c0, c2): they have no ID accuracy")
-    (note,) = client_matrix.untested_notes(with_tests(4))
+    (note,) = matrix.untested_notes(with_tests(4))
     assert "4 of 5 clients (c0, c1, c2, ...)" in note
-    client_matrix.check_own_models(None, with_tests(1, 3))
+    matrix.check_own_models(None, with_tests(1, 3))
     with refuses():
-        client_matrix.check_own_models(None, with_tests(3))
+        matrix.check_own_models(None, with_tests(3))

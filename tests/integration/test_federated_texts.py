@@ -12,10 +12,9 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss
 from knot_runner.config.settings import ModelSettings
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import Network, build_network

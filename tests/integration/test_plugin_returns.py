@@ -28,6 +28,7 @@ GOOD = {
     "message": "averaging.message(config, state, federation, work)",
     "fold": "averaging.fold(config, state, federation, round, mean, share)",
 }
+METHOD_OF = "import dataclasses\nimport knot_runner as kr\nkr.METHODS['fedsam'] = dataclasses.replace("
 OBJECTIVE = """
 import dataclasses
 import knot_runner as kr
@@ -116,6 +117,7 @@ CASES = {
     "fold gives None": (method(fold="None"), FEDSAM),
     "fold gives a state alone": (method(fold="(state, None)"), FEDSAM),
     "init gives None": (method(init="None"), FEDSAM),
+    "a message without a fold": (f"{METHOD_OF}kr.METHODS['fedavg'], fold=None)\n", FEDSAM),
     "no model": (method().replace("averaging.deployed", "lambda *known: None"), FEDSAM),
     "a function for a method": ("import knot_runner as kr\nkr.METHODS['fedsam'] = print\n", FEDSAM),
     "replaces a method": ("import knot_runner as kr\nkr.METHODS['fedavg'] = kr.METHODS['scaffold']\n", TINY_IMAGES),

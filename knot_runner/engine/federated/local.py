@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.examples import Augment, batch_count, sample_epoch
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ROWS_OF_MANY, Inference, LocalTraining, Trained
-from knot_runner.engine.federated.recipe import Recipe
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ROWS_OF_MANY, Inference, LocalTraining, Recipe, Trained
 from knot_runner.engine.seeds import generator
 
 EngineRequest = LocalTraining | Inference

@@ -13,14 +13,16 @@ from knot_runner.engine.examples import ClientData, ClientExamples, InputBatch
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import (
     INFERENCE_ROWS,
+    Course,
     Inference,
     LocalProgram,
     LocalResult,
     LocalTraining,
     LocalWork,
+    Phase,
+    Recipe,
     Trained,
 )
-from knot_runner.engine.federated.recipe import Course, Phase, Recipe
 from knot_runner.engine.hardware import on_device
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.seeds import seeded
@@ -64,8 +66,6 @@ class Loop:
         flat.load_flat(model, self.layout, start.weights.to(self.device), start.buffers.to(self.device))
         examples = self.data.select(request.rows[: len(request.rows) - request.held], self.dtype)
         before = self._correct(request.test_rows)
-        if request.objective.reads_features:
-            self._watch_head()
         with seeded(request.seed, "dropout", request.round, request.client, device=self.device):
             if request.program is None:
                 result = LocalResult(*self._train(request, examples))
@@ -76,8 +76,8 @@ class Loop:
         kept = {name: tensor.cpu() for name, tensor in result.kept.items()}
         (finite,) = local.finite(weights[None])
         finite = finite and all(bool(tensor.isfinite().all()) for tensor in kept.values())
-        measures = result.steps, result.loss, before, after, finite
-        return Trained(request.client, weights.cpu(), buffers.cpu(), *measures, kept)
+        steps, loss = result.steps, result.loss
+        return Trained(request.client, weights.cpu(), buffers.cpu(), steps, loss, before, after, finite, kept)
 
     def _train(self, request: LocalTraining, examples: ClientExamples) -> tuple[float, int]:
         """Take the recipe's steps; return (mean loss over all of them, steps). The model changes in place."""
@@ -126,25 +126,29 @@ class Loop:
 
     def _objective(self, request: LocalTraining, examples: ClientExamples) -> tuple[LossRows, SampleLoss]:
         """The rows and the loss of the request's objective under the model as it is now."""
-        inputs = {name: tensor.to(self.device) for name, tensor in request.inputs.items()}
-        start_logits = functools.partial(forward_all, self.model, examples, INFERENCE_ROWS)
+        objective, labels = request.objective, self.data.labels
+        inputs = ObjectiveInputs(
+            labels[request.rows.to(labels.device)],
+            {name: tensor.to(self.device) for name, tensor in request.inputs.items()},
+            start_logits=functools.partial(forward_all, self.model, examples, INFERENCE_ROWS),
+            head=self._head if objective.reads_head else None,
+            features=functools.partial(self._features, request),
+        )
+        rows, loss = make_loss(objective, inputs)
+        if objective.reads_features:
+            loss = self._on_features(loss)
+        return rows, loss
 
-        def features(name: str) -> Tensor:
-            weights, buffers = flat.flat_vectors(self.model)
-            outputs = self._logits(Inference(request.model_of(name), request.rows, "train", output="features"))
-            flat.load_flat(self.model, self.layout, weights, buffers)
-            return outputs.to(self.device)
+    def _features(self, request: LocalTraining, name: str) -> Tensor:
+        """Return the features [n, H] of the request's rows under its model ``name``."""
+        weights, buffers = flat.flat_vectors(self.model)
+        outputs = self._logits(Inference(request.model_of(name), request.rows, "train", output="features"))
+        flat.load_flat(self.model, self.layout, weights, buffers)
+        return outputs.to(self.device)
 
-        head = self._head if request.objective.reads_head else None
-        labels = self.data.labels[request.rows.to(self.data.labels.device)]
-        rows, loss = make_loss(request.objective, ObjectiveInputs(labels, inputs, start_logits, head, features))
-        if not request.objective.reads_features:
-            return rows, loss
-        # plus 0, so that a loss of features alone gives the head a gradient, as in the other engines
-        return rows, lambda logits, batch: loss(logits, batch, self._read) + 0 * logits.sum(1)
-
-    def _watch_head(self) -> None:
-        """Keep what the head reads in each forward pass from here on, that of a copy of the model, too."""
+    def _on_features(self, loss: SampleLoss) -> SampleLoss:
+        """Return ``loss`` of logits alone: what the head reads is kept in each forward pass from here on, that of a
+        copy of the model, too."""
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             self._read = inputs[0]
@@ -152,6 +156,8 @@ class Loop:
         if not self._watching:
             self._head.register_forward_pre_hook(keep)
             self._watching = True
+        # plus 0, so that a loss of features alone gives the head a gradient, as in the other engines
+        return lambda logits, batch: loss(logits, batch, self._read) + 0 * logits.sum(1)
 
     def _held_loss(self, request: LocalTraining, rows: LossRows, loss: SampleLoss) -> float:
         """Return the mean loss of the held-out examples, the last of the request's."""

@@ -3,9 +3,7 @@ server that distills, clusters; and what a round computes."""
 
 from __future__ import annotations
 
-from knot_runner.config.settings import Settings
-from knot_runner.methods.around.compression import compressed
-from knot_runner.methods.around.server_distillation import with_distillation
+from knot_runner.config.settings import Settings, server_distillation
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federation import Federation
 
@@ -20,12 +18,18 @@ def surrounded(method: Method, settings: Settings, federation: Federation) -> tu
         UserError: The method does not go together with one of them.
     """
     notes: list[str] = []
-    method = with_distillation(method, settings.method)
+    if server_distillation(settings.method) is not None:
+        from knot_runner.methods.around.server_distillation import with_distillation
+
+        method = with_distillation(method, settings.method)
     if settings.privacy is not None:
         from knot_runner.methods.around.privacy import privately  # with an accountant, which other runs do not need
 
         method, federation, notes = privately(method, settings.privacy, settings, federation)
-    method = compressed(method, settings.method)
+    if getattr(settings.method, "top_k", None) is not None:
+        from knot_runner.methods.around.compression import compressed
+
+        method = compressed(method, settings.method)
     if settings.fleet is not None:
         from knot_runner.methods.around.fleet import on_fleet
 

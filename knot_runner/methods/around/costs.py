@@ -1,5 +1,5 @@
 """FLOPs of a federated round, of all of its clients together, estimated. Bytes are counted where messages are made, in
-:mod:`knot_runner.methods.messages`: numbers as they are sent.
+:mod:`knot_runner.methods.federated.averaging`: numbers as they are sent.
 
 With F, the forward pass of one example, training takes 3 F per example and epoch, since the backward pass takes about
 twice the forward one (Kaplan et al. 2020, section 2.1), and inference takes F. Optimizer steps, aggregation, evaluation
@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.flops import ExampleFlops
-from knot_runner.methods.around.server_distillation import SERVER
-from knot_runner.methods.contract import FurtherWork
+from knot_runner.methods.contract import SERVER, FurtherWork
 
 
 def round_flops(

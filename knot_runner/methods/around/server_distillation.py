@@ -21,18 +21,16 @@ from knot_runner.config.settings import (
     ServerDistillation,
     server_distillation,
 )
-from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
-from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Phase, Recipe, Trained
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import Answers, ClientMessage, Exchange, Method
+from knot_runner.methods.contract import SERVER, ClientMessage, Method, State
 from knot_runner.methods.federated.own_models import kept_models, model_parts
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+from knot_runner.methods.messages import Answers, Exchange
 from knot_runner.methods.weighting import WEIGHTINGS, equal_where_zero, needs_bias, probability_bias
 from knot_runner.util.errors import UserError
 
-#: The number by which the server's training is known, where clients' have theirs.
-SERVER = -1
 #: The one teacher of ensemble=logits.
 ENSEMBLE = "ensemble"
 
@@ -50,7 +48,7 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
             f"algorithm={config.algorithm} has no server that distills. Use null", "method.server_distillation"
         )
     exchange = Exchange(ask, answer, plan, fold, reads(spec))
-    return replace(method, exchange=lambda config: exchange)
+    return replace(method, exchange=lambda config: exchange, facts=distilled_facts)
 
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
@@ -193,6 +191,19 @@ def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
         before, after = sum(one.before for one in distilled), sum(one.after for one in distilled)
         row |= {"distill_tested": tested, "distill_before": before / tested, "distill_after": after / tested}
     return row
+
+
+def distilled_facts(rounds: int, rows: list[State]) -> State:
+    """Return ``distilled`` of a result: a summary of the distillations in ``rows``; {} without any."""
+    distilled = [row for row in rows if "distill_loss" in row]
+    if not distilled:
+        return {}
+    summary = {"rounds": len(distilled), "loss": distilled[-1]["distill_loss"]}
+    measured = [(row["distill_before"], row["distill_after"]) for row in distilled if "distill_after" in row]
+    if measured:
+        gains = [after - before for before, after in measured]
+        summary |= {"before": measured[-1][0], "after": measured[-1][1], "gain": sum(gains) / len(gains)}
+    return {"distilled": summary}
 
 
 def drawn_examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:

@@ -27,7 +27,7 @@ from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import take_steps
 from knot_runner.methods.around.server_distillation import ENSEMBLE
-from knot_runner.methods.contract import METHODS
+from knot_runner.methods.contract import METHODS, nothing
 from knot_runner.methods.distill.learner import (
     SHOWN,
     FrozenTeachers,
@@ -51,7 +51,7 @@ def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Seque
             where = f"{_KEY}.{found.name}"
             if TERMS[found.name].reads_labels:
                 raise UserError("reads labels, and the transfer set has none; kd would fit", where)
-            if found.pairs and METHODS[algorithm].message is None:
+            if found.pairs and METHODS[algorithm].message is nothing:
                 raise UserError(
                     f"reads inner layers, and clients of {algorithm} send logits alone; kd or sinkhorn would fit",
                     where,

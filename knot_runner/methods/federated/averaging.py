@@ -1,4 +1,16 @@
-"""FedAvg (McMahan et al. 2017, Algorithm 1) and FedProx (Li et al. 2020): train from the global model, then average.
+"""FedAvg (McMahan et al. 2017, Algorithm 1) and FedProx (Li et al. 2020), and the round that all methods run.
+
+In round t the server draws m = max(C K, 1) of the K clients (:func:`plan`). Each trains from the global model w_t
+(``ClientUpdate``, by the engine), which gives w_k, and sends w_k - w_t (:func:`message`). The server adds the mean of
+the updates, weighted by the numbers of examples n_k (:func:`mean_of`, :func:`fold`):
+
+    w_{t+1} = w_t + lr sum_k (n_k / n) (w_k - w_t)
+
+:func:`fold_round` calls these functions in this order. Other methods replace some of them. FedProx adds the proximal
+term mu / 2 |w - w_t|^2 to the local objective.
+
+Differences from the paper: clients send updates instead of models, which is the same for ``lr=1``, and the server may
+use momentum or Adam (Reddi et al. 2021).
 
 State: ``weights`` [P], ``buffers`` [Q]; ``server/...`` with a server optimizer; ``client/<k>/unshared``, the parameters
 that ``method.shared`` leaves out, and ``client/<k>/statistics`` with ``batchnorm=local``.
@@ -6,44 +18,147 @@ that ``method.shared`` leaves out, and ``client/<k>/statistics`` with ``batchnor
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import AveragingSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
-from knot_runner.methods.contract import ClientMessage, ClientWork, Method
-from knot_runner.methods.federated.chilling import drawn_requests
-from knot_runner.methods.federation import FederatedState, Federation, Folded
-from knot_runner.methods.messages import shared_of
+from knot_runner.config.settings import AveragingSettings, FederatedSettings, FedProxSettings
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
+from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, Method, Sent, size
+from knot_runner.methods.federated.chilling import chilled
+from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
+
+#: Values of a message that are summed at a time, in float64, and messages that are summed together: a block stays in a
+#: core's cache, and needs no fresh pages.
+SUMMED_AT_ONCE, MESSAGES_AT_ONCE = 2**15, 8
 
 
 def init(config: AveragingSettings, federation: Federation) -> FederatedState:
-    """The first global model."""
+    """Return the first global model."""
     return {"weights": federation.model.weights, "buffers": federation.model.buffers}
 
 
 def plan(config: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Every participant trains from the model it has been sent."""
-    return drawn_requests(config, federation, round, functools.partial(deployed, config, state, federation))
+    """Return the request of every participant, which trains from the model that it received."""
+    return drawn_requests(config, federation, round, partial(deployed, config, state, federation))
+
+
+def drawn_requests(
+    config: FederatedSettings, federation: Federation, round: int, start: Callable[[int], ClientModel]
+) -> list[LocalTraining]:
+    """Return the request of every participant of ``round``, from its model ``start(client)``; [] after the rounds."""
+    if round >= federation.training.rounds:
+        return []
+    return [local_request(config, federation, round, client, start(client)) for client in federation.drawn(round)]
+
+
+def local_request(
+    config: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
+) -> LocalTraining:
+    """Return the request that ``client`` trains in ``round`` on its own examples from the model ``start``."""
+    training, party = federation.training, federation.clients[client]
+    recipe = Recipe(
+        phases=(Phase(training.local_epochs),),
+        batch_size=training.batch_size,
+        drop_last=training.drop_last,
+        lr=training.lr,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+        decay_biases=training.decay_biases,
+        proximal=config.mu if isinstance(config, FedProxSettings) else 0.0,
+        frozen_statistics=config.batchnorm == "frozen",
+        augment=federation.augment,
+        optimizer=training.optimizer,
+    )
+    network = federation.network_number(client)
+    request = LocalTraining(client, round, federation.seed, start, party.train, party.test, recipe, network=network)
+    return chilled(request, config, federation) if config.chills else request
+
+
+def fold_round(
+    method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> Folded:  # fmt: skip
+    """Return the state after the messages of ``round`` are folded, and its log entries, with the ``bytes_down`` and
+    ``bytes_up`` of all its clients.
+
+    Messages are made and summed one after another, in the order of the clients. A round of a thousand clients holds one
+    sum, and bits do not depend on workers.
+    """
+    works = ClientWork.of_round(round, requests, trained)
+    kept: FederatedState = {}
+    down = up = 0
+
+    def messages() -> Iterator[Sent]:
+        nonlocal down, up
+        for work in works:
+            client, begun = work.client, method.begun(state, work)
+            sent = method.send(Sent(client, work.examples, method.message(config, begun, federation, work)), 1)
+            down += size(method.received(config, begun, federation, client))
+            up += sent.bytes
+            parts = method.own(config, begun, federation, work)
+            parts = parts | method.keep(config, begun, federation, client, sent.parts)
+            kept.update({f"client/{client}/{name}": tensor for name, tensor in parts.items()})
+            yield sent
+
+    share = federation.share(len(works))
+    after: FederatedState = state
+    row: RoundRow = {}
+    if method.fold_each is None:
+        empty = partial(method.empty_message, config, state, federation, round)
+        gathering = Gathering(round, 1, messages(), empty, config.aggregation, method.unweighted)
+        mean, row = method.reduce(gathering)
+        if mean:
+            after, entries = method.fold(config, state, federation, round, mean, share)
+            row = row | entries
+    elif works:
+        after, row = method.fold_each(config, state, federation, round, list(messages()))
+    if works:
+        row = row | method.observe(works)
+    after, passed = method.pass_time(config, state, {**after, **kept}, federation, round)
+    return after, {**row, "bytes_down": down, "bytes_up": up, **passed}
 
 
 def message(
     config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork
 ) -> ClientMessage:
-    """w_k - w of the shared parameters, and the change of the running statistics, which may not be frozen."""
+    """Return w_k - w of the shared parameters, and the change of the running statistics, which may not be frozen."""
     return changes(config, state, work, shared_of(config, federation))
 
 
 def changes(config: AveragingSettings, state: FederatedState, work: ClientWork, shared: Tensor | None) -> ClientMessage:
-    """The change of the ``shared`` parameters (bool [P]; None: all) and of the running statistics."""
+    """Return the change of the ``shared`` parameters (bool [P]; None: all) and of the running statistics."""
     result = work.trained[0]
     change = result.weights - state["weights"]
     parts = {"update": change if shared is None else change[shared]}
     if len(result.buffers) and config.batchnorm != "frozen":
         parts["statistics"] = result.buffers - state["buffers"]
     return parts
+
+
+def mean_of(gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
+    """Return sum_k p_k m_k of the messages, part by part, {} of none: by examples (p_k = n_k / n) or uniform."""
+    sums: ClientMessage = {}
+    weights: dict[str, float] = {}
+    messages = iter(gathering.sent)
+    while block := list(islice(messages, MESSAGES_AT_ONCE)):
+        for name, first in block[0].parts.items():
+            plain = gathering.aggregation == "uniform" or name in gathering.unweighted
+            pairs = [(1.0 if plain else float(sent.examples), sent.parts[name].reshape(-1)) for sent in block]
+            add_all(sums.setdefault(name, torch.zeros(first.shape, dtype=torch.float64)).view(-1), pairs)
+            weights[name] = weights.get(name, 0.0) + sum(weight for weight, _ in pairs)
+    return {name: total / weights[name] for name, total in sums.items()}, {}
+
+
+def add_all(total: Tensor, pairs: list[tuple[float, Tensor]]) -> None:
+    """Add each vector [n] times its weight to ``total`` [n], float64, in place and in the order given."""
+    for start in range(0, len(total), SUMMED_AT_ONCE):
+        block = slice(start, start + SUMMED_AT_ONCE)
+        for weight, vector in pairs:
+            total[block].add_(vector[block].double(), alpha=weight)
 
 
 def fold(
@@ -54,44 +169,57 @@ def fold(
     mean: ClientMessage,
     share: float,
 ) -> Folded:
-    """The server's step of the global model w along the mean update d [P]; statistics move by their mean change.
+    """Take the server's step of the global model w along the mean update d [P]; statistics move by their mean change.
 
     ``none``: w + lr d; ``momentum`` (FedAvgM): v = beta1 v + d, w + lr v; ``adam`` (FedAdam, Reddi et al. 2021,
     Algorithm 2): w + lr m / (sqrt(v) + tau).
     """
-    server, move, after = config.server, mean["update"].double(), dict(state)
+    server, step, after = config.server, mean["update"].double(), dict(state)
     shared = shared_of(config, federation)
-    if shared is not None and len(move) < len(shared):
-        move = torch.zeros(len(shared), dtype=torch.float64).masked_scatter(shared, move)
+    if shared is not None and len(step) < len(shared):
+        step = torch.zeros(len(shared), dtype=torch.float64).masked_scatter(shared, step)
     if "statistics" in mean:
         after["buffers"] = _moved(state["buffers"], mean["statistics"])
     if server.optimizer == "momentum":
-        move = server.beta1 * _moment(state, "server/velocity", move) + move
-        after["server/velocity"] = move
+        step = server.beta1 * _moment(state, "server/velocity", step) + step
+        after["server/velocity"] = step
     elif server.optimizer == "adam":
-        first = server.beta1 * _moment(state, "server/first", move) + (1 - server.beta1) * move
-        second = server.beta2 * _moment(state, "server/second", move) + (1 - server.beta2) * move.square()
+        first = server.beta1 * _moment(state, "server/first", step) + (1 - server.beta1) * step
+        second = server.beta2 * _moment(state, "server/second", step) + (1 - server.beta2) * step.square()
         after |= {"server/first": first, "server/second": second}
-        move = first / (second.sqrt() + server.tau)
-    return {**after, "weights": _moved(state["weights"], server.lr * move)}, {}
-
-
-def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """The global model, with the parameters and the running statistics that the client keeps for itself."""
-    weights = state["weights"]
-    unshared, shared = state.get(f"client/{client}/unshared"), shared_of(config, federation)
-    if unshared is not None and shared is not None:
-        weights = weights.clone()
-        weights[~shared] = unshared
-    return ClientModel(weights, state.get(f"client/{client}/statistics", state["buffers"]))
+        step = first / (second.sqrt() + server.tau)
+    return {**after, "weights": _moved(state["weights"], server.lr * step)}, {}
 
 
 def _moved(vector: Tensor, change: Tensor) -> Tensor:
     return (vector.double() + change).to(vector.dtype)
 
 
-def _moment(state: FederatedState, name: str, like: Tensor) -> Tensor:
-    return state.get(name, torch.zeros_like(like))
+def _moment(state: FederatedState, name: str, step: Tensor) -> Tensor:
+    return state.get(name, torch.zeros_like(step))
+
+
+def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
+    """Return the global model, with the parameters and the running statistics that the client keeps for itself."""
+    weights, shared = state["weights"], shared_of(config, federation)
+    if shared is not None and f"client/{client}/unshared" in state:
+        weights = weights.clone()
+        weights[~shared] = state[f"client/{client}/unshared"]
+    return ClientModel(weights, state.get(f"client/{client}/statistics", state["buffers"]))
+
+
+def received(config: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
+    """Return the shared parameters of the global model, and its running statistics where clients send theirs."""
+    if "weights" not in state:
+        return {}
+    shared = shared_of(config, federation)
+    parts = {"weights": state["weights"] if shared is None else state["weights"][shared]}
+    return parts if config.batchnorm == "frozen" else parts | {"statistics": state["buffers"]}
+
+
+def shared_of(config: FederatedSettings, federation: Federation) -> Tensor | None:
+    """Return the mask [P] of the parameters that clients share, by ``method.shared``; None: all of them."""
+    return None if config.patterns == ("*",) else federation.layout.matching(config.patterns)
 
 
 #: FedAvg, and FedProx, whose proximal term is in the objective

@@ -6,14 +6,12 @@ Constant is the paper's experiment; per round, per client and per sample are wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
-from knot_runner.config.settings import FederatedSettings, FedProxSettings, Schedule
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
-from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.config.settings import FederatedSettings, Schedule
+from knot_runner.engine.federated.cohort import LocalTraining, Phase
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federation import Federation
@@ -45,50 +43,19 @@ def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
     return set(order[: round(config.stragglers.share * count)].tolist())
 
 
-def drawn_requests(
-    config: FederatedSettings, federation: Federation, round: int, start: Callable[[int], ClientModel]
-) -> list[LocalTraining]:
-    """Returns the request of every participant of ``round``, from its model ``start(client)``; [] after the rounds."""
-    if round >= federation.training.rounds:
-        return []
-    return [local_request(config, federation, round, client, start(client)) for client in federation.drawn(round)]
-
-
-def local_request(
-    config: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
-) -> LocalTraining:
-    """Returns ``client``'s training request for ``round``, from the model ``start``."""
-    return federation.local_training(client, round, start, *recipe_and_objective(config, federation, round, client))
-
-
-def recipe_and_objective(
-    config: FederatedSettings, federation: Federation, round: int, client: int
-) -> tuple[Recipe, Objective]:
-    """How ``client`` trains in ``round``, all parameters together, and on which loss: CE(z / T, y) (eq. 1). Stragglers
-    have their own T and epochs.
+def chilled(request: LocalTraining, config: FederatedSettings, federation: Federation) -> LocalTraining:
+    """Return ``request`` on the loss CE(z / T, y) (eq. 1). Stragglers have their own T and epochs.
 
     With ``lr_control`` the temperature goes into the rate: the gradient of CE(z / T) at the logits is (p_T - y) / T
     (eq. 2), so T=1 at rate lr / T has its scale and not its shape.
     """
-    training, is_per_sample = federation.training, config.hard_temperature is not None
-    temperature, epochs = scheduled(config.temperature, config.schedule, round), training.local_epochs
-    if config.stragglers and client in stragglers(config, federation):
-        temperature, epochs = config.stragglers.temperature, config.stragglers.epochs or epochs
-    lr = training.lr
+    recipe, is_per_sample = request.recipe, config.hard_temperature is not None
+    temperature = scheduled(config.temperature, config.schedule, request.round)
+    if config.stragglers and request.client in stragglers(config, federation):
+        temperature = config.stragglers.temperature
+        if config.stragglers.epochs is not None:
+            recipe = replace(recipe, phases=(Phase(config.stragglers.epochs),))
     if config.lr_control and not is_per_sample:
-        lr, temperature = lr / temperature, 1.0
-    recipe = Recipe(
-        phases=(Phase(epochs),),
-        batch_size=training.batch_size,
-        drop_last=training.drop_last,
-        lr=lr,
-        momentum=training.momentum,
-        weight_decay=training.weight_decay,
-        decay_biases=training.decay_biases,
-        proximal=config.mu if isinstance(config, FedProxSettings) else 0.0,
-        frozen_statistics=config.batchnorm == "frozen",
-        augment=federation.augment,
-        optimizer=training.optimizer,
-    )
+        recipe, temperature = replace(recipe, lr=recipe.lr / temperature), 1.0
     options = CrossEntropy(temperature, config.hard_temperature, config.lr_control and is_per_sample)
-    return recipe, Objective(cross_entropy, asdict(options))
+    return replace(request, recipe=recipe, objective=Objective(cross_entropy, asdict(options)))

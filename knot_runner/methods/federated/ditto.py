@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from knot_runner.config.settings import AveragingSettings, DittoSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
-from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase
 from knot_runner.methods.contract import ClientWork
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, own

@@ -23,9 +23,10 @@ from knot_runner.config.settings import FedDistillSettings
 from knot_runner.config.strict import without
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
-from knot_runner.methods.contract import Answers, ClientMessage, Exchange
+from knot_runner.methods.contract import ClientMessage
 from knot_runner.methods.federated import own_models
 from knot_runner.methods.federation import FederatedState, Federation, Folded
+from knot_runner.methods.messages import Answers, Exchange
 
 #: Settings of the objective that the cross-entropy does not have.
 OF_LABELS = ("weight", "label_temperature")

@@ -33,10 +33,9 @@ from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.tensor_file import Tensors
-from knot_runner.methods.contract import ClientMessage, ClientWork, Method, Sent
+from knot_runner.methods.contract import ClientMessage, ClientWork, Gathering, Method, Sent
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federation import FederatedState, Federation, Folded
-from knot_runner.methods.messages import Gathering, mean_of, received
 from knot_runner.util.errors import UserError
 
 #: Settings of the objective that the cross-entropy does not have.
@@ -89,7 +88,7 @@ def fold_each(
     config: FedGenSettings, state: FederatedState, federation: Federation, round: int, sent: list[Sent]
 ) -> Folded:
     """FedAvg's fold, and the generator trained by the participants' last layers."""
-    mean, _ = mean_of(Gathering(round, 1, sent, dict, config.aggregation))
+    mean, _ = averaging.mean_of(Gathering(round, 1, sent, dict, config.aggregation))
     after, _ = averaging.fold(config, state, federation, round, mean, len(sent) / len(federation))
     heads = []
     for one in sent:
@@ -110,7 +109,7 @@ def _with_generator(
 
 def with_generator(config: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
     """The model, and once it is trained the generator with the counts of labels."""
-    parts = received(config, state, federation, client)
+    parts = averaging.received(config, state, federation, client)
     if LABELS in state:
         parts |= {name: tensor for name, tensor in state.items() if name == LABELS or name.startswith(MODEL)}
     return parts

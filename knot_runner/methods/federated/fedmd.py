@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from knot_runner.config.settings import FedMdSettings
-from knot_runner.methods.around.server_distillation import answer, ask, fold, plan, reads
-from knot_runner.methods.contract import Exchange
+from knot_runner.methods.around.server_distillation import answer, ask, distilled_facts, fold, plan, reads
 from knot_runner.methods.federated import own_models
+from knot_runner.methods.messages import Exchange
 
 
 def exchange(config: FedMdSettings) -> Exchange:
@@ -20,4 +20,4 @@ def exchange(config: FedMdSettings) -> Exchange:
     return Exchange(ask, answer, plan, fold, reads(config.server_distillation), answered_by="clients")
 
 
-FEDMD = replace(own_models.LOCAL, exchange=exchange)
+FEDMD = replace(own_models.LOCAL, exchange=exchange, facts=distilled_facts)

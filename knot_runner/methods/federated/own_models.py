@@ -11,7 +11,7 @@ from functools import partial
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
-from knot_runner.methods.federated.chilling import drawn_requests
+from knot_runner.methods.federated.averaging import drawn_requests
 from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 

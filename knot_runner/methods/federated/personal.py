@@ -13,14 +13,11 @@ from dataclasses import replace
 from functools import partial
 
 from knot_runner.config.settings import FedPerSettings, FedRepSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
-from knot_runner.engine.federated.recipe import Phase
-from knot_runner.methods import messages
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.chilling import drawn_requests, local_request
+from knot_runner.methods.federated.averaging import drawn_requests, local_request, shared_of
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.messages import shared_of
 from knot_runner.util.errors import UserError
 
 
@@ -62,7 +59,7 @@ def message(config: FedPerSettings, state: FederatedState, federation: Federatio
 
 def received(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
     """The body; the mean head, too, which ``first_head=averaged`` gives to clients without one of their own."""
-    parts = messages.received(config, state, federation, client)
+    parts = averaging.received(config, state, federation, client)
     return parts | {"weights": state["weights"]} if config.first_head == "averaged" else parts
 
 

@@ -17,7 +17,6 @@ from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federation import FederatedState, Federation, Folded
-from knot_runner.methods.messages import received
 from knot_runner.util.errors import UserError
 
 
@@ -85,7 +84,7 @@ def with_control(
     config: AveragingSettings, state: FederatedState, federation: Federation, client: int
 ) -> ClientMessage:
     """The model and the server's control variate (line 5)."""
-    return received(config, state, federation, client) | {"control": control_of(state, "control")}
+    return averaging.received(config, state, federation, client) | {"control": control_of(state, "control")}
 
 
 SCAFFOLD = Method(

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from knot_runner.config.plugins import Table
 from knot_runner.config.settings import FederatedSettings, LocalSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
-from knot_runner.engine.federated.recipe import Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
 from knot_runner.methods.contract import RoundMethod
-from knot_runner.methods.federated import chilling
+from knot_runner.methods.federated.averaging import local_request
 from knot_runner.methods.federation import FederatedState, Federation, Folded
 
 
@@ -99,7 +98,7 @@ def personal_recipe(config: LocalSettings, federation: PersonalFederation, clien
     """SGD without momentum and weight decay (or AdamW) at its ``rate``; temperature, batches and augmentation are those
     of the last round."""
     training = federation.training
-    whole, _ = chilling.recipe_and_objective(federation.method, federation, training.rounds, client)
+    whole = local_request(federation.method, federation, training.rounds, client, federation.model).recipe
     return dataclasses.replace(
         whole,
         phases=(Phase(epochs),),
@@ -116,9 +115,9 @@ def personal_training(
     federation: PersonalFederation, client: int, step: int, start: ClientModel, recipe: Recipe
 ) -> LocalTraining:
     """One client's training from ``start``; its draws are those of ``step``, apart from those of the rounds."""
-    round = federation.training.rounds + 1 + step
-    _, objective = chilling.recipe_and_objective(federation.method, federation, federation.training.rounds, client)
-    return federation.local_training(client, round, start, recipe, objective, measured=False)
+    last = federation.training.rounds
+    request = local_request(federation.method, federation, last, client, start)
+    return dataclasses.replace(request, round=last + 1 + step, recipe=recipe, test_rows=request.test_rows[:0])
 
 
 def train_all(

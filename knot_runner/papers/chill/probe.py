@@ -19,9 +19,8 @@ from torch.func import functional_call, grad, vmap
 from knot_runner.config.settings import FederatedTraining, Settings
 from knot_runner.engine.examples import ImageData, normalized
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.models.network import Network, build_network

@@ -11,14 +11,13 @@ from knot_runner.models.network import Network
 from knot_runner.papers.chill.probe import probe_part
 from knot_runner.pipelines.clients.setup import resident
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
-from knot_runner.pipelines.kept_images import read_images
 from knot_runner.pipelines.rounds.loop import Advanced, State, run_rounds
 from knot_runner.util.files import LogRow, write_atomic
 
 
 def inspect_probing(context: RunContext) -> RunInputs:
     """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
-    task = read_images(context)
+    task = context.images()
     counts = of_all_images(task)
     return RunInputs(task, None, counts, [*task.notes, *counts.warnings()])
 

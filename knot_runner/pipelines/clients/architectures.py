@@ -11,11 +11,11 @@ from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.tensor_file import Tensors, tensor_parts
+from knot_runner.methods.federated.averaging import shared_of
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.messages import shared_of
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.kept_models import KeptModels, joined_parts, write_models
+from knot_runner.pipelines.models import KeptModels, joined_parts, write_models
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.loop import TrainingResult
 from knot_runner.records import MODEL_FILE

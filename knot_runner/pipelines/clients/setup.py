@@ -32,8 +32,7 @@ from knot_runner.methods.federation import Federation, with_server
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext, as_kind
-from knot_runner.pipelines.first_model import first_model
-from knot_runner.pipelines.kept_images import read_images
+from knot_runner.pipelines.models import first_model
 from knot_runner.util.errors import UserError, counted
 from knot_runner.util.files import Facts
 
@@ -88,7 +87,7 @@ def make_setup(context: RunContext) -> Setup:
     """Reads the examples, partitions them, describes the model. Raises :class:`UserError`."""
     settings = context.settings
     if settings.on_images:
-        task = read_images(context)
+        task = context.images()
         if settings.transfer is not None:
             from knot_runner.pipelines.clients.transfer_set import with_other_set
 
@@ -121,7 +120,6 @@ def make_setup(context: RunContext) -> Setup:
     if distillation is not None and distillation.terms:
         from knot_runner.methods.around.server_terms import check_server_terms
 
-        networks = [one.network for one in architectures]
         check_server_terms(context.method.algorithm, distillation, networks, len(server["transfer"]))
     training = as_kind(settings.training, FederatedTraining)
     if isinstance(settings.partition, Centralized):
@@ -230,7 +228,7 @@ def client_counts(setup: Setup) -> Facts:
 def check_sizes(federation: Federation) -> list[str]:
     """Notes on clients smaller than a batch. Raises :class:`UserError` for settings that clients have too few examples
     for."""
-    training, clients = as_kind(federation.training, FederatedTraining), federation.clients
+    training, clients = federation.training, federation.clients
     notes, wanted = [], training.clients_per_round
     if isinstance(wanted, int) and wanted > len(federation):
         notes.append(f"training.clients_per_round={wanted}: all {len(federation)} clients take part in every round")

@@ -15,13 +15,13 @@ from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.held_out import with_transfer
 from knot_runner.data.pools import TextPool, pool_texts
 from knot_runner.data.tasks import Examples
-from knot_runner.engine.examples import ClientData, ImageData, TextData
+from knot_runner.engine.examples import ClientData, ImageData, TextData, joined_data
 from knot_runner.methods.losses import check_loss_and_weighting
 from knot_runner.methods.party import label_points
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
-from knot_runner.models.tokens import Encoded, vocabulary_size
+from knot_runner.models.tokens import vocabulary_size
 from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.features.texts import feature_notes
 from knot_runner.pipelines.federations.images import random_images
@@ -66,7 +66,9 @@ def server_examples(
             "method.server_distillation.valid",
         )
     shown = torch.arange(total - (len(random.labels) if random is not None else 0), total)
-    return _joined(parts, transfer), {"transfer": transfer, "random": shown}
+    everything = joined_data(parts)
+    everything.labels[transfer] = UNLABELED
+    return everything, {"transfer": transfer, "random": shown}
 
 
 def _more_examples(
@@ -90,25 +92,6 @@ def _resident(data: ClientData, images: Images) -> ImageData:
     return dataclasses.replace(
         as_kind(data, ImageData), pixels=torch.from_numpy(images.pixels), labels=torch.from_numpy(images.labels)
     )
-
-
-def _joined(parts: list[ClientData], transfer: Tensor) -> ClientData:
-    """Concatenates ``parts``; hides the labels of rows ``transfer``."""
-    labels = torch.cat([part.labels for part in parts])
-    labels[transfer] = UNLABELED
-    first = parts[0]
-    if isinstance(first, ImageData):
-        pixels = first.pixels if len(parts) == 1 else torch.cat([part.pixels for part in parts])
-        return dataclasses.replace(first, pixels=pixels, labels=labels)
-    texts = [as_kind(part, TextData).texts for part in parts]
-    starts = torch.cumsum(torch.tensor([0, *(len(part.ids) for part in texts)]), 0)
-    offsets = [part.offsets[1:] + start for part, start in zip(texts, starts, strict=False)]
-    joined = Encoded(
-        torch.cat([part.ids for part in texts]),
-        torch.cat([texts[0].offsets[:1], *offsets]),
-        torch.cat([part.second for part in texts]),
-    )
-    return TextData(joined, labels)
 
 
 #: share of texts above which it is said that they fill ``task.max_length``: longer ones are cut there

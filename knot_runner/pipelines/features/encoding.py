@@ -25,7 +25,6 @@ from knot_runner.pipelines.commits import join_machines
 from knot_runner.pipelines.context import RunContext, elapsed
 from knot_runner.pipelines.features.texts import TextSpace, feature_notes, text_space
 from knot_runner.pipelines.federations.texts import model_files
-from knot_runner.pipelines.kept_images import read_images
 from knot_runner.util.errors import UserError
 
 
@@ -44,7 +43,7 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
     """Returns the task's images, or its labeled texts with notes on their features. Raises :class:`UserError`."""
     settings, root = context.settings, context.data_root
     if settings.on_images:
-        return read_images(context)
+        return context.images()
     pool = pool_texts(context.services.texts(settings.task, root), getattr(settings.partition, "by", "user"))
     notes, files = [*pool.notes, *feature_notes(described.features, pool)], pool.files
     if described.features is not None and described.features.kind == "cls":

@@ -19,7 +19,7 @@ from knot_runner.models.network import Network
 from knot_runner.models.tokens import batches, cut_to, encode, vocabulary_size
 from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.federations.texts import load_tokenizer
-from knot_runner.pipelines.first_model import initial_network
+from knot_runner.pipelines.models import initial_network
 from knot_runner.util.errors import UserError
 
 #: Texts that an encoder reads at once.

@@ -21,7 +21,7 @@ from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import as_kind
 from knot_runner.pipelines.federations.parties import party_federation, used_examples
-from knot_runner.pipelines.first_model import check_network
+from knot_runner.pipelines.models import check_network
 
 
 def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:

@@ -23,8 +23,7 @@ from knot_runner.pipelines.clients.transfer_set import with_other_set
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.images import image_federation
 from knot_runner.pipelines.federations.texts import load_tokenizer, model_files, text_federation
-from knot_runner.pipelines.first_model import check_network
-from knot_runner.pipelines.kept_images import read_images
+from knot_runner.pipelines.models import check_network
 from knot_runner.provenance import DATA_CHANGE, Opened, data_changes
 from knot_runner.records import MODEL_FILE, read_record, read_result, recorded_config, require_result
 from knot_runner.util.errors import UserError
@@ -35,7 +34,7 @@ def read_parties(context: RunContext) -> PartyTask:
     :class:`UserError`."""
     settings = context.settings
     on_images = settings.on_images
-    task = read_images(context) if on_images else context.services.texts(settings.task, context.data_root)
+    task = context.images() if on_images else context.services.texts(settings.task, context.data_root)
     if not family_of(context.method).clients:
         return teaching_parties(task, context.method, settings.seed)
     if not on_images:

@@ -1,132 +1,25 @@
-"""The K x K record: every client's model on every client's test examples, a bounded number of logits at a time, and the
-metrics computed from it.
-
-In distribution (ID) is a client's model on its own test examples, the diagonal; out of distribution (OOD) is the same
-model on the others', each of them alike. A test example that two clients have is ID for both: it is left out of the OOD
-of either (docs/papers/soup.md).
-"""
+"""The K x K record: every client's model on every client's test examples, a bounded number of logits at a time."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import ClientModel, Engine
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.personalization.matrix import TestRows, count, matrix_measures
 from knot_runner.pipelines.rounds.scores import one_model
 from knot_runner.records import CLIENTS_FILE
-from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
-
-#: A client is hurt by its own model where this many more of its test examples are wrong than under the global model.
-HURT_EXAMPLES = 2
-
-
-@dataclass(frozen=True)
-class TestRows:
-    """Index of clients' test examples. ``rows`` [N]: the distinct test examples of all clients; ``places`` [M]: the
-    position in ``rows`` of each client's examples, concatenated over clients; ``owners`` [M]: their clients."""
-
-    __test__ = False  # not a class of tests
-
-    rows: Tensor
-    places: Tensor
-    owners: Tensor
-    clients: int
-
-    @staticmethod
-    def of(test: Sequence[Tensor]) -> TestRows:
-        """``test``: the rows of each client's test examples."""
-        rows, places = torch.cat(list(test)).unique(return_inverse=True)
-        owners = torch.repeat_interleave(torch.arange(len(test)), torch.tensor([len(own) for own in test]))
-        return TestRows(rows, places, owners, len(test))
-
-    def own(self, client: int) -> Tensor:
-        """Places [n] in ``rows`` of the client's examples."""
-        return self.places[self.owners == client]
-
-    def sums(self, values: Tensor, client: int) -> Tensor:
-        """Sums [..., K] of ``values`` [..., N] (one per row) over each client's examples; other clients' examples that
-        ``client`` also has are left out."""
-        kept = values.double()[..., self.places]
-        has = torch.zeros(len(self.rows), dtype=torch.bool)
-        has[self.own(client)] = True
-        kept *= ~has[self.places] | (self.owners == client)
-        return kept.new_zeros(*kept.shape[:-1], self.clients).index_add_(-1, self.owners, kept)
-
-    def examples(self) -> Tensor:
-        """int32 [K, K]: examples of client j (column) that count for the model of client k (row)."""
-        ones = torch.ones(len(self.rows))
-        return torch.stack([self.sums(ones, client) for client in range(self.clients)]).int()
-
-
-def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple[Tensor, Tensor]:
-    """The model of ``client`` on every client's examples: how many are correct, int32 [K], and their summed
-    cross-entropy in nats [K]; from its ``logits`` [N, C] and the ``labels`` [N] of ``tests.rows``."""
-    right = logits.argmax(1) == labels
-    losses = F.cross_entropy(logits.double(), labels, reduction="none")
-    correct, loss = tests.sums(torch.stack([right.double(), losses]), client)
-    return correct.int(), loss
-
-
-def matrix_measures(
-    examples: Tensor, correct: Tensor, loss: Tensor, clients: Sequence[int], global_correct: Tensor | None = None
-) -> dict[str, float]:
-    """Measures of a K x K record (docs/papers/soup.md).
-
-    ``examples``, ``correct``, ``loss`` [K, K]; ``clients``: those that took part, over which all metrics are taken
-    except ``unseen_accuracy``, the ID accuracy of the others; ``global_correct`` [K]: the global model's correct
-    predictions on each client's examples, for the share ``clients_hurt`` whose own model has at least ``HURT_EXAMPLES``
-    fewer. A client without test examples has no ID accuracy and is not part of OOD.
-    """
-    share = correct.double() / examples.clamp(min=1)
-    mean_loss = loss / examples.clamp(min=1)
-    having = [client for client in clients if examples[client, client]]
-    diagonal = share.diagonal()[having]
-    worst = diagonal.sort().values[: math.ceil(len(having) / 10)]
-    found = {
-        "id_accuracy": float(diagonal.mean()),
-        "id_loss": float(mean_loss.diagonal()[having].mean()),
-        "all_accuracy": float(torch.stack([share[client, having].mean() for client in clients]).mean()),
-        "worst_decile": float(worst.mean()),
-        **_out_of_distribution(examples, correct, share, mean_loss, clients),
-    }
-    if global_correct is not None:
-        lost = (global_correct - correct.diagonal())[having]
-        found["clients_hurt"] = float((lost >= HURT_EXAMPLES).double().mean())
-    unseen = [client for client in range(len(examples)) if client not in set(clients) and examples[client, client]]
-    if unseen:
-        found["unseen_accuracy"] = float(share.diagonal()[unseen].mean())
-    return found
-
-
-def _out_of_distribution(
-    examples: Tensor, correct: Tensor, share: Tensor, mean_loss: Tensor, clients: Sequence[int]
-) -> dict[str, float]:
-    """Returns off-diagonal means, unweighted over the other clients and weighted by their examples; {} where there are
-    none."""
-    even, weighted, losses = [], [], []
-    for client in clients:
-        others = [other for other in clients if other != client and examples[client, other]]
-        if others:
-            even.append(share[client, others].mean())
-            weighted.append(correct[client, others].sum() / examples[client, others].sum())
-            losses.append(mean_loss[client, others].mean())
-    names = ("ood_accuracy", "ood_weighted", "ood_loss")
-    values = (even, weighted, losses)
-    return {name: float(torch.stack(own).mean()) for name, own in zip(names, values, strict=True) if own}
-
 
 #: Values of models and of their logits that are held at a time, by at least so many models: each worker has some.
 VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**23, 8
@@ -150,34 +43,6 @@ class ClientMatrix:
         """Write the matrices into the run's ``folder``."""
         arrays = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
         write_atomic(folder / CLIENTS_FILE, tensor_parts(arrays))
-
-
-def check_own_models(spec: Any, federation: Federation) -> None:
-    """Raises :class:`UserError` where clients' models cannot be measured on other clients' examples; ``spec``: the
-    settings of personalization, if any."""
-    key, clients = "evaluate.matrix" if spec is None else "method.personalization", len(federation.clients)
-    if len(federation) < 2:
-        raise UserError("one client has no others to be measured on; null is right", key)
-    having = [client for client in federation.numbers if len(federation.clients[client].test)]
-    if len(having) < 2:
-        raise UserError(f"{len(having)} of {len(federation)} clients have test examples; at least 2 are needed", key)
-    outside = [client for client in getattr(spec, "clients", None) or [] if client >= clients]
-    if outside:
-        raise UserError(
-            f"there is no client {outside[0]}; the {clients} are 0 to {clients - 1}", "method.personalization.clients"
-        )
-
-
-def untested_notes(federation: Federation) -> list[str]:
-    """A note on the clients without test examples, of whom a record says nothing; none where all have some."""
-    without = [client.name for client in federation.clients if not len(client.test)]
-    if not without:
-        return []
-    names = ", ".join(without[:3]) + (", ..." if len(without) > 3 else "")
-    return [
-        f"no test examples at {len(without)} of {len(federation.clients)} clients ({names}): they have no ID accuracy, "
-        "and are not in the others' OOD accuracy"
-    ]
 
 
 def logits_of(

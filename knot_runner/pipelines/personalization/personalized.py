@@ -23,6 +23,7 @@ from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.around.costs import training_flops
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState
+from knot_runner.methods.messages import check_outcomes
 from knot_runner.methods.personalization import PERSONALIZATIONS
 from knot_runner.methods.personalization.contract import (
     PersonalFederation,
@@ -30,6 +31,7 @@ from knot_runner.methods.personalization.contract import (
     personal_recipe,
     personal_training,
 )
+from knot_runner.methods.personalization.curve import point_facts, trade_offs
 from knot_runner.pipelines.clients.setup import Setup
 from knot_runner.pipelines.context import RunContext, total_seconds
 from knot_runner.pipelines.personalization.client_matrix import (
@@ -39,8 +41,6 @@ from knot_runner.pipelines.personalization.client_matrix import (
     deployed_matrix,
     logits_of,
 )
-from knot_runner.pipelines.personalization.facts import point_facts, trade_offs
-from knot_runner.pipelines.rounds.client_rounds import check_outcomes
 from knot_runner.pipelines.rounds.loop import Advanced, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.scores import TestPredictions
 from knot_runner.records import CLIENTS_FILE

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.objectives import CrossEntropy
 from tests.unit.engine.federated import cases
 from tests.unit.engine.federated.cases import LINEAR, MODELS, RECIPES, assert_alike, cohort, made

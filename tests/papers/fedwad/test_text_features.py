@@ -20,7 +20,7 @@ from knot_runner.pipelines.clustered import compute_distances, labeled
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features import texts as text_features
 from knot_runner.pipelines.federations.texts import load_tokenizer
-from knot_runner.pipelines.first_model import initial_network
+from knot_runner.pipelines.models import initial_network
 from tests import runs
 from tests.golden.messages import refuses
 

@@ -16,9 +16,8 @@ from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.data.images.partition import make_partition
 from knot_runner.data.splits import cut_splits, hold_out, limit
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.local import epochs
-from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.seeds import generator, keyed, numpy_generator, seeded
 from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.models.network import Network

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.pipelines.personalization.client_matrix import TestRows as Rows
-from knot_runner.pipelines.personalization.client_matrix import count, matrix_measures
+from knot_runner.methods.personalization.matrix import TestRows as Rows
+from knot_runner.methods.personalization.matrix import count, matrix_measures
 
 #: Clients 0 and 1 share test row 7; client 2 has one of its own; client 3 has none.
 TEST = [torch.tensor([3, 7]), torch.tensor([7, 9, 11]), torch.tensor([20]), torch.tensor([], dtype=torch.int64)]

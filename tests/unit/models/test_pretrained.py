@@ -20,7 +20,7 @@ from knot_runner.models.bert import TextClassifier
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
 from knot_runner.pipelines.federations.texts import _check_weights, load_tokenizer, weights_identity
-from knot_runner.pipelines.first_model import first_model
+from knot_runner.pipelines.models import first_model
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.unit.models.test_bert import SHAPE, SPEC

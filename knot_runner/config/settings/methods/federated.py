@@ -151,9 +151,18 @@ class FederatedSettings:
     personalization: PersonalizationSettings | None = None
 
     def __post_init__(self) -> None:
-        chilled = (self.schedule, self.stragglers, self.hard_temperature) != (None, None, None)
-        if self.temperature == 1 and not chilled:  # there is no temperature to train without
+        if not self.chills:  # there is no temperature to train without
             self.lr_control = False
+
+    @property
+    def chills(self) -> bool:
+        """Whether any client trains at another temperature than 1, or for other epochs."""
+        return self.temperature != 1 or (self.schedule, self.stragglers, self.hard_temperature) != (None, None, None)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Patterns of the parameters that travel."""
+        return ("*",)
 
 
 @dataclass(kw_only=True)
@@ -173,6 +182,11 @@ class AveragingSettings(FederatedSettings):
     server: ServerSettings
     #: distill the averaged model from the round's clients on unlabeled examples; null disables it
     server_distillation: ServerDistillation | None = None
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Patterns of the parameters that travel."""
+        return tuple(self.shared or self.travels)
 
     def __post_init__(self) -> None:
         super().__post_init__()

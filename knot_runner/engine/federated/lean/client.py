@@ -12,12 +12,11 @@ from torch import Tensor
 from knot_runner.config.settings import CnnSettings, MlpSettings
 from knot_runner.engine.examples import ClientData, ImageData, normalized
 from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
 from knot_runner.engine.federated.lean.dense import Dense, Foreground, LayerPairs, WeightBias, affine, pairs
 from knot_runner.engine.federated.lean.network import AutogradLoss, BatchLoss, LeanNetwork, Sgd, TemperedLoss
 from knot_runner.engine.federated.lean.stems import Convs, Gram, Pixels, Stem
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.recipe import Recipe
 from knot_runner.engine.objectives import ObjectiveInputs, make_loss, tempered
 from knot_runner.models.network import Network
 

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import Recipe
 from knot_runner.engine.federated.lean.dense import Dense, pairs
 from knot_runner.engine.federated.lean.stems import Stem
-from knot_runner.engine.federated.recipe import Recipe
 from knot_runner.engine.objectives import CrossEntropy, LossRows, SampleLoss, sample_temperatures
 
 

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import LocalTraining
-from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.federated.cohort import LocalTraining, Phase
 from knot_runner.engine.objectives import tempered
 
 #: Row number of padding: a batch position without an image.

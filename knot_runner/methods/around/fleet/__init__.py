@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from knot_runner import metrics
 from knot_runner.config.settings import FederatedSettings, FleetSettings
 from knot_runner.methods.around.fleet import devices
-from knot_runner.methods.around.fleet.asynchronous import Asynchronous
+from knot_runner.methods.around.fleet.asynchronous import Asynchronous, as_begun
 from knot_runner.methods.around.fleet.synchronous import Synchronous
-from knot_runner.methods.contract import ClientMessage, ClientWork, Method
+from knot_runner.methods.contract import ClientMessage, ClientWork, Method, State
 from knot_runner.methods.federation import FederatedState, Federation
 
 #: Parts of a message that are changes of the model, which count for less the older it is.
@@ -30,6 +31,7 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
         arriving=simulated.arriving,
         pass_time=simulated.pass_time,
         is_finished=simulated.is_finished,
+        facts=lambda rounds, rows: method.facts(rounds, rows) | fleet_facts(rows, federation.training.target),
     )
     speeds = devices.seconds_per_example(fleet, federation)  # stragglers may be the slowest
     return on_clock, replace(federation, seconds_per_example=speeds)
@@ -37,15 +39,32 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
 
 def discounted(method: Method, fleet: FleetSettings) -> Method:
     """``method`` whose clients send (1 + tau)^-a times the change of the model that they received tau rounds ago."""
-    send = method.message
-    if fleet.mode != "async" or send is None:
+    if fleet.mode != "async":
         return method
 
     def message(
         config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork
     ) -> ClientMessage:
         factor: float = (1 + work.round - work.begun) ** -fleet.staleness_exponent
-        parts = send(config, state, federation, work)
+        parts = method.message(config, state, federation, work)
         return {name: part * factor if name in DISCOUNTED else part for name, part in parts.items()}
 
-    return replace(method, message=message)
+    return replace(method, message=message, begun=lambda state, work: as_begun(state, work.begun, work.round))
+
+
+def fleet_facts(rows: list[State], target: float | None) -> State:
+    """Return ``fleet`` and ``time_to_target`` of a result: the clock at the end and at the first round at ``target``,
+    and what became of clients; {} without a clock."""
+    if not rows or "clock" not in rows[-1]:
+        return {}
+    arrived = [len(row["participants"]) for row in rows]
+    stale = sum(row["staleness"] * count for row, count in zip(rows, arrived, strict=True) if count)
+    facts = {
+        "clock": rows[-1]["clock"],
+        "arrived": sum(arrived),
+        **{key: sum(row[key] for row in rows) for key in ("dropped", "late", "partial")},
+        "empty": arrived.count(0),
+        "staleness": stale / sum(arrived) if sum(arrived) else None,
+    }
+    curve = [(row["clock"], row[metrics.ACCURACY]) for row in rows if metrics.ACCURACY in row]
+    return {"fleet": facts, "time_to_target": metrics.reached_at(curve, target)}

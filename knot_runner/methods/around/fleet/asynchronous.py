@@ -4,7 +4,7 @@
 each from what the client was sent when it began. A round is a server step, its clients are those of the buffer, and
 what follows a method's fold is of them; a model's version is how many steps came before it.
 State, beyond the clock: ``fleet/in_flight`` [m, 2] int64, client and version of those who train, ``fleet/arrivals`` [m]
-float64, when they finish, and what each version in flight was sent (:func:`~knot_runner.methods.messages.as_begun`).
+float64, when they finish, and what each version in flight was sent (:func:`as_begun`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.devices import Simulation
 from knot_runner.methods.around.fleet.synchronous import CLOCK
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
-from knot_runner.methods.messages import as_begun, version_entries, with_chosen
 from knot_runner.util.errors import UserError
 
+#: Names of a state that are not sent to clients begin with these.
+NOT_SENT = ("client/", "server/", "fleet/")
 IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
 
 
@@ -70,7 +71,7 @@ class Asynchronous(Simulation):
         for version in sorted({update.version for update in step.updates}):
             clients = [update.client for update in step.updates if update.version == version]
             begun = as_begun(state, version, round)
-            found += self.method.plan(config, begun, with_chosen(federation, clients), version)
+            found += self.method.plan(config, begun, federation.choosing(clients), version)
         return devices.sent_first(found)
 
     def pass_time(
@@ -134,7 +135,7 @@ class Asynchronous(Simulation):
         clients = free[: federation.participants - len(flying)]
         if not clients:
             return []
-        requests = self.method.plan(config, state, with_chosen(federation, clients), round)
+        requests = self.method.plan(config, state, federation.choosing(clients), round)
         failing, found = devices.failures(fleet, federation, round), []
         for client, time in self.times(config, state, federation, round, requests).items():
             share = failing[client]
@@ -150,3 +151,23 @@ def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
         IN_FLIGHT: torch.tensor(who, dtype=torch.int64).reshape(-1, 2),
         ARRIVALS: torch.tensor(when, dtype=torch.float64),
     }
+
+
+def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
+    """``state`` before the fold of ``round`` with what clients are sent as it was before that of ``version``
+    (``fleet/sent/<version>/<name>``); what clients keep does not change while they train."""
+    if version == round:
+        return state
+    prefix = f"fleet/sent/{version}/"
+    then = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+    return {name: tensor for name, tensor in state.items() if name.startswith(NOT_SENT)} | then
+
+
+def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
+    """The entries that keep ``version`` for those who go on training from it; ``state``: before the fold of
+    ``round``."""
+    prefix = f"fleet/sent/{version}/"
+    if version == round:  # copies, since commits hold no tensor under two names
+        held = {name: tensor for name, tensor in state.items() if not name.startswith(NOT_SENT)}
+        return {f"{prefix}{name}": tensor.clone() for name, tensor in held.items()}
+    return {name: tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -17,8 +17,8 @@ from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Method, Sent, size
+from knot_runner.methods.federated.averaging import received
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.methods.messages import empty_message, received
 
 #: Bits of a number on its way, whatever the precision of the simulation.
 BITS = 32
@@ -43,7 +43,7 @@ class Simulation:
         if not requests:
             return {}
         down = (self.method.received or received)(config, state, federation, requests[0].client)
-        up = self.method.send(Sent(0, 0, empty_message(self.method, config, state, federation, round)), 1)
+        up = self.method.send(Sent(0, 0, self.method.empty_message(config, state, federation, round)), 1)
         width = federation.model.weights.element_size()
         return work_times(self.fleet, federation, requests, size(down) / width, up.bytes / width)
 

@@ -13,7 +13,6 @@ from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.devices import Simulation
 from knot_runner.methods.federation import FederatedState, Federation, Folded, RoundRow
-from knot_runner.methods.messages import with_chosen
 from knot_runner.util.errors import UserError
 
 #: [1], virtual seconds since the start
@@ -29,7 +28,7 @@ class Synchronous(Simulation):
         method, fleet = self.method, self.fleet
         state = {**method.init(config, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
         if isinstance(fleet.deadline, float):
-            everyone = with_chosen(federation, list(federation.numbers))
+            everyone = federation.choosing(federation.numbers)
             times = self.times(config, state, federation, 0, method.plan(config, state, everyone, 0))
             least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times.values()]
             if least and min(least) > fleet.deadline:
@@ -57,7 +56,7 @@ class Synchronous(Simulation):
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
         """Returns whether the method plans no request for any set of participants."""
-        return not self.method.plan(config, state, with_chosen(federation, list(federation.numbers)), round)
+        return not self.method.plan(config, state, federation.choosing(federation.numbers), round)
 
     def simulate(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
@@ -72,7 +71,7 @@ class Synchronous(Simulation):
         began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))
         there = devices.available_clients(fleet, federation, began)
         turns = [client for client in federation.in_turn(round) if there[client]]  # as FedAvg draws
-        planned = method.plan(config, state, with_chosen(federation, turns[: federation.participants]), round)
+        planned = method.plan(config, state, federation.choosing(turns[: federation.participants]), round)
         times = self.times(config, state, federation, round, planned)
         deadline = fleet.deadline if isinstance(fleet.deadline, float) else math.inf
         if fleet.deadline == "median" and times:

@@ -28,9 +28,10 @@ from torch import Tensor
 from knot_runner.config.settings import Settings
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import ClientMessage, Exchange, Gathering, Method, Sent, State
+from knot_runner.methods.contract import ClientMessage, Gathering, Method, Sent, State, nothing
+from knot_runner.methods.federated.averaging import shared_of
 from knot_runner.methods.federation import Federation, RoundRow
-from knot_runner.methods.messages import shared_of
+from knot_runner.methods.messages import Exchange
 from knot_runner.util.errors import Misfit, UserError, counted
 
 #: Logits, whose rows are centered: adding a number to all logits of an example changes no probability.
@@ -103,7 +104,7 @@ def privately(
         exchange=lambda config: means,
         send=lambda sent, phase: clip(known, method.send(sent, phase), phase),
         reduce=partial(reduce, ledger, federation.seed, method.fold is not None),
-        facts=ledger.facts,
+        facts=lambda rounds, rows: method.facts(rounds, rows) | ledger.facts(rounds, rows),
     )
     return (
         private,
@@ -198,7 +199,7 @@ def _mechanism(
         )
     if spec.delta is None and clients < 2:
         raise UserError("1 / K^1.1 of one client is 1, which hides nothing; more clients would fit", "privacy.delta")
-    keeps = method.own is not None or method.keep is not None or shared_of(config, federation) is not None
+    keeps = (method.own, method.keep) != (nothing, nothing) or shared_of(config, federation) is not None
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
             f"with fixed, who was drawn before may show in what clients of algorithm={config.algorithm} send, "

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knot_runner.config.settings import MlpSettings
+from knot_runner.engine.federated.cohort import Phase, Recipe
 from knot_runner.engine.federated.lean import stems
-from knot_runner.engine.federated.recipe import Phase, Recipe
 from knot_runner.engine.objectives import CrossEntropy
 from knot_runner.models.network import Network
 from tests.unit.engine.federated.cases import CLASSES, GRAY, Case, assert_alike, cohort, made

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from knot_runner.engine.examples import augmented_images, normalized
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import ClientModel
-from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.federated.cohort import ClientModel, Phase
 from tests.unit.engine.federated.cases import MODELS, PLAIN, Case, cohort, images
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.federated.stacked.plan import chunks, structure_of
 from knot_runner.engine.objectives import Objective, cross_entropy
 from tests.unit.engine.federated.cases import MODELS, PLAIN, RECIPES, Case, assert_alike, cohort, made

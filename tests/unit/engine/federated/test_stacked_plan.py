@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.recipe import Phase
+from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.federated.stacked.plan import PADDING, plan_chunk, structure_of, width
 from tests.unit.engine.federated.cases import MODELS, PLAIN, Case, cohort
 

@@ -8,7 +8,7 @@ from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.around.compression import compressed, top_k
 from knot_runner.methods.contract import METHODS, Gathering, Sent
-from knot_runner.methods.messages import SUMMED_AT_ONCE, mean_of
+from knot_runner.methods.federated.averaging import SUMMED_AT_ONCE, mean_of
 from knot_runner.pipelines.clients.setup import check_sizes
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.plain import descend, examples

@@ -9,7 +9,8 @@ from tests.unit.methods.federated.worlds import method_of, normed_world, setting
 @pytest.mark.parametrize("how", ["averaged", "local", "frozen"])
 def test_batchnorm_setting_decides_where_statistics_are_kept(world, how):
     normed = normed_world(world)
-    config, method, federation = settings(batchnorm=how), method_of(settings()), normed.federation
+    config, federation = settings(batchnorm=how), normed.federation
+    method = method_of(config)
     start = state = method.init(config, federation)
     for round in range(2):
         requests = method.plan(config, state, federation, round)

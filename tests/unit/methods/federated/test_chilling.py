@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from knot_runner.config.settings import Schedule, Stragglers
 from knot_runner.engine.objectives import CrossEntropy, tempered
-from knot_runner.methods.federated.chilling import recipe_and_objective, scheduled, stragglers
+from knot_runner.methods.federated.averaging import local_request
+from knot_runner.methods.federated.chilling import scheduled, stragglers
 from tests.unit.methods.federated.worlds import rounds_of, settings
+
+
+def request_of(config, federation, round=0, client=0):
+    return local_request(config, federation, round, client, federation.start_of(client))
 
 
 def test_schedules_by_hand():
@@ -37,8 +42,8 @@ def test_scheduled_stays_in_range_and_reaches_end(shape, start, end, rounds, now
 
 def test_lr_control_moves_temperature_into_rate(world):
     def made(**chilling):
-        recipe, objective = recipe_and_objective(settings(**chilling), world.federation, 0, 0)
-        return recipe.lr, tempered(objective)
+        request = request_of(settings(**chilling), world.federation)
+        return request.recipe.lr, tempered(request.objective)
 
     assert made(temperature=0.05) == (0.1, CrossEntropy(0.05))
     assert made(temperature=0.05, lr_control=True) == (pytest.approx(2.0), CrossEntropy(1.0))
@@ -49,10 +54,10 @@ def test_lr_control_moves_temperature_into_rate(world):
 
 def test_recipe_holds_the_values_of_the_settings(world):
     changed = world.with_training(momentum=0.9, weight_decay=0.01, decay_biases=False, drop_last=True, lr=0.3)
-    made, _ = recipe_and_objective(settings("fedprox", mu=0.5, batchnorm="frozen"), changed.federation, 0, 0)
+    made = request_of(settings("fedprox", mu=0.5, batchnorm="frozen"), changed.federation).recipe
     assert (made.lr, made.momentum, made.weight_decay, made.batch_size) == (0.3, 0.9, 0.01, 4)
     assert (made.decay_biases, made.drop_last, made.frozen_statistics, made.proximal) == (False, True, True, 0.5)
-    plain, _ = recipe_and_objective(settings(), world.federation, 0, 0)
+    plain = request_of(settings(), world.federation).recipe
     assert (plain.decay_biases, plain.drop_last, plain.frozen_statistics, plain.proximal) == (True, False, False, 0.0)
 
 
@@ -61,11 +66,11 @@ def test_stragglers_form_fixed_share_training_colder_and_shorter(world):
     slow = stragglers(config, world.federation)
     assert len(slow) == 2 and slow == stragglers(config, world.federation)
     for client in range(5):
-        made, objective = recipe_and_objective(config, world.federation, 2, client)
-        assert tempered(objective).temperature == (0.05 if client in slow else 1.0)
-        assert made.phases[0].epochs == (1 if client in slow else 2)
-        as_long, _ = recipe_and_objective(settings(stragglers=Stragglers(0.4, 0.05, None)), world.federation, 2, client)
-        assert as_long.phases[0].epochs == 2
+        request = request_of(config, world.federation, 2, client)
+        assert tempered(request.objective).temperature == (0.05 if client in slow else 1.0)
+        assert request.recipe.phases[0].epochs == (1 if client in slow else 2)
+        as_long = request_of(settings(stragglers=Stragglers(0.4, 0.05, None)), world.federation, 2, client)
+        assert as_long.recipe.phases[0].epochs == 2
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"])

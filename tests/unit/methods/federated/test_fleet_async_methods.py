@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.seeds import generator
+from knot_runner.methods.around.fleet.asynchronous import as_begun, version_entries
 from knot_runner.methods.federated import fedgen
 from knot_runner.methods.federated.fedgen import Head
-from knot_runner.methods.messages import as_begun, version_entries
 from tests.feddf_runs import distill
 from tests.oracles.methods.test_fedgen import by_hand
 from tests.unit.methods.federated.fleets import WHOLE, Played, buffered, fleet_of

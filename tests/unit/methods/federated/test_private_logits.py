@@ -9,10 +9,10 @@ import torch
 from knot_runner.engine.federated.cohort import Inference
 from knot_runner.methods.around.privacy import UserPrivacy, clip, reduce
 from knot_runner.methods.around.server_distillation import ENSEMBLE
-from knot_runner.methods.contract import METHODS, Exchange, Gathering, Sent
+from knot_runner.methods.contract import METHODS, Gathering, Sent
 from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federation import with_server
-from knot_runner.methods.messages import empty_answer, in_rounds
+from knot_runner.methods.messages import Exchange, empty_answer, in_rounds
 from tests.feddf_runs import TRANSFER, distill
 from tests.unit.methods.federated import worlds
 from tests.unit.methods.federated.worlds import CLASSES, Unaccounted, World, make_world, rounds_of, settings

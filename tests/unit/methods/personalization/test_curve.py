@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.pipelines.personalization.facts import area, id_at_matched_ood
+from knot_runner.methods.personalization.curve import area, id_at_matched_ood
 
 shares = st.integers(0, 20).map(lambda value: value / 20)
 curves = st.lists(st.tuples(shares, shares), max_size=6)

@@ -1,8 +1,8 @@
-"""Costs of a distillation: each local model is sent once, to the server; estimated FLOPs of every stage.
+"""Costs of a distillation's stages: bytes that the owner of local data sends, and estimated FLOPs.
 
-Stages that several runs share count in each of them. With F, the forward pass of one example (a text of the mean length
-of its set), training takes 3 F per example and epoch actually trained, inference takes F. Adapters of terms, the first
-batches for automatic weights, and evaluation on validation and test parts are left out.
+With F, the forward pass of one example (a text of the mean length of its set), training takes 3 F per example and epoch
+actually trained, inference takes F. Adapters of terms, the first batches for automatic weights, and evaluation on
+validation and test parts are left out.
 """
 
 from __future__ import annotations
@@ -17,41 +17,14 @@ from knot_runner.config.settings.methods.distill import (
 )
 from knot_runner.engine.federated.flat import layout_of
 from knot_runner.engine.flops import example_flops
-from knot_runner.engine.requests import Predict, Ref, StageRequest, Train, request_title
+from knot_runner.engine.requests import Predict, Ref, StageRequest, Train
 from knot_runner.engine.store import Artifact, Store
 from knot_runner.methods.distill.students import PickStudent, TrainStudents
 from knot_runner.methods.distill.synthesis.requests import ReleaseRecords
-from knot_runner.methods.party import PartyFederation
 from knot_runner.models.network import Network
-from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.parties.evaluation import finished_rounds
-from knot_runner.results.base import summed_costs, total_costs
-from knot_runner.util.files import Facts
 
 #: Of a number of the models, which stages train in float32.
 NUMBER_BYTES = 4
-SENT, NO_LOCALS = "every local model once, to the server", "nothing, since there are no local models"
-#: Stages at the owners of local data; all others are the server's.
-AT_CLIENTS = ("local", "records")
-
-
-def distillation_costs(context: RunContext, federation: PartyFederation, store: Store) -> Facts:
-    """:class:`~knot_runner.results.base.CostFacts` of a run whose stages are all in ``store``, as plain data."""
-    counter, rows, stages = StageCounter(store), [], {}
-    for round in finished_rounds(context, federation, store):
-        for request, artifact in zip(round.requests, round.artifacts, strict=True):
-            title = request_title(request)
-            flops = counter.flops(request, artifact)
-            earlier = stages.get(title, 0)
-            stages[title] = None if flops is None or earlier is None else earlier + flops
-            at_client = request.stage in AT_CLIENTS
-            rows.append({
-                "bytes_down": 0,
-                "bytes_up": sent_bytes(request, artifact),
-                "client_flops": flops if at_client else 0,
-                "server_flops": 0 if at_client else flops,
-            })  # fmt: skip
-    return total_costs([summed_costs(rows)], None, SENT if federation.clients else NO_LOCALS, stages=stages)
 
 
 def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
