@@ -7,6 +7,7 @@ import pytest
 from knot_runner import compose
 from knot_runner.data.preflight import missing_data, no_data
 from tests.golden.messages import refused
+from tests.of_papers import of_papers
 
 LEAF = '{"users": ["a"], "user_data": {"a": {"x": [[0.5]], "y": [0]}}, "num_samples": [1]}'
 
@@ -27,7 +28,7 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
-@pytest.mark.parametrize("words", ["experiment=chill/table1", "experiment=chill/sa task.source=hub"])
+@pytest.mark.parametrize("words", of_papers(["experiment=chill/table1", "experiment=chill/sa task.source=hub"]))
 def test_preflight_reports_missing_preset_data_once(out, capsys, words):
     refused(capsys, *words.split())
     assert not (out / "outputs").exists()
