@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import io
 import json
+import re
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -104,6 +105,14 @@ def test_page_needs_nothing_else(finished):
     assert {a[1:] for a in read.addresses if a.startswith("#")} <= read.ids and "claims" not in read.ids
     assert "url(" not in text and "@import" not in text
     assert text == build.render_page(page_of(finished, figures=["bias"]))  # the same records give the same page
+
+
+def test_page_fits_narrow_screens(finished):
+    text = build.render_page(page_of(finished, figures=["bias"], claims=[CLAIM]))
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    scrolled = re.findall(r'<div class="scroll[^>]*>\s*<(table|img)', text)
+    assert len(scrolled) == len(re.findall("<(?:table|img)", text)) > 4  # what is wide scrolls alone, not the page
+    assert ".scroll { overflow: auto;" in text and "img { display: block; max-width: 100%;" in text
 
 
 def test_page_shows_means_and_intervals_of_records(finished):
