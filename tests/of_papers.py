@@ -8,21 +8,22 @@ from typing import Any
 
 import pytest
 
-#: Folder of a paper -> what its presets and its own methods and tasks look like in a command.
+#: Folder of a paper -> what names its presets, methods, tasks, kinds of runs and settings.
 WORDS = {
-    "chill": r"\bchill/|method=temperature_probe",
-    "fedwad": r"\bfedwad/|method=(coreset|dataset_distance|federated_distance)|task=(gaussians|image_sets)",
+    "chill": r"\bchill/|\btemperature_probe\b|'probe'",
+    "fedwad": r"\bfedwad/|\b(coreset|coreset_knn|dataset_distance|federated_distance|gaussians|image_sets)\b"
+    r"|'(knn|distance|matrix)'",
     "kd": r"\bkd/",
-    "knot": r"\bknot/",
-    "soup": r"\bsoup/",
+    "knot": r"\bknot/|\bbound=true",
+    "soup": r"\bsoup/|\b(transfer_matrix|landscape)\b",
 }
 
 
 def of_papers(cases: Iterable[Any] | Mapping[Any, Any]) -> list[Any]:
-    """The ``cases`` (of a mapping: its keys) as parameters of a test, marked by the papers that their words name."""
+    """The ``cases`` (of a mapping: its keys) as parameters of a test, marked by the papers that they name."""
     marked = []
     for case in cases:
-        words = repr(cases[case] if isinstance(cases, Mapping) else case)
+        words = repr((case, cases[case]) if isinstance(cases, Mapping) else case)
         marks = [pytest.mark.paper(paper) for paper, pattern in WORDS.items() if re.search(pattern, words)]
         old = pytest.param(*(case if isinstance(case, tuple) else (case,)))
         if isinstance(case, type(old)):  # the case is a pytest.param

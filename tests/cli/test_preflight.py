@@ -71,6 +71,7 @@ def test_texts_are_there_or_may_be_missing(tmp_path):
     assert "(for MELD)" in missing(tmp_path, "task=erc")
 
 
+@pytest.mark.paper("fedwad")
 def test_missing_data_reports_image_sets_unless_skipped(tmp_path):
     (tmp_path / "usps").mkdir()
     (tmp_path / "usps/zip.test.gz").touch()
@@ -93,7 +94,8 @@ def test_missing_data_ignores_plugin_formats(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "overrides", [["task=mnist"], ["task=erc"], ["task=gaussians"], ["task=mnist", "task.source=hub"]]
+    "overrides",
+    of_papers([(["task=mnist"],), (["task=erc"],), (["task=gaussians"],), (["task=mnist", "task.source=hub"],)]),
 )
 def test_missing_data_returns_none_without_local_files(overrides):
     (job,) = compose([*overrides, "paths.data_dir=null"])
