@@ -46,6 +46,8 @@ settings.load_profile("suite")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+#: The papers whose folders are here.
+PAPERS = {path.parent.name for path in Path(__file__).resolve().parents[1].glob("knot_runner/papers/*/__init__.py")}
 #: Modules whose tests start processes and wait for them, in two parts that take about as long; the first has
 #: ``sweep/``, too.
 LONG_BESIDE_SWEEPS = {"test_readme", "test_distance_runs", "test_execute"}
@@ -94,10 +96,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = "not thorough"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """pytest-xdist gives each of two workers one half to begin with (of three a third, which steal from each other
-    soon). What starts processes and waits for them comes
-    first in either, so that in the end only short tests are left to be shared out."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked ``paper`` without the folder of that paper, and sort the others: pytest-xdist gives each
+    of two workers one half to begin with (of three a third, which steal from each other soon). What starts processes
+    and waits for them comes first in either, so that in the end only short tests are left to be shared out."""
+    needed = {item: {name for mark in item.iter_markers("paper") for name in mark.args} for item in items}
+    config.hook.pytest_deselected(items=[item for item in items if not needed[item] <= PAPERS])
+    items[:] = [item for item in items if needed[item] <= PAPERS]
     sweeps = [item for item in items if item.path.parent.name == "sweep" or item.path.stem in LONG_BESIDE_SWEEPS]
     others = [item for item in items if item.path.stem in LONG]
     long = {*sweeps, *others}

@@ -61,6 +61,24 @@ CLIPPED = [*TINY_IMAGES, "privacy=user_level", "method.aggregation=uniform", "pr
 #: Clusters of clients, of any federated method.
 CLUSTERING = ["+base/clustering@method.clustering=otdd", "method.aggregation=uniform"]
 
+#: FedWaD's own kinds of run. Scikit-learn's digits at 8 x 8 on six clients, their coresets, and a distance.
+DIGITS = ["task=mnist", "task.max_examples=300", "task.shape=[1,8,8]", "partition=shards", "partition.num_clients=6"]
+CORESET = [
+    *DIGITS, "method=coreset", "partition.shards_per_client=8", "method.epochs=12", "method.points=5", "method.lr=0.2",
+    "method.participants=3", "method.samples=20", "method.fedwad.iterations=3", "method.fedwad.support=5",
+]  # fmt: skip
+KNN = [
+    *DIGITS, "method=coreset_knn", "partition.shards_per_client=2", "method.epochs=15", "method.points=4",
+    "method.lr=0.5", "method.fedwad.iterations=3", "method.encoder.sizes=[32,8]", "method.encoder.epochs=40",
+    "method.encoder.batch_size=30", "method.encoder.lr=0.01",
+]  # fmt: skip
+DISTANCE = ["task=gaussians", "task.samples=24", "method.fedwad.support=4", "method.fedwad.iterations=3"]
+#: Four sets of 30 digits, S=5, K=3.
+SETS = [
+    "task=image_sets", "task.shape=[1,8,8]", "method.otdd.samples=30", "method.otdd.fedwad.support=5",
+    "method.otdd.fedwad.iterations=3", "hardware.num_workers=1",
+]  # fmt: skip
+
 
 def replaced(small: list[str], *overrides: str) -> list[str]:
     """``small`` with ``overrides``, each key once: a key that is given twice is said on the command line."""

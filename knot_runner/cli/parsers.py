@@ -103,7 +103,9 @@ def _plot() -> Parser:
     for name, text in keys.items():
         parser.add_argument(f"--{name}", metavar="KEYS" if name == "by" else "KEY", help=text)
     parser.add_argument("--mark", metavar="MARK", help="curve, bar, box, scatter or heatmap")
-    parser.add_argument("--smooth", type=int, metavar="N", help="draw running means over N rounds")
+    parser.add_argument(
+        "--smooth", type=float, metavar="N", help="draw running means over N rounds, or over a share of them"
+    )
     parser.add_argument("--out", metavar="FILE", help="a .png, .pdf or .svg file")
     parser.add_argument("--formats", default="png", help="png, pdf and svg, separated by commas (default: png)")
     width = "for print, without title and notes: single (3.35 in), double (7 in) or millimeters"

@@ -12,6 +12,7 @@ import pytest
 from knot_runner import compose
 from knot_runner.composing import named_values as fitting
 from knot_runner.config.devices import DEVICES, first_device
+from tests.of_papers import of_papers
 
 pytestmark = pytest.mark.machine
 
@@ -58,11 +59,11 @@ def test_named_hardware_skips_cuda_device_lookup(caplog, monkeypatch, name):
 
 @pytest.mark.parametrize(
     ("overrides", "reason"),
-    [([*FEDERATED, "hardware.device=cpu"], "hardware.device=cpu"),
+    of_papers([([*FEDERATED, "hardware.device=cpu"], "hardware.device=cpu"),
      ([*FEDERATED, "hardware.engine=lean"], "hardware.engine=lean"),
      (["task=gaussians"], "distance computes nothing on CUDA"),
      (["task=image_sets"], "matrix computes nothing on CUDA"),
-     (["task=mnist", "method=coreset"], "coreset computes nothing on CUDA")],
+     (["task=mnist", "method=coreset"], "coreset computes nothing on CUDA")]),
 )  # fmt: skip
 def test_auto_hardware_uses_cpu(caplog, device, overrides, reason):
     job, said = composed(caplog, *overrides, "hardware=auto")

@@ -18,6 +18,7 @@ from knot_runner.records import write_sealed
 from knot_runner.sweeps.state import is_locked, state_of
 from knot_runner.util.files import locked
 from tests.contents import write_content
+from tests.of_papers import of_papers
 from tests.tiny import TINY, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 
@@ -177,7 +178,7 @@ def look(arguments, out):
     return preview.prepare(compose_all([*arguments, f"paths.output_dir={out}"])[0], out / "look")
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", of_papers(RUNS))
 def test_check_has_every_note_of_the_run(name, tmp_path, capsys):
     assert main([*RUNS[name], f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("*/*/*/result.json")

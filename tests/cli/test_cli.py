@@ -65,7 +65,7 @@ def test_run_records_that_it_diverged(tmp_path, capsys):
 
 def test_help_and_ls_do_not_import_torch():
     code = "import sys; from knot_runner.cli.main import main\n"
-    for arguments in (["--help"], ["ls"], ["check", "--quick", "experiment=knot/table2"]):
+    for arguments in (["--help"], ["ls"], ["check", "--quick", "experiment=federated/fedmd_femnist"]):
         code += f"main({arguments!r}); print('torch:', 'torch' in sys.modules)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert [line for line in done.stdout.splitlines() if line.startswith("torch:")] == ["torch: False"] * 3

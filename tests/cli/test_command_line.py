@@ -22,9 +22,9 @@ def refusal(*arguments):
 
 @pytest.mark.parametrize("flags", [[], ["--multirun"]])
 def test_compose_all_composes_one_grid_per_preset(flags):
-    words = ["experiment='fedwad/toy',fedwad/fig14", "seed=0,1"]
+    words = ["experiment='federated/fedprox',federated/fleet_femnist", "seed=0,1"]
     jobs, commands = compose_all([*flags, *words])
-    assert [command.preset for command in commands] == ["fedwad/toy", "fedwad/fig14"]
+    assert [command.preset for command in commands] == ["federated/fedprox", "federated/fleet_femnist"]
     for command in commands:
         alone = compose_all([f"experiment={command.preset}", "seed=0,1"])[0]
         assert [job.run_id for job in command.jobs] == [job.run_id for job in alone] and command.sweep
@@ -36,7 +36,7 @@ def test_compose_all_composes_one_grid_per_preset(flags):
 @pytest.mark.parametrize(("arguments", "sweep"), [
     ([], False), (["seed=1"], False), (["-m", "seed=1"], True), (["--multirun"], True),
     (["hydra/launcher=joblib"], True), (["seed=0,1"], True),
-    (["-m", "experiment=fedwad/toy", "seed=0", "method.fedwad.support=2", "method.fedwad.mode=exact"], True),
+    (["-m", "experiment=federated/fedprox", "arm=fedavg", "seed=0"], True),
 ])  # fmt: skip
 def test_compose_all_detects_requested_sweeps(arguments, sweep):
     (command,) = compose_all(arguments)[1]

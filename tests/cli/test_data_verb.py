@@ -13,6 +13,7 @@ from knot_runner.util.config_yaml import choices, config_folder
 from tests.disk import ReadOnly
 from tests.file_server import serving
 from tests.golden.messages import refuses
+from tests.of_papers import of_papers
 
 FILES = {name: random.Random(name).randbytes(70_000) for name in ("a.gz", "b.gz")}
 
@@ -134,7 +135,9 @@ def local_paths(task):
         yield from (path.split(".zip/")[0] + ".zip" * (".zip/" in path) for path in paths)
 
 
-@pytest.mark.parametrize("task", sorted({*choices("task")} - {"csv", "folders"}))  # those read the user's own files
+@pytest.mark.parametrize(
+    "task", of_papers(sorted({*choices("task")} - {"csv", "folders"}))
+)  # those read the user's own files
 def test_data_sets_cover_every_task_file(task):
     known = {file.path for one in data_sets().values() for file in one.files if task in one.tasks}
     known |= {path for one in data_sets().values() if task in one.tasks for paths in one.instead for path in paths}

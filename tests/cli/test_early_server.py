@@ -10,6 +10,7 @@ import pytest
 
 from knot_runner.cli import launch
 from knot_runner.cli.main import main
+from tests.of_papers import of_papers
 from tests.tiny import TINY_IMAGES, replaced
 
 CODE = """
@@ -35,10 +36,10 @@ def test_start_process_forks_from_begun_server(tmp_path: Path) -> None:
     assert done.stdout.split() == ["True"] * 3, done.stderr
 
 
-@pytest.mark.parametrize(("overrides", "begins"), [
+@pytest.mark.parametrize(("overrides", "begins"), of_papers([
     (["hardware.num_workers=2"], True), (["hardware.num_workers=1"], False), (["hardware.num_workers=2",
      "task=gaussians"], False),
-])  # fmt: skip
+]))  # fmt: skip
 def test_main_calls_begin_server_only_with_workers(overrides, begins, tmp_path, monkeypatch):
     begun: list[list[str]] = []
     monkeypatch.setattr(launch, "begin_server", begun.append)

@@ -25,11 +25,9 @@ from knot_runner.util.files import refused
 from tests.disk import Disk, Killed
 from tests.distill_runs import TINY_DISTILL
 from tests.integration.test_datafree import TINY_FREE
-from tests.papers.fedwad.test_coreset_runs import CORESET
-from tests.papers.fedwad.test_distance_runs import SMALL as DISTANCE
-from tests.papers.fedwad.test_matrix_runs import SETS
+from tests.of_papers import of_papers
 from tests.personal_runs import PERSONAL
-from tests.tiny import CLUSTERED_IMAGES, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
+from tests.tiny import CLUSTERED_IMAGES, CORESET, DISTANCE, SETS, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 IMAGES = SharedTasks().images
 FEDERATED = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=2", "training.local_epochs=1")
@@ -85,7 +83,7 @@ def calls(tmp_path_factory):
     return disk.calls
 
 
-WHOLE = [pytest.param(name, 3, marks=pytest.mark.thorough) for name in FAMILIES]
+WHOLE = [pytest.param(*case.values, 3, marks=[*case.marks, pytest.mark.thorough]) for case in of_papers(FAMILIES)]
 
 
 @pytest.mark.parametrize(("name", "every"), [("federated", 4), *WHOLE])

@@ -13,9 +13,9 @@ from tests.distill_runs import TINY_DISTILL, TWO_STAGE
 from tests.forked import Forked, reached, there
 from tests.integration.test_datafree import TINY_FREE
 from tests.integration.test_plugins import own
-from tests.papers.fedwad.test_coreset_runs import CORESET, DIGITS, KNN
+from tests.of_papers import of_papers
 from tests.runs import run
-from tests.tiny import TINY, TINY_IMAGES, replaced
+from tests.tiny import CORESET, DIGITS, KNN, TINY, TINY_IMAGES, replaced
 
 FREE = replaced(TINY_DISTILL, "method=data_free", *replaced(TINY_FREE, "method.synthesis.steps=250"))
 ENSEMBLE = own("ensemble.py", TINY_IMAGES, "method=ensemble", "training.local_epochs=40")
@@ -44,7 +44,7 @@ def left_by(record):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", of_papers({name: words for name, (words, _) in CASES.items()}))
 def test_killed_run_ends_with_the_same_bits(name, tmp_path):
     words, moments = CASES[name]
     out = tmp_path / "killed"

@@ -7,6 +7,7 @@ import pytest
 from knot_runner import compose
 from knot_runner.data.preflight import missing_data, no_data
 from tests.golden.messages import refused
+from tests.of_papers import of_papers
 
 LEAF = '{"users": ["a"], "user_data": {"a": {"x": [[0.5]], "y": [0]}}, "num_samples": [1]}'
 
@@ -27,7 +28,7 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
-@pytest.mark.parametrize("words", ["experiment=chill/table1", "experiment=chill/sa task.source=hub"])
+@pytest.mark.parametrize("words", of_papers(["experiment=chill/table1", "experiment=chill/sa task.source=hub"]))
 def test_preflight_reports_missing_preset_data_once(out, capsys, words):
     refused(capsys, *words.split())
     assert not (out / "outputs").exists()
@@ -70,6 +71,7 @@ def test_texts_are_there_or_may_be_missing(tmp_path):
     assert "(for MELD)" in missing(tmp_path, "task=erc")
 
 
+@pytest.mark.paper("fedwad")
 def test_missing_data_reports_image_sets_unless_skipped(tmp_path):
     (tmp_path / "usps").mkdir()
     (tmp_path / "usps/zip.test.gz").touch()
@@ -92,7 +94,8 @@ def test_missing_data_ignores_plugin_formats(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "overrides", [["task=mnist"], ["task=erc"], ["task=gaussians"], ["task=mnist", "task.source=hub"]]
+    "overrides",
+    of_papers([(["task=mnist"],), (["task=erc"],), (["task=gaussians"],), (["task=mnist", "task.source=hub"],)]),
 )
 def test_missing_data_returns_none_without_local_files(overrides):
     (job,) = compose([*overrides, "paths.data_dir=null"])

@@ -14,13 +14,12 @@ from knot_runner.util.errors import nearest
 OWN = """\
 # @package _global_
 # knot-runner experiment={name}
-# A tiny distance
+# A small comparison
 defaults:
-  - /experiment/fedwad/toy
+  - /experiment/federated/fedprox
   - _self_
 sweep:
   seed: "0"
-  method.fedwad.support: "2"
 """
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from knot_runner.composing.hydra_compose import UNSUPPORTED
 from tests.golden.messages import refused
+from tests.of_papers import of_papers
 from tests.tiny import TINY, replaced
 
 #: Of a run that would begin otherwise, with the smallest one.
@@ -86,14 +87,14 @@ def nowhere(tmp_path, monkeypatch):
     monkeypatch.delenv("KNOT_DATA", raising=False)
 
 
-@pytest.mark.parametrize("words", RUNS)
+@pytest.mark.parametrize("words", of_papers(RUNS))
 def test_run_that_cannot_be_is_refused(words, tmp_path, capsys):
     refused(capsys, *replaced([*TINY, f"paths.output_dir={tmp_path / 'out'}"], *words.split()))
     suffixes = (".json", ".jsonl", ".yaml", ".tmp", ".safetensors")
     assert not [path for path in tmp_path.rglob("*") if path.suffix in suffixes and "artifacts" not in path.parts]
 
 
-@pytest.mark.parametrize("words", [*COMMANDS, *VALUES, *MISFITS])
+@pytest.mark.parametrize("words", of_papers([*COMMANDS, *VALUES, *MISFITS]))
 def test_command_that_cannot_be_is_refused(words, tmp_path, capsys):
     refused(capsys, *words.split())
     assert not list(tmp_path.iterdir())

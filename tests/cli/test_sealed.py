@@ -16,6 +16,7 @@ from knot_runner.models.network import Network, build_network
 from knot_runner.models.pretrained import load_pretrained
 from knot_runner.pipelines.federations.texts import weights_identity
 from tests.golden.messages import refuses
+from tests.of_papers import of_papers
 from tests.tiny import TINY, TINY_IMAGES, replaced
 
 RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.local_epochs=1")
@@ -123,7 +124,7 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", of_papers(KINDS))
 def test_run_of_any_kind_asks_no_network(kind, offline, tmp_path, capsys):
     assert main([*KINDS[kind], f"paths.output_dir={tmp_path}"]) == 0, capsys.readouterr().err
     assert os.environ.get("HF_HUB_OFFLINE") is None

@@ -25,6 +25,7 @@ from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.parties.setup import make_federation
 from tests.contents import read_content, write_content
 from tests.golden.messages import refused, refuses
+from tests.of_papers import of_papers
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
 
 OPTUNA = "hydra/sweeper=optuna"
@@ -161,14 +162,14 @@ def test_study_that_cannot_be_is_refused(words, fake, tmp_path, capsys):
     refused(capsys, *given, f"paths.output_dir={tmp_path}", OPTUNA, *asked)
 
 
-@pytest.mark.parametrize("words", [
+@pytest.mark.parametrize("words", of_papers([
     "task=sa method=teachers training.local.lr=0.1,0.2", "task=mnist method=coreset task.max_examples=50,60",
     "task=gaussians method.fedwad.t=0.2,0.4", "task=mnist method=data_free training.distill.lr=1,2",
     "task=mnist method=kd training.distill.select=best training.distill.lr=1,2 report={objective:valid.accuracy}",
     "method=sinkhorn_e method.loss.epsilon=0.1,0.2", "method=sinkhorn_e training.local.lr=0.1,0.2",
     "task=mnist method=kd training=small training.distill.lr=1,2",
     "task=femnist method=sinkhorn_e training.distill={select:last,lr:1},{select:last,lr:2}",
-])  # fmt: skip
+]))  # fmt: skip
 def test_study_rejects_search_without_comparable_metric(words, fake, capsys):
     refused(capsys, *words.split(), OPTUNA)
 

@@ -46,14 +46,14 @@ def test_read_only_out_allows_only_finished_runs(finished, capsys):
 
 
 #: One run of a preset's grid.
-PRESET = [*RUN, "task.source=embedded", "seed=0", "method.temperature=1", "method.lr_control=false"]
+PRESET = [*RUN, "task.source=embedded", "seed=0", "fleet=phones", "arm=fedavg"]
 
 
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
     out = tmp_path_factory.mktemp("preset")
-    assert main(["experiment=chill/table1", *PRESET, f"paths.output_dir={out}"]) == 0
-    for path in out.glob("tables/chill/*"):
+    assert main(["experiment=federated/fleet_femnist", *PRESET, f"paths.output_dir={out}"]) == 0
+    for path in out.glob("tables/federated/*"):
         path.unlink()
     return out
 
@@ -62,12 +62,12 @@ def preset(tmp_path_factory):
 def test_preset_verbs_use_temp_for_read_only_out(verb, files, preset, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with ReadOnly(preset):
-        assert main([verb, "chill/table1", *PRESET, f"paths.output_dir={preset}"]) == 0
+        assert main([verb, "federated/fleet_femnist", *PRESET, f"paths.output_dir={preset}"]) == 0
         said = capsys.readouterr().err
         assert f"{preset} can only be read; files are written to {tmp_path}" in said
-        assert len(list(tmp_path.glob("knot-runner-*/*/chill/*"))) == files
-        assert main(["experiment=chill/table1", *PRESET, f"paths.output_dir={preset}"]) == 0  # all there: shown
-    assert not list(preset.glob("tables/chill/*"))
+        assert len(list(tmp_path.glob("knot-runner-*/*/federated/*"))) == files
+        assert main(["experiment=federated/fleet_femnist", *PRESET, f"paths.output_dir={preset}"]) == 0  # shown
+    assert not list(preset.glob("tables/federated/*"))
 
 
 def test_paths_out_refuses_what_is_no_folder(tmp_path, capsys):

@@ -61,8 +61,8 @@ def test_verbs_read_quoted_values_as_hydra(fedavg_run, tmp_path, monkeypatch, ca
     assert (
         cli.main([*TINY_IMAGES, "method=fedavg", "training.lr=0.1", f"paths.output_dir={quoted}"]) == 0
     )  # done already
-    assert cli.main(["plot", "experiment='fedwad/toy'", f"paths.output_dir={quoted}"]) == 2
-    assert "none of the 24 runs" in capsys.readouterr().err and not (tmp_path / "~").exists()
+    assert cli.main(["plot", "experiment='federated/fedprox'", f"paths.output_dir={quoted}"]) == 2
+    assert "none of the 15 runs" in capsys.readouterr().err and not (tmp_path / "~").exists()
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in (1, 2, 3))])

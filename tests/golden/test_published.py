@@ -14,6 +14,7 @@ import yaml
 from knot_runner.composing.commands import compose_all
 from knot_runner.report.run_folders import lookup
 from knot_runner.util.config_yaml import yaml_files
+from tests.of_papers import of_papers
 from tests.unit.report.made_runs import LABELS
 
 EXPERIMENTS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
@@ -136,7 +137,7 @@ PROTOCOLS: dict[tuple[str, ...], dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("overrides", PROTOCOLS, ids=" ".join)
+@pytest.mark.parametrize("overrides", of_papers((overrides,) for overrides in PROTOCOLS), ids=" ".join)
 def test_protocols(overrides: tuple[str, ...]) -> None:
     made = config(*overrides)
     found = {key: lookup(made, key) for key in PROTOCOLS[overrides]}
@@ -149,7 +150,7 @@ EIGHT = ",".join(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for w
 
 @pytest.mark.parametrize(
     ("name", "sweep"),
-    [
+    of_papers([
         ("chill/table1", {"task": "femnist,cifar10,cifar100", "method.temperature": "4,2,1,0.5,0.25,0.05"}),
         ("chill/table2", {"partition": "centralized,iid,dirichlet", "method.temperature": "4,2,1,0.5,0.25,0.05"}),
         ("chill/mnist_notebook", {"method.temperature": "4,2,1,0.5,0.25"}),
@@ -165,7 +166,7 @@ EIGHT = ",".join(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for w
             for i in (2, 3, 4, 5)
         ),
         ("knot/grid", {"training.distill.batch_size": "16,32,64,128,256,512,1024,2048"}),
-    ],
+    ]),
 )  # fmt: skip
 def test_grids(name: str, sweep: dict[str, str]) -> None:
     assert {key: str(EXPERIMENTS[name]["sweep"].get(key)) for key in sweep} == sweep

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.golden.messages import refused
+from tests.of_papers import of_papers
 from tests.tiny import CLIPPED, CLUSTERED_IMAGES, FEDDF_RKD, TINY_IMAGES, TINY_TEXTS
 
 KIND = "+base/personalization@method.personalization"
@@ -121,7 +122,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("small", "arguments"), REFUSED, ids=[" ".join(words) for _, words in REFUSED])
+@pytest.mark.parametrize(("small", "arguments"), of_papers(REFUSED), ids=[" ".join(words) for _, words in REFUSED])
 def test_federated_run_rejects_invalid_input(small, arguments, tmp_path, capsys):
     given = {word.split("=", 1)[0].lstrip("~+") for word in arguments}
     groups = tuple(f"{group}." for group in given & {"partition", "model", "training"})

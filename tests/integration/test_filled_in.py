@@ -16,7 +16,6 @@ from knot_runner.methods.around.fleet.asynchronous import Asynchronous
 from knot_runner.methods.around.fleet.synchronous import Synchronous
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import clustering
-from knot_runner.papers.fedwad.coreset import participants
 from knot_runner.pipelines.clients.setup import check_sizes
 from tests.golden.messages import refuses
 from tests.unit.data.images.deals import balanced, same
@@ -68,12 +67,6 @@ def test_clusters_are_five_or_half_of_the_clients(sizes, count):
     assert filled.labels == clustering.cluster(matrix, spec(clusters=count), 0).labels
     clients = sum(sizes)
     assert (f"method.clustering.clusters={count}: half of the {clients} clients" in filled.notes) == (count < 5)
-
-
-def test_coreset_draws_ten_clients_or_all():
-    settings = compose(["task=mnist", "method=coreset"])[0].method
-    assert [participants(settings, clients) for clients in (4, 10, 30)] == [4, 10, 10]
-    assert participants(replace(settings, participants=3), 30) == 3
 
 
 @pytest.mark.parametrize(("wanted", "drawn"), [(3, 3), (50, 5), (0.5, 2), (1.0, 5), ("all", 5), (0.39, 1), (0.01, 1)])

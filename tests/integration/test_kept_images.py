@@ -13,6 +13,7 @@ from knot_runner.provenance import fingerprints
 from knot_runner.util.shared_memory import map_file, place_in_file
 from knot_runner.util.workers import SharedArrays
 from tests import image_files
+from tests.of_papers import of_papers
 from tests.runs import run
 
 TINY = [
@@ -57,8 +58,10 @@ COSTLY = ["method=coreset", "method.participants=3", "method.fedwad.support=5", 
 TASK = [words for words in TINY if words.startswith("task")]
 
 
-@pytest.mark.parametrize("small", [TINY, [*TASK, *KD], pytest.param([*TASK, *COSTLY], marks=pytest.mark.thorough)],
-                         ids=["fedavg", "kd", "coreset"])  # fmt: skip
+@pytest.mark.parametrize("small", of_papers([
+    pytest.param(TINY, id="fedavg"), pytest.param([*TASK, *KD], id="kd"),
+    pytest.param([*TASK, *COSTLY], id="coreset", marks=pytest.mark.thorough),
+]))  # fmt: skip
 def test_run_on_kept_images_equals_fresh_read(tmp_path, monkeypatch, read, small):
     written(tmp_path / "data")
     with monkeypatch.context() as patch:

@@ -16,6 +16,7 @@ from knot_runner.config.plugins import load_plugins
 from knot_runner.methods.weighting import WEIGHTINGS
 from knot_runner.report.claims.measures import CLAIM_MEASURES
 from knot_runner.report.figures.registry import FIGURES
+from tests.of_papers import of_papers
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
 from tests.tiny import TINY_IMAGES, TINY_PARTIES, replaced
@@ -126,10 +127,10 @@ def test_plugin_figure_appears_in_sweep_plot_and_report(tmp_path, capsys):
     assert [row["seeds"] for row in rows] == ["2"] * 3
 
 
-@pytest.mark.parametrize("words", [
+@pytest.mark.parametrize("words", of_papers((words,) for words in [
     ["method=fedavg"], ["method=clustered_fedavg"], ["method=clustered_fedavg", "method.clustering.graph=none"],
     ["method=finetune"], ["method=coreset_knn", "method.epochs=1"],
-], ids=" ".join)  # fmt: skip
+]), ids=" ".join)  # fmt: skip
 def test_plugin_metric_is_measured_in_every_run_kind(tmp_path, words):
     command = [*TINY_IMAGES, f"plugins=['{EXAMPLES / 'own_metric.py'}']", "training.small_clients=allow"]
     if "method=coreset_knn" in words:

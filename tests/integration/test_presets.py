@@ -5,6 +5,7 @@ import csv
 import pytest
 
 from knot_runner.cli.main import main
+from tests.of_papers import of_papers
 from tests.tiny import TINY, TINY_IMAGES
 
 PNG = b"\x89PNG"
@@ -32,7 +33,7 @@ TABLES = {
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("preset", TABLES)
+@pytest.mark.parametrize("preset", of_papers(list(TABLES)))
 def test_preset_table_is_built_from_its_runs(preset, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("knot_runner.report.render.terminal.PIPE_WIDTH", 80)  # as on a narrow terminal
     words, parts, (column, values), runs = TABLES[preset]
@@ -56,7 +57,7 @@ FURTHER = ["knot/fig2", "knot/fig5", "knot/fig6", "knot/fig7", "knot/fig8", "kno
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("preset", ["knot/probe", *FURTHER])
+@pytest.mark.parametrize("preset", of_papers(["knot/probe", *FURTHER]))
 def test_preset_figure_is_drawn_from_its_runs(out, preset, capsys):
     words = [*TINY, f"paths.output_dir={out}", "task.source=embedded"]
     words += ["method.loss.epsilon=0.01,1"] if preset == "knot/fig8" else []
@@ -67,8 +68,8 @@ def test_preset_figure_is_drawn_from_its_runs(out, preset, capsys):
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["table", "knot/table2"], "knot-runner experiment=knot/table2"),  # what makes the runs
-    (["plot", "knot/table2"], "is a table"), (["table"], "table: needs a preset"),
+    (["table", "federated/fedprox"], "knot-runner experiment=federated/fedprox"),  # what makes the runs
+    (["plot", "federated/fleet_femnist"], "is a table"), (["table"], "table: needs a preset"),
 ], ids=" ".join)  # fmt: skip
 def test_request_that_has_no_answer_is_refused(words, message, tmp_path, capsys):
     assert main([*words, f"paths.output_dir={tmp_path}"]) == 2

@@ -15,6 +15,7 @@ from knot_runner.results.base import RunResult
 from tests.changed_settings import built
 from tests.fake_trackers import fake_mlflow, fake_tensorboard, fake_wandb
 from tests.golden.messages import refuses
+from tests.of_papers import of_papers
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.runs import run
 from tests.tiny import TINY, TINY_IMAGES
@@ -51,10 +52,10 @@ def test_counting_keys_finds_the_nearest_counter():
 
 
 def test_tracker_group_defaults_to_preset(tmp_path):
-    job = compose_all(["experiment=fedwad/toy", "tracker=wandb"])[0][0]
+    job = compose_all(["experiment=federated/fedprox", "tracker=wandb"])[0][0]
     (named,), _ = compose_all([*job.overrides, "tracker.group=mine"])
     (none,), _ = compose_all([one for one in job.overrides if not one.startswith("tracker")])
-    assert job.settings.tracker.group == "fedwad/toy" and named.settings.tracker.group == "mine"
+    assert job.settings.tracker.group == "federated/fedprox" and named.settings.tracker.group == "mine"
     assert none.settings.tracker.name == "none" and job.run_id == named.run_id == none.run_id
     assert compose_all(["tracker=wandb"])[0][0].settings.tracker.group is None
     assert tracked(tmp_path, "wandb", group="mine").group == "mine"
@@ -115,7 +116,7 @@ RUNS = {
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("kind", of_papers(RUNS))
 def test_wandb_tracker_mirrors_every_kind_of_run(tmp_path, monkeypatch, kind):
     command, in_rows, in_summary = RUNS[kind]
     begun = fake_wandb(monkeypatch)

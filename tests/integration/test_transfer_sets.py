@@ -8,6 +8,7 @@ from knot_runner import compose
 from knot_runner.cli.main import main
 from tests.feddf_runs import setup_of
 from tests.golden.messages import refused
+from tests.of_papers import of_papers
 from tests.oracles.plain_knot import plain_knot
 from tests.runs import run
 from tests.tiny import FEDDF_SINKHORN_E, TINY_IMAGES, TINY_PARTIES, replaced
@@ -91,6 +92,8 @@ NOT_OF_IMAGES = [
 REFUSED = [*(replaced(TINY_PARTIES, *words) for words in BAD), *NOT_OF_IMAGES]
 
 
-@pytest.mark.parametrize("words", REFUSED, ids=[" ".join(words) for words in (*BAD, *NOT_OF_IMAGES)])
+@pytest.mark.parametrize(
+    "words", of_papers((words,) for words in REFUSED), ids=[" ".join(words) for words in (*BAD, *NOT_OF_IMAGES)]
+)
 def test_transfer_set_refuses_unfit_settings(words, tmp_path, capsys):
     refused(capsys, *words, f"paths.output_dir={tmp_path}")

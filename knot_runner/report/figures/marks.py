@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report.figures.style import GRAY, PALETTE, draw_band, draw_boxes, name_ticks, nth_color
+from knot_runner.report.figures.style import GRAY, draw_band, draw_boxes, name_ticks
 from knot_runner.report.series import Band
 
 if TYPE_CHECKING:
@@ -35,11 +36,29 @@ READING = {
 }
 
 
-def _series(frame: pd.DataFrame) -> Iterator[tuple[int, str, pd.DataFrame]]:
-    """Yield (number, name, rows) of each series that has rows; numbers are the same in every panel."""
-    for i, (name, own) in enumerate(frame.groupby("series", observed=False)):
-        if len(own):
-            yield i, name, own
+@dataclass(frozen=True)
+class Look:
+    """Look of a series: its color, and the number of its line style and marker."""
+
+    color: Any
+    number: int
+
+    @property
+    def line(self) -> str:
+        """The line style."""
+        return LINES[self.number % len(LINES)]
+
+    @property
+    def marker(self) -> str:
+        """The marker."""
+        return MARKERS[self.number % len(MARKERS)]
+
+
+def _series(frame: pd.DataFrame, looks: Sequence[Look]) -> Iterator[tuple[Look, str, pd.DataFrame]]:
+    """Yield (look, name, rows) of each series that has rows; looks are the same in every panel."""
+    for look, (name, rows) in zip(looks, frame.groupby("series", observed=False), strict=True):
+        if len(rows):
+            yield look, name, rows
 
 
 def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
@@ -50,56 +69,55 @@ def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
     name_ticks(axes.set_xticks, names, rotation=90 if sum(map(len, names)) > room else 0)
 
 
-def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
     """A line for the mean of each series, and a band for its interval."""
     named = summary.place.dtype == "category"
-    for i, name, own in _series(summary):
-        turn = i + i // len(PALETTE)
-        marker = MARKERS[turn % len(MARKERS)] if named or len(own) == 1 else ""
+    for look, name, own in _series(summary, looks):
+        marker = look.marker if named or len(own) == 1 else ""
         band = Band(own.x, own.value, own.low, own.high, own.n)
-        draw_band(axes, band, nth_color(i), ls=LINES[turn % len(LINES)], marker=marker, label=name)
+        draw_band(axes, band, look.color, ls=look.line, marker=marker, label=name)
     axes.margins(x=0.02)
     axes.locator_params(axis="x", integer=axes.get_xlabel().startswith("rounds"))
     if named:
         _name_places(axes, summary)
 
 
-def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
     """A bar for the mean of each series at each place, and a whisker for its interval."""
     width = BARS / len(summary.series.cat.categories)
-    for i, name, own in _series(summary):
+    for look, name, own in _series(summary, looks):
         errors = (own.value - own.low, own.high - own.value)
-        axes.bar(
-            own.x, own.value, width, yerr=errors, ecolor=GRAY, capsize=3, alpha=0.85, color=nth_color(i), label=name
-        )
+        axes.bar(own.x, own.value, width, yerr=errors, ecolor=GRAY, capsize=3, alpha=0.85, color=look.color, label=name)
     _name_places(axes, summary)
 
 
-def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
     """A box of the values of each series at each place, and the values as points."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
-    for i, name, own in _series(points):
+    for look, name, own in _series(points, looks):
         values = {at: part.to_numpy() for at, part in own.groupby("x").y}
-        draw_boxes(axes, [*values.values()], nth_color(i), 0.45, positions=[*values], widths=0.8 * width, label=name)
-        axes.plot(own.x + rng.uniform(-width / 4, width / 4, len(own)), own.y, ".", ms=3, color=nth_color(i))
+        draw_boxes(axes, [*values.values()], look.color, 0.45, positions=[*values], widths=0.8 * width, label=name)
+        axes.plot(own.x + rng.uniform(-width / 4, width / 4, len(own)), own.y, ".", ms=3, color=look.color)
     _name_places(axes, summary)
 
 
-def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame) -> None:
+def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
     """A small point for each run, and a large one for the mean of each series."""
-    for i, name, own in _series(points):
-        marker = MARKERS[(i + i // len(PALETTE)) % len(MARKERS)]
-        axes.plot(own.x, own.y, marker, ms=4, alpha=0.5, color=nth_color(i))
-        axes.plot(own.x.mean(), own.y.mean(), marker, ms=9, color=nth_color(i), mec="white", label=name)
+    for look, name, own in _series(points, looks):
+        marker = look.marker
+        axes.plot(own.x, own.y, marker, ms=4, alpha=0.5, color=look.color)
+        axes.plot(own.x.mean(), own.y.mean(), marker, ms=9, color=look.color, mec="white", label=name)
     axes.margins(0.1)
 
 
-def heat_map(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, form: str = "{:.3g}", **look: Any) -> None:
+def heat_map(
+    axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look], form: str = "{:.3g}", **style: Any
+) -> None:
     """A cell for each series and place, colored by the mean, which is written in it if there is room."""
     rows, columns = (summary[key].cat.categories for key in ("series", "place"))
     table = summary.set_index(["series", "place"]).value.unstack().reindex(index=rows, columns=columns)
-    image = axes.imshow(table, aspect="auto", alpha=0.6, **look)  # pale, so that black text can be read
+    image = axes.imshow(table, aspect="auto", alpha=0.6, **style)  # pale, so that black text can be read
     axes.figure.colorbar(image, ax=axes, label=axes.get_ylabel())
     axes.set_ylabel("true class" if form == WHOLE else "")
     axes.spines[:].set_visible(False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.report.figures.style import Drawing, figure_settings, name_ticks, nth_color, panels, save
+from knot_runner.report.figures.style import Drawing, figure_settings, label_text, name_ticks, nth_color, panels, save
 from knot_runner.report.render.markup import csv_text
 
 if TYPE_CHECKING:
@@ -74,5 +74,7 @@ def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Seque
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     name_ticks(axes.set_yticks, [name.removeprefix("client ") for name in names])
-    name_ticks(axes.set_xticks, classes, rotation=90 if max(map(len, classes)) > 3 else 0)
+    name_ticks(
+        axes.set_xticks, [label_text(name) for name in classes], rotation=90 if max(map(len, classes)) > 3 else 0
+    )
     axes.set(title="Share of the client's examples", xlabel="class", ylabel="client")

@@ -26,12 +26,13 @@ from knot_runner.report.compare.settings import (
     written,
 )
 from knot_runner.report.confusion import confusion_rows
-from knot_runner.report.figures.marks import BARS, CONFUSION, MARKS, READING
+from knot_runner.report.figures.marks import BARS, CONFUSION, MARKS, READING, Look
 from knot_runner.report.figures.style import (
     PALETTE,
     Drawing,
     figure_of,
     limit_to_shares,
+    nth_color,
     panels,
     side_legend,
 )
@@ -87,7 +88,8 @@ class PlotRequest:
     ``x``: one of :data:`PROGRESS`, a setting or a measure; "": round. ``y``: a measure, a number of rounds.jsonl, a
     change of :data:`AXIS_LABELS`, ``clients`` or ``confusion``. ``by``: the settings with a line or color per value,
     separated by commas; None: all that differ. ``row``, ``col``: a setting with a panel for each value. ``smooth``:
-    rounds of a running mean. ``mark``: None: curve by progress, bar by setting, scatter by measure, box of clients.
+    rounds of a running mean, or below 1 their share of all rounds. ``mark``: None: curve by progress, bar by setting,
+    scatter by measure, box of clients.
     """
 
     x: str = ""
@@ -96,7 +98,7 @@ class PlotRequest:
     row: str = ""
     col: str = ""
     mark: Literal["curve", "bar", "box", "scatter", "heatmap"] | None = None
-    smooth: int = 1
+    smooth: float = 1
 
     @property
     def name(self) -> str:
@@ -155,7 +157,8 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
         )
     else:
         points = points.assign(panel=_labels(settings, apart), series=_labels(settings, by))
-    drawing, grid = _draw(points, x, y, request)
+    looks = _looks(settings.loc[points.index.unique()], by, points.series)
+    drawing, grid = _draw(points, x, y, request, looks)
     return replace(drawing, notes=[*drawing.notes, *notes]), grid
 
 
@@ -220,6 +223,21 @@ def _labels(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
     return pd.Series(pd.Categorical(texts, list(dict.fromkeys(texts))), order)
 
 
+def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> list[Look]:
+    """The look of each series: where one setting of ``by`` has three numbers or more, its color is on a scale of them,
+    and the other settings decide the line; else by its number."""
+    from matplotlib import colormaps
+
+    numeric = [key for key in by if settings[key].nunique() > 2 and typed_column(settings[key]).dtype != object]
+    first = series.groupby(series, observed=False).apply(lambda own: own.index[0] if len(own) else None).dropna()
+    looks = {name: Look(nth_color(i), i + i // len(PALETTE)) for i, name in enumerate(series.cat.categories)}
+    if len(numeric) == 1:
+        place = row_numbers(settings, numeric) / (settings[numeric[0]].nunique() - 1)
+        line = row_numbers(settings, [key for key in by if key not in numeric])
+        looks |= {name: Look(colormaps["viridis"](0.92 * place[run]), line[run]) for name, run in first.items()}
+    return list(looks.values())
+
+
 def _axis(key: str) -> tuple[str, float, float | None]:
     """(Label with unit, what is drawn for a stored 1, largest drawn value of a share) of a setting or number."""
     title = measure_title(key)
@@ -232,7 +250,7 @@ def _axis(key: str) -> tuple[str, float, float | None]:
     return label, scale, 100.0 if "(%)" in label else None
 
 
-def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
+def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: list[Look]) -> tuple[Drawing, list[Axes]]:
     """Draw ``points``, with a panel for each value of ``panel``. Raises :class:`UserError`."""
     points, mark = _placed(points, x, y, request)
     (x_label, *_), (y_label, _, top) = _axis(x), _axis(y)
@@ -253,7 +271,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[D
     made, grid = panels(len(cells), FIGURE_WIDTH / across, height, across, sharey=not is_map)
     for axes, (panel, own) in zip(grid, cells, strict=True):
         axes.set(xlabel=x_label, ylabel=y_label, title=panel)
-        MARKS[mark](axes, summary[summary.panel == panel], own)
+        MARKS[mark](axes, summary[summary.panel == panel], own, looks)
     if not is_map:
         for axes in grid:
             if top:
@@ -279,8 +297,9 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[D
             lines.append(f"{', '.join(words)} {one.value:.4g}{interval}, n={one.n}")
     few, many = summary.n.min(), summary.n.max()
     note = READING[mark].format(counted(few, "run") if few == many else f"{few} to {many} runs")
-    if request.smooth > 1:
-        note += f" Running means over {request.smooth} rounds."
+    window = _window(request, points)
+    if window > 1:
+        note += f" Running means over {window} rounds."
     title = f"{y_label.partition(' (')[0]} by {x_label.partition(' (')[0]}"
     numbers = csv_text(list(summary), summary.itertuples(index=False))
     return Drawing(made, title[0].upper() + title[1:], [note], lines, numbers), grid
@@ -294,8 +313,9 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     values = typed_column(points[y])
     if not is_number(values):
         raise UserError("is not a number in every run", y)
-    if request.smooth > 1:
-        values = values.groupby(level=0).transform(lambda own: own.rolling(request.smooth, 1, center=True).mean())
+    window = _window(request, points)
+    if window > 1:
+        values = values.groupby(level=0).transform(lambda own: own.rolling(window, 1, center=True).mean())
     points = points.assign(y=values.astype(float) * _axis(y)[1])
     mark = "scatter"
     if x in PROGRESS:
@@ -316,6 +336,13 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     points = points.assign(place=pd.Categorical(texts, names))
     shift = (points.series.cat.codes + 0.5) / len(points.series.cat.categories) - 0.5
     return points.assign(x=points.place.cat.codes + BARS * shift * (mark in ("bar", "box"))), mark
+
+
+def _window(request: PlotRequest, points: pd.DataFrame) -> int:
+    """Rounds of the running mean: for a share of all rounds an odd number, so that it is centered."""
+    if request.smooth >= 1:
+        return int(request.smooth)
+    return 1 + 2 * round(request.smooth * points["round"].max() / 2)
 
 
 def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:

@@ -184,7 +184,7 @@ def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) ->
     """Put ticks with ``names`` at 0, 1, ... of an axis by its ``set_xticks`` or ``set_yticks``: all where they fit,
     else every 2nd, 5th, 10th, ..."""
     step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= MOST_NAMES * k)
-    put(range(0, len(names), step), [label_text(name) for name in names[::step]], **options)
+    put(range(0, len(names), step), [plain(name) for name in names[::step]], **options)
 
 
 def label_colors(labels: ClassNames) -> list[Any]:

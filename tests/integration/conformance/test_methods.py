@@ -11,6 +11,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.testing import methods as checks
 from knot_runner.util.errors import UserError
 from tests.accounted import accounted
+from tests.of_papers import of_papers
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -113,7 +114,7 @@ def test_engines_agree_on_every_network(network, tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", RESUMED)
+@pytest.mark.parametrize("name", of_papers(RESUMED))
 def test_run_resumes_after_every_commit(name, tmp_path):
     checks.check_resumption(RESUMED[name], tmp_path)
 

@@ -78,7 +78,7 @@ def test_agrees_with_geomloss_near_its_limit(epsilon: float) -> None:
 
 
 def test_published_schedule_falls_short() -> None:
-    """geomloss at its default scaling, as published, on the sentiment labels: knot.md 1.1 has 17% and .91."""
+    """geomloss at its default scaling, as published, on the sentiment labels (docs/papers/knot.md)."""
     p, q = pairs(512)
     truth, slope = value_and_gradient(p, q, LINE, ON_LINE)
     value, gradient = value_and_gradient(p, q, LINE, Solver("geomloss", 0.001, 1e-9, 0.5))

@@ -20,8 +20,10 @@ from knot_runner.engine.federated import flat
 from knot_runner.models.images import build_image_model
 from knot_runner.models.network import Network
 from knot_runner.papers.chill import probe as probe
+from knot_runner.papers.chill.probe_figures import pool_probes
 from knot_runner.papers.chill.settings import ProbeSettings
 from tests.golden.messages import refuses
+from tests.unit.report.made_runs import refuse_changes
 
 
 @pytest.fixture(autouse=True)
@@ -285,3 +287,7 @@ def test_probe_rejects_missing_class_or_diverged_model(monkeypatch, changes, cla
 def test_probe_settings_out_of_range_are_refused(key, value):
     with refuses():
         settings.build(ProbeSettings, vars(HP) | {key: value}, "method")
+
+
+def test_reader_refuses_file_with_wrong_checksum(factory):
+    refuse_changes(factory.made(), "probe.safetensors", lambda run: pool_probes([run]))

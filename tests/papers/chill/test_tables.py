@@ -1,10 +1,16 @@
 """Tables of temperatures: rounds, speed-ups, deltas and rate controls by hand, their cases, and traces."""
 
+import csv
+import io
+
 import pytest
 
 from knot_runner.report.claims.measures import check_target
+from knot_runner.report.render.markup import table_csv, table_latex, table_markdown
+from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
+from tests.unit.report.made_runs import shown
 
 ALL = ["accuracy", "delta", "loss", "plain_loss", "rounds", "speedup"]
 CNN, RESNET = ("cnn_mcmahan", "cnn"), ("resnet18", "resnet")
@@ -197,3 +203,45 @@ def test_trace_counts_rounds_from_1_like_notebook(federated):
     assert [c.mean for c in shorter] == [50, 50, None, None, None, None]
     assert cold[-1].gap == pytest.approx(50 - 92.02)
     assert table.rows[0].cells["loss"][0].mean == pytest.approx(2.5) and any("notebook" in x for x in table.lines)
+
+
+@pytest.fixture
+def chilled(federated):
+    """Four temperatures and a rate control of two cases over three seeds; two seeds of T=2 do not reach the target."""
+    rows = {(4.0, False): 0.7, (2.0, False): 0.6, (1.0, False): 0.75, (0.05, False): 0.9, (0.05, True): 0.8}
+    jobs = [
+        federated.made(t, [0.2, 0.3, top if seed else 0.7], seed=seed, control=control, task=task, model=model)
+        for task, model in (("femnist", ("femnist_dnn", "mlp")), ("cifar100", ("resnet18", "resnet")))
+        for (t, control), top in rows.items()
+        for seed in (0, 1, 2)
+    ]
+    metrics = ["accuracy", "delta", "loss", "plain_loss", "rounds", "speedup"]
+    return build_table(jobs, "chill/table1", metrics, kind="temperatures")
+
+
+@pytest.mark.parametrize(("width", "lines"), [(80, 3), (140, 2)])
+def test_blocks_of_temperatures_fit_and_look_alike(chilled, width, lines):
+    """Mean, interval and paper stand below each other, or the first two together."""
+    text = shown(TerminalTable(chilled), width)
+    assert max(map(len, text.splitlines())) <= width
+    blocks = text.split("CIFAR100-ResNet18\n")[:2]
+    assert [block[block.index("\n4 ") + 1 : block.index("\n2 ")].count("\n") for block in blocks] == [lines - 1] * 2
+    for part in ("FEMNIST-DNN", "rate=lr/0.05", ">3 (2 of 3)", "(-2.72)", "(299)", "vs T=1", "+10.00"):
+        assert part in text
+    assert "nan" not in text
+
+
+def test_table_of_temperatures_in_every_form(chilled):
+    markdown, latex, rows = (
+        table_markdown(chilled),
+        table_latex(chilled),
+        list(csv.DictReader(io.StringIO(table_csv(chilled)))),
+    )
+    assert "**FEMNIST-DNN**" in markdown and "| T | settings | accuracy | vs T=1 |" in markdown
+    assert "| 1 | rate=lr/0.05 |" in markdown and "&gt;3 (2 of 3) (205)" in markdown
+    assert latex.count(r"\begin{tabular}{llrrrrrr}") == 2 and r"\textgreater{}3 (2 of 3)" in latex
+    assert len(rows) == 5 * 6 * 2
+    control = next(row for row in rows if row["settings"] == "rate=lr/0.05" and row["metric"] == "accuracy_percent")
+    assert (control["T"], control["column"], control["mean"], control["paper"]) == ("1", "FEMNIST-DNN", "76.666667", "")
+    beyond = next(row for row in rows if row["T"] == "2" and row["metric"] == "rounds")
+    assert (beyond["mean"], beyond["seeds"], beyond["planned"], beyond["gap"]) == ("3", "1", "3", "")

@@ -1,6 +1,7 @@
 """Coresets and their nearest-neighbor classifier as runs: what they leave, resume after kills, refusals, figures."""
 
 import csv
+import dataclasses
 from collections import Counter
 
 import numpy as np
@@ -8,27 +9,17 @@ import pytest
 from sklearn.neighbors import NearestNeighbors
 
 import knot_runner as kr
+from knot_runner import compose
 from knot_runner.cli.main import main
 from knot_runner.papers.fedwad import coreset
-from knot_runner.papers.fedwad.coreset_figures import coreset_images
+from knot_runner.papers.fedwad.coreset_figures import _strip, coreset_images
 from knot_runner.report.run_folders import Job
 from tests.contents import write_content
 from tests.golden.messages import refuses
 from tests.runs import RunRecord, run
+from tests.tiny import CORESET, KNN
 from tests.unit.report import made_runs
-from tests.unit.report.made_runs import assert_drawn, csv_rows, save_file
-
-#: Scikit-learn's digits at 8 x 8 on six clients.
-DIGITS = ["task=mnist", "task.max_examples=300", "task.shape=[1,8,8]", "partition=shards", "partition.num_clients=6"]
-CORESET = [
-    *DIGITS, "method=coreset", "partition.shards_per_client=8", "method.epochs=12", "method.points=5", "method.lr=0.2",
-    "method.participants=3", "method.samples=20", "method.fedwad.iterations=3", "method.fedwad.support=5",
-]  # fmt: skip
-KNN = [
-    *DIGITS, "method=coreset_knn", "partition.shards_per_client=2", "method.epochs=15", "method.points=4",
-    "method.lr=0.5", "method.fedwad.iterations=3", "method.encoder.sizes=[32,8]", "method.encoder.epochs=40",
-    "method.encoder.batch_size=30", "method.encoder.lr=0.01",
-]  # fmt: skip
+from tests.unit.report.made_runs import assert_drawn, csv_rows, refuse_changes, save_file
 
 
 def result_and_coreset(record: RunRecord) -> tuple[dict, list[dict], dict]:
@@ -40,6 +31,7 @@ def result_and_coreset(record: RunRecord) -> tuple[dict, list[dict], dict]:
 def test_coreset_run_records_losses_points_and_participants(tmp_path, distance):
     record = run(tmp_path, *CORESET, f"method.distance={distance}")
     result, kept = record.result, record.tensors("coreset")
+    assert [row["round"] for row in record.rows] == list(range(1, 13))
     assert (result["kind"], result["status"], result["points"]) == ("coreset", "done", 5)
     assert len(result["losses"]) == 12 and result["losses"][-1] < 0.9 * result["losses"][0]
     assert kept["points"].shape == (5, 64) and 0 <= kept["points"].min() <= kept["points"].max() <= 1
@@ -164,3 +156,13 @@ def test_coreset_images_draws_and_describes_each_run(tmp_path):
 def test_run_that_cannot_be_drawn_is_refused(figure, result, tmp_path):
     with refuses():
         figure([job(tmp_path / "a", result)], tmp_path / "f.png")
+
+
+def test_coreset_draws_ten_clients_or_all():
+    settings = compose(["task=mnist", "method=coreset"])[0].method
+    assert [coreset.participants(settings, clients) for clients in (4, 10, 30)] == [4, 10, 10]
+    assert coreset.participants(dataclasses.replace(settings, participants=3), 30) == 3
+
+
+def test_reader_refuses_file_with_wrong_checksum(factory):
+    refuse_changes(factory.made(), "coreset.safetensors", lambda run: _strip(run))

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from knot_runner.config.strict import digest
-from knot_runner.papers.fedwad.distance_figures import distance_runtime, moving_measure
+from knot_runner.papers.fedwad.distance_figures import _scatter, distance_runtime, moving_measure
 from knot_runner.papers.fedwad.results import distance_summary, matrix_summary
 from knot_runner.report.run_folders import Job
 from knot_runner.results import result_of
 from tests.golden.messages import refuses
-from tests.unit.report.made_runs import csv_rows, distance_result, matrix_result, save_file, seal, shown
+from tests.unit.report.made_runs import csv_rows, distance_result, matrix_result, refuse_changes, save_file, seal, shown
 
 
 def made(root, label="", **of_record):
@@ -112,3 +112,7 @@ def test_matrix_summary_groups_many_clients():
     assert ["in", "one", "planted", "group", "4", "10.0", "10.0", "10.0"] in rows
     assert ["of", "two", "groups", "24", "1,000.0", "1,000.0", "1,000.0"] in rows
     assert "5 to 9 samples each" in text
+
+
+def test_reader_refuses_file_with_wrong_checksum(factory):
+    refuse_changes(factory.made(), "measures.safetensors", lambda run: _scatter(None, run))

@@ -27,15 +27,15 @@ from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.measure import Measure, wasserstein
 from tests.contents import problem_of
 from tests.golden.messages import refuses
+from tests.tiny import DISTANCE
 
-SMALL = ["task=gaussians", "task.samples=24", "method.fedwad.support=4", "method.fedwad.iterations=3"]
 PRIVACY = "method.fedwad.privacy={mechanism: gaussian, epsilon: 500, delta: 1e-5, clip: 10}"
 #: Of the toy at S = 2, 10, 200: relative gap to the exact distance in the facts sheet (K = 20, covariance 0.2).
 GAPS = {2: 1.6e-2, 10: 4.0e-3, 200: 9.5e-5}
 
 
 def context(out, *overrides, said=None):
-    (job,) = compose([*SMALL, f"paths.output_dir={out}", *overrides])
+    (job,) = compose([*DISTANCE, f"paths.output_dir={out}", *overrides])
     note = [].append if said is None else said.append
     return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, note)
 

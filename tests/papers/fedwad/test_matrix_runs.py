@@ -19,12 +19,7 @@ from tests.golden.messages import refuses
 from tests.oracles.distances import CLIENTS, result_of
 from tests.oracles.transport.otdd.pair import exact_otdd
 from tests.runs import run
-
-#: Four sets of 30 digits, S=5, K=3.
-SETS = [
-    "task=image_sets", "task.shape=[1,8,8]", "method.otdd.samples=30", "method.otdd.fedwad.support=5",
-    "method.otdd.fedwad.iterations=3", "hardware.num_workers=1",
-]  # fmt: skip
+from tests.tiny import SETS
 
 
 def context(out: Path, *overrides: str) -> RunContext:

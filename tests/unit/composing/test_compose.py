@@ -16,12 +16,14 @@ from knot_runner.composing.hydra_compose import composing
 from knot_runner.composing.job import job_of
 from knot_runner.composing.overrides import GROUPS
 from knot_runner.util.config_yaml import config_folder
+from tests.of_papers import of_papers
 
 
 def test_command_line_replaces_a_presets_grid():
-    assert len(compose_all(["experiment=knot/table2"])[0]) == 40
-    few = compose_all(["experiment=knot/table2", "seed=7", "method=entropy_a,sinkhorn_e"])[0]
-    assert [(job.settings.method.name, job.settings.seed) for job in few] == [("entropy_a", 7), ("sinkhorn_e", 7)]
+    preset = "experiment=federated/fleet_femnist"
+    assert len(compose_all([preset])[0]) == 48
+    few = compose_all([preset, "seed=7", "arm=fedavg", "fleet=phones,phones_drop"])[0]
+    assert [(job.settings.fleet.name, job.settings.seed) for job in few] == [("phones", 7), ("phones_drop", 7)]
 
 
 def test_main_file_of_ones_own_has_a_grid(tmp_path):
@@ -46,7 +48,7 @@ ONE_BY_ONE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("overrides", ONE_BY_ONE)
+@pytest.mark.parametrize("overrides", of_papers((overrides,) for overrides in ONE_BY_ONE))
 def test_compose_equals_hydra(overrides):
     """Hydra composes once per choice of groups, and values are put into copies; here it composes a job by itself."""
     jobs = compose_all(overrides)[0]

@@ -13,6 +13,7 @@ from knot_runner import compose
 from knot_runner.composing.job import job_of
 from knot_runner.config.settings import run_id
 from tests.changed_settings import leaves, other, replaced
+from tests.of_papers import of_papers
 from tests.tiny import FEDDF_SINKHORN_E
 
 #: Where and how a run is carried out and shown, and labels of groups, for every kind of run.
@@ -78,7 +79,7 @@ SHARES = {
 IN_ROUNDS = ("fedavg", "fedavg_chill", "clustered_fedrep", "clustered_fedavg", "feddf")
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", of_papers(RUNS))
 def test_run_id_covers_exactly_the_used_settings(name: str) -> None:
     overrides, unused = RUNS[name]
     (job,) = compose(overrides)

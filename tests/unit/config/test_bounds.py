@@ -12,6 +12,7 @@ from knot_runner.config.strict import MAX_COUNT, MAX_NUMBER, build
 from knot_runner.util import shared_memory as memory
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
+from tests.of_papers import of_papers
 
 #: One command per kind of settings, so that all dataclasses of numbers are met.
 BASES = {
@@ -57,7 +58,7 @@ def with_value(config, path, value):
     return made
 
 
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", of_papers(BASES))
 def test_build_run_refuses_values_beyond_bounds_or_of_another_kind(base):
     config = compose_all(BASES[base])[0][0].config
     paths = list(numbers(config))

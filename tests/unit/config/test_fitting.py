@@ -11,6 +11,7 @@ from knot_runner.config.settings.families import FAMILIES, family_of
 from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.errors import Misfit
 from tests.golden.messages import refuses
+from tests.of_papers import of_papers
 
 #: One method of every family.
 ONE_OF = {
@@ -19,6 +20,7 @@ ONE_OF = {
 }  # fmt: skip
 
 
+@pytest.mark.paper("chill", "fedwad")
 def test_family_of_covers_every_family():
     homes = {"federated_distance": "gaussians"}
     for family, method in ONE_OF.items():
@@ -27,9 +29,10 @@ def test_family_of_covers_every_family():
     assert set(ONE_OF) == set(FAMILIES)
 
 
-@pytest.mark.parametrize("kind, task", [("texts", "erc"), ("images", "mnist"), ("gaussians", "gaussians")])
+@pytest.mark.parametrize("kind, task", of_papers([("texts", "erc"), ("images", "mnist"), ("gaussians", "gaussians")]))
 def test_family_accepts_only_its_task_kinds(kind, task):
-    for family, method in ONE_OF.items():
+    for family in FAMILIES:
+        method = ONE_OF[family]
         words = [f"task={task}", f"method={method}"]
         if kind in FAMILIES[family].tasks:
             compose(words)
@@ -83,7 +86,7 @@ def test_a_size_fits_every_kind_of_training(size):
 
 
 @pytest.mark.parametrize("size", ["quick", "small"])
-@pytest.mark.parametrize("task", ["gaussians", "image_sets"])
+@pytest.mark.parametrize("task", of_papers(["gaussians", "image_sets"]))
 def test_a_size_goes_with_tasks_that_train_nothing(task, size):
     (plain,), (sized,) = compose([f"task={task}"]), compose([f"task={task}", f"training={size}"])
     assert sized.settings.training is None and sized.run_id == plain.run_id

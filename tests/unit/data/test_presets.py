@@ -46,7 +46,7 @@ def test_sentiment_preset_reads_real_files(data_root: Path) -> None:
 def test_inference_preset_reads_real_files(data_root: Path) -> None:
     _, sizes = load("nli", data_root)
     genres = [sizes[name] for name in ("Fic", "Gov", "Slate", "Tele", "Trv")]
-    matched = [1973, 1945, 1955, 1966, 1976]  # knot.md 1.6: Table 1 less the 9,832 mismatched rows
+    matched = [1973, 1945, 1955, 1966, 1976]  # KNOT Table 1 less the 9,832 mismatched rows
     assert [valid + test for _, valid, test in genres] == matched
     assert all(0 <= test - valid <= 1 for _, valid, test in genres)
     assert sizes["SNLI"][0] == 8569 and sum(sizes["ANLI"]) < 3198 + 3200

@@ -22,6 +22,7 @@ from knot_runner.engine.seeds import generator, keyed, numpy_generator, seeded
 from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.models.network import Network
 from knot_runner.transport.otdd.first_iteration import draw_times, first_points
+from tests.of_papers import of_papers
 from tests.unit.data.images.deals import balanced, images
 from tests.unit.methods.federated.worlds import make_world, settings
 
@@ -75,8 +76,8 @@ DRAWS: dict[str, Callable[[int], Any]] = {
     "shards": partition("shards"),
     "pairs": partition("pairs", groups=[[0, 1], [2, 3]]),
     "draws of a coreset": lambda seed: numpy_generator(seed, "coreset", 3).normal(size=4),
-    "first points of a matrix": lambda seed: first_points(2, otdd(), seed),
-    "times of a matrix": lambda seed: draw_times(0, 1, otdd().fedwad, seed),
+    "first points of a dataset_distance": lambda seed: first_points(2, otdd(), seed),
+    "times of a dataset_distance": lambda seed: draw_times(0, 1, otdd().fedwad, seed),
 }
 
 
@@ -86,7 +87,7 @@ def plain(value: Any) -> Any:
     return [plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("name", of_papers(DRAWS))
 def test_draws_repeat_for_same_seed_only(name: str) -> None:
     draw = DRAWS[name]
     assert plain(draw(3)) == plain(draw(3))

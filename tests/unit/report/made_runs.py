@@ -14,9 +14,10 @@ from safetensors import numpy as safetensors
 
 from knot_runner.config.strict import digest
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.run_folders import Job
+from knot_runner.report.run_folders import Job, load_runs
 from knot_runner.results.base import BYTES, FLOPS
 from tests.contents import write_content
+from tests.golden.messages import refuses
 
 LABELS = {
     "sa": (
@@ -306,3 +307,16 @@ def trio(federated):
         0.05: ([0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.6], [0.1, 0.2, 0.9, 0.5, 0.5, 0.5, 0.5, 0.6]),
     }
     return [federated.made(t, accs, seed=seed) for t, both in courses.items() for seed, accs in enumerate(both)]
+
+
+def refuse_changes(job, name, read):
+    """Expect that ``read`` refuses the file ``name`` of the run if it is not the sealed one."""
+    path = job.folder / name
+    if not path.exists():
+        path.write_text("{}")
+    whole = path.read_bytes()
+    seal(job.folder)
+    for changed in (whole[:-1], whole + b"\n", whole[:1] + b"#" + whole[2:]):
+        path.write_bytes(changed)
+        with refuses():
+            read(load_runs([job])[0])

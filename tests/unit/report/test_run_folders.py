@@ -2,9 +2,6 @@
 
 import pytest
 
-from knot_runner.papers.chill.probe_figures import pool_probes
-from knot_runner.papers.fedwad.coreset_figures import _strip
-from knot_runner.papers.fedwad.distance_figures import _scatter
 from knot_runner.report.claims.measures import with_learning_curves
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.figures.style import Drawing, figure_of, panels
@@ -14,7 +11,7 @@ from knot_runner.report.tables.footnotes import absences
 from knot_runner.util.files import parsed_json
 from tests.golden.messages import refuses
 from tests.unit.report.compared import made
-from tests.unit.report.made_runs import seal
+from tests.unit.report.made_runs import refuse_changes
 
 
 def test_runs_have_the_numbers_of_finished_records(factory, federated):
@@ -91,24 +88,13 @@ READERS = {
     "probe.json": lambda run: kept_file(run, "probe.json"),
     "rounds.jsonl": rounds,
     "partition.json": lambda run: kept_file(run, "partition.json"),
-    "probe.safetensors": lambda run: pool_probes([run]),
-    "measures.safetensors": lambda run: _scatter(None, run),
-    "coreset.safetensors": lambda run: _strip(run),
 }
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_reader_refuses_file_with_wrong_checksum(factory, name):
     job = factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))
-    path = job.folder / name
-    if not path.exists():
-        path.write_text("{}")
-    whole = path.read_bytes()
-    seal(job.folder)
-    for changed in (whole[:-1], whole + b"\n", whole[:1] + b"#" + whole[2:]):
-        path.write_bytes(changed)
-        with refuses():
-            READERS[name](load_runs([job])[0])
+    refuse_changes(job, name, READERS[name])
 
 
 def swap(one, other):

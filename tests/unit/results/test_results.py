@@ -9,6 +9,7 @@ from knot_runner.config.settings.families import FAMILIES
 from knot_runner.results import result_of
 from knot_runner.results.base import RunResult, total_costs
 from tests.contents import problem_of
+from tests.of_papers import of_papers
 from tests.unit.report import made_runs
 from tests.unit.report.made_runs import CORESET, COSTS, EXACT, FLEET, KNN, SCORES, Factory, FederatedFactory
 
@@ -24,11 +25,11 @@ VALID = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "changes"), [
+@pytest.mark.parametrize(("kind", "changes"), of_papers([
     *((kind, {}) for kind in VALID), ("federated", {"costs": SPENT}),
     ("distance", {"server_only": []}), ("distance", {"closed_form": 0.0}), ("distance", {"value": 0, "exact": 0}),
     ("matrix", {"groups": [0, 0, 1], "solver": "federated"}),
-])  # fmt: skip
+]))  # fmt: skip
 def test_valid_result_has_no_problem(kind, changes):
     assert not problem_of(VALID[kind] | changes)
 
@@ -38,6 +39,7 @@ def test_result_of_a_family_that_is_not_loaded_is_read():
     assert type(found) is RunResult and found.metrics == {"accuracy": {"ALL": 0.5}} and not hasattr(found, "anything")
 
 
+@pytest.mark.paper("chill")
 def test_diverged_result_needs_no_numbers():
     diverged = {"status": "diverged", "kind": "probe", "task": "m", "method": "x", "seed": 0, "diverged": {}}
     assert not problem_of(diverged)
@@ -102,7 +104,7 @@ INVALID = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes", "named"), [(kind, *case) for kind, cases in INVALID.items() for case in cases]
+    ("kind", "changes", "named"), of_papers((kind, *case) for kind, cases in INVALID.items() for case in cases)
 )
 def test_invalid_part_of_a_result_is_named(kind, changes, named):
     problem = problem_of(VALID[kind] | changes)

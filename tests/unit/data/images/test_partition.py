@@ -83,7 +83,7 @@ def check_test_follows_train(partition: Partition, made: ImageTask) -> None:
 
 
 def test_dirichlet_matches_sizes_of_public_code() -> None:
-    """chill.md 2.2: largest class share .32 at alpha .5, floor 10, 50 clients, sizes of hundreds to about 2,000."""
+    """FLex&Chill's public code: largest class share .32 at alpha .5, floor 10, 50 clients, sizes of hundreds to about 2,000."""
     shares, sizes = [], []
     made = balanced(5000, 1000)
     for seed in range(5):

@@ -138,7 +138,7 @@ def test_auc_interval_stops_at_1(tmp_path):
     "task=mnits", "method.temprature=1", "seed=0 training.lr>1", "--by=tsk", "--measure=acc", "--mesure=f1",
     "--best=accuracy", "--best=best.round --over=method.temperature", "--best=top:f1 --over=method.temperature",
     "--best=f1 --over=training.lr", "--best=f1 --over=seed", "--over=method", "--by", "--export=t.xlsx", "--sort=loss",
-    "chill/table1", "-m",
+    "federated/fedprox", "-m",
 ])  # fmt: skip
 def test_request_that_cannot_be_answered_is_refused(grid, words):
     with refuses():

@@ -102,7 +102,7 @@ def test_plot_writes_requested_formats_and_width(tmp_path, capsys):
     "--format=pdf",
 ])  # fmt: skip
 def test_invalid_option_of_plot_is_refused(flag, capsys):
-    refused(capsys, "plot", "chill/fig4", flag)
+    refused(capsys, "plot", "federated/fedprox", flag)
 
 
 @dataclass

@@ -181,11 +181,11 @@ def test_runs_that_are_not_drawn_are_counted(tmp_path):
 @pytest.mark.parametrize("words", [
     "--y=acuracy", "--x=roun", "--x=clock", "--x=temperature", "--y=f1", "--x=seed --y=acuracy", "--y=method",
     "--by=method.temp", "--x=task --mark=scatter", "--mark=pie", "--out=a.gif", "--out=no/a.png", "sed=0",
-    "chill/fig4 --x=round", "--col=run_id", "--x=training.lr --by=run_id",
+    "federated/fedprox --x=round", "--col=run_id", "--x=training.lr --by=run_id",
 ])  # fmt: skip
 def test_plot_refuses_unknown_names(out, words):
     with refuses():
-        run_verb("plot", [*words.split(), *([] if "chill" in words else [f"paths.output_dir={out}"])])
+        run_verb("plot", [*words.split(), *([] if "fedprox" in words else [f"paths.output_dir={out}"])])
 
 
 def test_confusion_prints_and_draws_one_run(out, tmp_path, capsys):

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import io
 import json
+import re
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -57,8 +58,8 @@ GRID = ["method=entropy_a,sinkhorn_e", "seed=0,1"]
 
 @pytest.fixture(scope="session")
 def grid():
-    """Two methods, two seeds of knot/table3."""
-    return references(compose_all(["experiment=knot/table3", *GRID, "paths.data_dir=/secret/place"])[0])
+    """Two methods, two seeds."""
+    return references(compose_all(["task=erc", *GRID, "paths.data_dir=/secret/place"])[0])
 
 
 @pytest.fixture
@@ -82,9 +83,9 @@ def facts(seed, torch="2.13.0"):
 
 
 def page_request(**spec):
-    whole = {"kind": "methods", "paper": "knot/table3", "metrics": ["f1", "sd"], "figures": []} | spec
-    command = "knot-runner experiment=knot/table3"
-    return build.PageRequest("knot/table3", "KNOT Table 3", whole, command, "knot-runner report x")
+    whole = {"kind": "methods", "metrics": ["f1", "sd"], "figures": []} | spec
+    command = "knot-runner experiment=mine/methods"
+    return build.PageRequest("mine/methods", "Two methods", whole, command, "knot-runner report x")
 
 
 def page_of(jobs, unfinished=None, **spec):
@@ -106,17 +107,25 @@ def test_page_needs_nothing_else(finished):
     assert text == build.render_page(page_of(finished, figures=["bias"]))  # the same records give the same page
 
 
+def test_page_fits_narrow_screens(finished):
+    text = build.render_page(page_of(finished, figures=["bias"], claims=[CLAIM]))
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    scrolled = re.findall(r'<div class="scroll[^>]*>\s*<(table|img)', text)
+    assert len(scrolled) == len(re.findall("<(?:table|img)", text)) > 4  # what is wide scrolls alone, not the page
+    assert ".scroll { overflow: auto;" in text and "img { display: block; max-width: 100%;" in text
+
+
 def test_page_shows_means_and_intervals_of_records(finished):
     text = build.render_page(page_of(finished))
     values = np.array([json.loads((j.folder / "result.json").read_text())["metrics"]["f1"]["ALL"] for j in finished])
     half = 12.7062 * np.std(values[2:], ddof=1) / np.sqrt(2)  # t of one degree of freedom
     row = next(row for row in Reader(text).rows if row[0] == "Sinkhorn-E")
-    assert row[-1] == f"{values[2:].mean():.3f}±{half:.3f}(0.41)"  # the paper's, KNOT Table 3
+    assert row[-1] == f"{values[2:].mean():.3f}±{half:.3f}"
     assert "done 4 of 4 runs" in " ".join(Reader(text).text.split())
 
 
 def test_jobs_that_are_one_run_count_once(finished):
-    view = page_of([*finished, finished[0]], kind="grid", paper=None)
+    view = page_of([*finished, finished[0]], kind="grid")
     assert len(view.jobs) == 4 and view.counts == {"done": 4}
 
 
@@ -143,7 +152,7 @@ def test_build_page_shows_every_job_state_and_cause(jobs, factory):
     assert view.counts == {"done": 1, "diverged": 1, "failed": 1, "damaged": 1}
     for cause in ("diverged in round 3 at client 5", "cannot be read", "ValueError: no such thing"):
         assert cause in text
-    assert "The rest is made by: knot-runner experiment=knot/table3" in text
+    assert "The rest is made by: knot-runner experiment=mine/methods" in text
     assert page_of(jobs).counts == {"done": 1, "diverged": 1, "missing": 1, "damaged": 1}
 
 
@@ -238,25 +247,40 @@ def test_hostile_texts_are_shown_and_not_run(jobs, factory):
     assert read.text.count("{{ 7*7 }} {% raw %}") >= 8
 
 
+PRESET = """\
+# @package _global_
+# knot-runner experiment=mine/methods
+# Two methods on ERC
+defaults:
+  - override /task: erc
+report:
+  kind: methods
+  metrics: [f1]
+"""
+
+
 @pytest.mark.thorough
 def test_report_verb_writes_the_page(tmp_path, capsys):
-    words = [*GRID, f"paths.output_dir={tmp_path / 'out'}"]
-    jobs = references(compose_all(["experiment=knot/table3", *words])[0])
+    preset = tmp_path / "conf" / "experiment" / "mine" / "methods.yaml"
+    preset.parent.mkdir(parents=True)
+    preset.write_text(PRESET)
+    words = [*GRID, f"--config-dir={tmp_path / 'conf'}", f"paths.output_dir={tmp_path / 'out'}"]
+    jobs = references(compose_all(["experiment=mine/methods", *words])[0])
     for job in jobs[:2]:
         Factory(tmp_path).predictions(Factory(tmp_path).write(job, **facts(job.seed)))
     failure = {"kind": "error", "cause": "ValueError: <b>no</b>", "attempts": 2, "at": 1.0}
     jobs[2].folder.mkdir(parents=True)
     (jobs[2].folder / "failed.json").write_text(json.dumps(failure))
-    assert run_verb("report", ["knot/table3", *words]) == 0
-    path = tmp_path / "out" / "reports" / "knot/table3.html"
+    assert run_verb("report", ["mine/methods", *words]) == 0
+    path = tmp_path / "out" / "reports" / "mine" / "methods.html"
     assert capsys.readouterr().out.splitlines() == ["2 done, 1 failed, 1 missing of 4 runs", str(path)]
     read = Reader(path.read_text(encoding="utf-8"))
-    assert "KNOT Table 3: eight methods on ERC, several seeds" in read.text
+    assert "Two methods on ERC" in read.text
     assert "ValueError: <b>no</b> (error, attempts: 2)" in read.text
-    assert [p.name for p in path.parent.iterdir()] == ["table3.html"]
+    assert [p.name for p in path.parent.iterdir()] == ["methods.html"]
 
 
 def test_report_verb_requires_runs(tmp_path):
     with refuses():
-        run_verb("report", ["knot/table3", *GRID, f"paths.output_dir={tmp_path}"])
+        run_verb("report", ["federated/fedprox", "seed=0", f"paths.output_dir={tmp_path}"])
     assert not list(tmp_path.rglob("*.html"))

@@ -5,6 +5,7 @@ import pytest
 from knot_runner.report.records.run_summary import cost_lines, summary_table
 from knot_runner.results.base import total_costs
 from tests.contents import result_with
+from tests.of_papers import of_papers
 from tests.unit.report.made_runs import CORESET, COSTS, FLEET, KNN, shown
 
 HOSTILE = "\x1b[31mred\x1b[0m [red]z[/red]"
@@ -72,6 +73,6 @@ def test_cost_lines(row, reached, lines):
     assert cost_lines(result_with({"costs": total_costs([COSTS | row], reached, "models")})) == lines
 
 
-@pytest.mark.parametrize(("result", "parts"), [(CORESET, ["2 of 3"]), (KNN, ["0.800", "0.750"])])
+@pytest.mark.parametrize(("result", "parts"), of_papers([(CORESET, ["2 of 3"]), (KNN, ["0.800", "0.750"])]))
 def test_summary_of_a_coreset(result, parts):
     assert all(part in shown(summary_table(result_with(result)), width=100) for part in parts)

@@ -1,10 +1,26 @@
 """Tables of methods, grids, gains and local models, by hand."""
 
+import csv
+import io
+import re
+
 import pytest
 
+from knot_runner.report.render.markup import table_csv, table_latex, table_markdown
 from knot_runner.report.render.table_model import METHOD_NAMES, display
+from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.tables.build import build_table
 from tests.golden.messages import refuses
+from tests.unit.report.made_runs import shown
+
+
+def rows_of(table):
+    return list(csv.DictReader(io.StringIO(table_csv(table))))
+
+
+@pytest.fixture
+def nli(full_grid):
+    return build_table(full_grid("nli", 3), "knot/table4", ["accuracy", "sd"], notes=["100% sure"])
 
 
 def cell(table, row, group, column):
@@ -142,3 +158,42 @@ def test_gains_compare_with_best_teacher_without_ensemble(factory, metric, best)
     _, cells = gains_of([factory.made("entropy_a"), factory.made("sinkhorn_e", baselines=baselines)], metric)
     assert cells["sinkhorn_e",]["teacher"].mean == pytest.approx(best)
     assert cells["entropy_a",]["teacher"].mean is None
+
+
+def test_table_of_methods_in_every_form(nli):
+    markdown, latex, rows = table_markdown(nli), table_latex(nli), rows_of(nli)
+    assert "| method | Fic | Gov | Slate | Tele | Trv | SNLI (global) | ALL |" in markdown
+    assert "| Sinkhorn-E | 0.490±0.050 (0.60) |" in markdown and markdown.endswith("- 100% sure\n")
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 2
+    assert latex.count(r"\toprule") == latex.count(r"\midrule") == latex.count(r"\bottomrule") == 2
+    assert r"& 0.490{\scriptsize\,$\pm$0.050} {\scriptsize (0.60)}" in latex and "textbf" not in latex
+    for text, mark, count in ((markdown, "|", 9), (latex, "&", 7)):
+        grid = [line for line in text.splitlines() if re.search(r"^\W*(method|Sinkhorn|Entropy)", line)]
+        assert {line.count(mark) for line in grid} == {count}
+    assert r"100\% sure" in latex and len(rows) == 8 * 2 * 7
+    last = next(row for row in rows if row["method"] == "sinkhorn_e")
+    keys = ("column", "metric", "mean", "low", "high", "seeds", "planned", "diverged", "paper", "gap")
+    assert " ".join(last[key] for key in keys) == "Fic accuracy 0.49 0.440317 0.539683 3 3 0 0.6 -0.11"
+
+
+def test_diverged_run_shows_div_and_never_nan(factory):
+    table = build_table([factory.made("entropy_a"), factory.made(status="diverged")], "knot/table3", ["f1"])
+    for text in (shown(TerminalTable(table)), table_markdown(table), table_latex(table)):
+        assert "div." in text and "nan" not in text.lower().replace("domin", "")
+    row = next(row for row in rows_of(table) if row["method"] == "sinkhorn_e")
+    assert (row["mean"], row["seeds"], row["diverged"]) == ("", "0", "1")
+
+
+def test_locals_csv_has_one_row_per_column(factory):
+    rows = rows_of(build_table([factory.made()], "knot/table1", ["f1"], kind="locals"))
+    assert [row["column"] for row in rows[:4]] == ["train", "valid", "test", "score"]
+    assert (rows[0]["data set"], rows[0]["mean"], rows[0]["paper"]) == ("IEMOCAP", "1000", "3354")
+
+
+@pytest.mark.parametrize("colors", [None, "standard"])
+def test_widest_table_fits_80_columns(nli, colors):
+    text = shown(TerminalTable(nli), color_system=colors)
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert max(map(len, bare.splitlines())) <= 80
+    assert all(part in bare for part in ("Sinkhorn-E", "0.490", "±0.050", "(0.60)"))
+    assert "*" not in text and "\x1b[1m0" not in text  # no method is marked as the best
