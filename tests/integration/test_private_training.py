@@ -93,7 +93,7 @@ def test_noise_that_is_found_for_an_epsilon(tmp_path):
 @accounted
 def test_diverged_private_run_reports_spent_epsilon(tmp_path):
     words = replaced(PRIVATE, "training.lr=1e25", "privacy.clip_norm=1e6")
-    assert main([*words, f"paths.output_dir={tmp_path}"]) in (0, 1)
+    assert main([*words, f"paths.output_dir={tmp_path}"]) == 1
     (result,) = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
     assert result["status"] == "diverged" and result["privacy"]["rounds"] == result["diverged"]["round"]
     assert result["privacy"]["epsilon"] > 0 and result["privacy"]["clipped"] is None

@@ -453,7 +453,7 @@ GRIDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", {**EXPERIMENTS, **GRIDS})
 def test_presets_sweep_the_grid_of_the_paper(name: str) -> None:
     sweep = {key: str(value) for key, value in EXPERIMENTS[name]["sweep"].items()}
     sweep = {key: value for key, value in sweep.items() if key not in ("arms", "method.personalization")}

@@ -17,8 +17,8 @@ COMMANDS = ("ls", "check experiment=federated/fedprox --quick", "method=fedavg t
 def test_program_works_without_a_paper(tmp_path, paper):
     for folder in ("knot_runner", "conf"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in [*tmp_path.glob(f"knot_runner/papers/{paper}/"), *tmp_path.glob(f"conf/experiment/{paper}/")]:
-        if path.name in PAPERS:
-            shutil.rmtree(path)
+    for name in PAPERS if paper == "*" else [paper]:
+        shutil.rmtree(tmp_path / "knot_runner" / "papers" / name)
+        shutil.rmtree(tmp_path / "conf" / "experiment" / name)
     for command in COMMANDS:
         subprocess.run([sys.executable, "-m", "knot_runner", *command.split()], cwd=tmp_path, check=True)

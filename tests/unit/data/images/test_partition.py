@@ -48,11 +48,13 @@ def tasks(draw: st.DrawFn) -> ImageTask:
 @given(SETTINGS, tasks(), st.integers(0, 5))
 @settings(max_examples=80)
 def test_partitions_of_any_task_are_sound(spec: Any, made: ImageTask, seed: int) -> None:
+    expected = fits(spec, made)
     try:
         partition = make_partition(spec, made, seed)
     except UserError as problem:
-        assert str(problem).startswith("partition.") and "\n" not in str(problem)
+        assert not expected and str(problem).startswith("partition.") and "\n" not in str(problem)
         return
+    assert expected in (True, None)
     assert len(partition.names) == len(set(partition.names)) == len(partition.train) == len(partition.test)
     for part, source in ((partition.train, made.train), (partition.test, made.test)):
         for rows in part:
@@ -70,6 +72,21 @@ def test_partitions_of_any_task_are_sound(spec: Any, made: ImageTask, seed: int)
         if isinstance(spec, Iid | DirichletClients | Shards):
             most = spec.shards_per_client if isinstance(spec, Shards) else 1
             assert np.ptp([len(rows) for rows in partition.train]) <= most
+
+
+def fits(spec: Any, made: ImageTask) -> bool | None:
+    """Whether a partition is accepted; None where the draw decides."""
+    clients, sizes = getattr(spec, "num_clients", None) or 1, np.bincount(made.train.labels)
+    if isinstance(spec, Natural):
+        return made.train.users is not None and bool(np.bincount(made.train.users).max() >= spec.least)
+    if isinstance(spec, Shards):
+        return clients * spec.shards_per_client <= len(made.train)
+    if isinstance(spec, Dirichlet):
+        enough = spec.floor * clients <= sizes[sizes > 0].min() and clients <= len(made.train)
+        return None if enough and not spec.floor else bool(enough)
+    if isinstance(spec, Pairs | Manual):
+        return None
+    return clients <= len(made.train)
 
 
 def check_test_follows_train(partition: Partition, made: ImageTask) -> None:
