@@ -4,6 +4,7 @@ import pytest
 
 import knot_runner as kr
 from knot_runner.config.plugins import load_plugins
+from knot_runner.methods.weighting import needs_bias
 from knot_runner.testing import check_weighting
 from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 
@@ -12,6 +13,10 @@ from tests.plugin_tables import EXAMPLES, tables_restored  # noqa: F401
 def test_weighting_of_the_package_conforms(name):
     check_weighting(name)
     check_weighting(kr.WEIGHTINGS[name])
+
+
+def test_biases_are_found_for_any_weighting_that_may_read_them() -> None:
+    assert [name for name in (*kr.WEIGHTINGS, "of a plug-in") if needs_bias(name)] == ["E", "of a plug-in"]
 
 
 @pytest.mark.usefixtures("tables_restored")
