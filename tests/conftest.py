@@ -22,6 +22,7 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig
 
+from tests.of_papers import PAPERS
 from tests.tiny import TINY, TINY_IMAGES
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ settings.load_profile("suite")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: The papers whose folders are here.
-PAPERS = {path.parent.name for path in Path(__file__).resolve().parents[1].glob("knot_runner/papers/*/__init__.py")}
 #: Modules whose tests start processes and wait for them, in two parts that take about as long; the first has
 #: ``sweep/``, too.
 LONG_BESIDE_SWEEPS = {"test_readme", "test_distance_runs", "test_execute"}

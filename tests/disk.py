@@ -11,6 +11,7 @@ import errno
 import fcntl
 import io
 import os
+import time
 from pathlib import Path
 
 #: Ways to fail: the process dies before the call; in the midst of a write; the disk is full; the disk is broken.
@@ -22,6 +23,14 @@ CALLS = ("mkdir", "replace", "rename", "unlink", "rmdir", "truncate", "link")
 
 class Killed(BaseException):
     """What stands for kill -9."""
+
+
+def damage_in_place(path):
+    """Change a byte of a file that keeps its size, its inode and its time of change."""
+    stat, content = path.stat(), path.read_bytes()
+    time.sleep(0.02)  # so that the kernel's clock has gone on
+    path.write_bytes(content[:-3] + bytes([content[-3] ^ 2]) + content[-2:])
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 class Disk:

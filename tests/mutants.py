@@ -6,6 +6,7 @@
     python tests/mutants.py --every=3              each third
     python tests/mutants.py --tests=unit/report    those that tests of a folder or file are to kill
     python tests/mutants.py --workers=2 --all      whole test folders instead of the nearest tests
+    python tests/mutants.py --draw=200 --seed=HEX --log=FILE    random ones (drawn_mutants.py), resumed from FILE
 
 A mutant is a file, a piece of text that stands in it once (``from``), what replaces it (``to``), and the tests that
 are expected to fail then; without a mutant they must pass, which is tried first (``--no-control``: is not). Each runs
@@ -19,6 +20,7 @@ import contextlib
 import io
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -31,12 +33,15 @@ from typing import Any
 import pytest
 import yaml
 
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+from tests.drawn_mutants import draw, nearest  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("knot_runner", "conf", "tests", "scripts", "pyproject.toml", "README.md")
 #: What nearly every test imports: once for all mutants.
 PRELOADED = ["torch", "torch._dynamo", "hydra", "hypothesis", "numpy", "ot", "scipy.stats", "sklearn.metrics"]
 PRELOADED += ["rich.console"]
-#: Seconds that the tests of one mutant may take; a mutant that runs for ever is noticed, too.
+#: Seconds of processor time that the tests of one mutant may take; a mutant that runs for ever is noticed, too.
 TIMEOUT = 240
 ENOUGH = 0.9
 
@@ -50,6 +55,7 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
+    drawn: str = ""
 
     @property
     def control(self) -> bool:
@@ -59,7 +65,7 @@ class Mutant:
     def __str__(self) -> str:
         if self.control:
             return f"control: {' '.join(self.tests)}"
-        return f"{self.file}: {' '.join(self.old.split())}  ->  {' '.join(self.new.split())}"
+        return self.drawn or f"{self.file}: {' '.join(self.old.split())}  ->  {' '.join(self.new.split())}"
 
 
 def read(area: Path) -> list[Mutant]:
@@ -97,7 +103,7 @@ def verdict(mutant: Mutant, root: Path) -> tuple[str, float]:
         code = _forked(root, mutant.tests)
     finally:
         (root / mutant.file).write_text(own, encoding="utf-8")
-    names = {0: "survived", 1: "killed", 2: "killed", 4: "no such test", 5: "no such test", -9: "killed"}
+    names = {0: "survived", 1: "killed", 2: "killed", 4: "no such test", 5: "no such test", -9: "killed", -24: "killed"}
     return names.get(code, f"pytest ended with {code}"), time.monotonic() - began
 
 
@@ -106,8 +112,9 @@ def _forked(root: Path, tests: tuple[str, ...]) -> int:
     child = os.fork()
     if child == 0:
         os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (TIMEOUT, TIMEOUT))
         os._exit(_pytest(root, tests))
-    deadline = time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + 4 * TIMEOUT  # for a busy machine; its own processor time ends it sooner
     while time.monotonic() < deadline:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -155,7 +162,16 @@ def main(arguments: list[str]) -> int:
     flags = dict(a.removeprefix("--").partition("=")[::2] for a in arguments if a.startswith("--"))
     areas = [a for a in arguments if not a.startswith("--")] or [p.stem for p in (ROOT / "tests/mutations").glob("*")]
     mutants = [m for area in sorted(areas) for m in read(ROOT / f"tests/mutations/{area}.yaml")]
-    mutants = [m for m in mutants if flags.get("only", "") in str(m)]
+    if "draw" in flags:
+        mutants = []
+        for file, line, text, change in draw(int(flags["draw"]), int(flags["seed"], 16)):
+            tests = nearest(file, line, flags.get("coverage", ""))
+            mutants.append(Mutant("drawn", file, (ROOT / file).read_text(encoding="utf-8"), text, tests, change))
+        flags["no-control"] = ""
+    log = Path(flags.get("log", os.devnull))
+    states = dict(reversed(line.split("\t")) for line in log.read_text().splitlines()) if log.is_file() else {}
+    found = [(m, states[str(m)]) for m in mutants if str(m) in states]
+    mutants = [m for m in mutants if str(m) not in states and flags.get("only", "") in str(m)]
     mutants = [m for m in mutants if flags.get("tests", "") in " ".join(m.tests)]
     mutants = mutants[:: int(flags.get("every", 1))]
     if "all" in flags:
@@ -172,10 +188,11 @@ def main(arguments: list[str]) -> int:
         todo.put(item)
     for worker in workers:
         worker.start()
-    found = []
     for number in range(1, len(mutants) + 1):
         mutant, state, seconds = done.get()
         found.append((mutant, state))
+        with log.open("a") as file:
+            file.write(f"{state}\t{mutant}\n")
         print(f"[{number}/{len(mutants)}] {state} ({seconds:.1f} s) {mutant}", flush=True)
     for worker in workers:
         worker.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,15 @@ WORDS = {
     "knot": r"\bknot/|\bbound=true",
     "soup": r"\bsoup/|\b(transfer_matrix|landscape)\b",
 }
+
+#: The papers whose folders are here.
+PAPERS = {path.parent.name for path in Path(__file__).resolve().parents[1].glob("knot_runner/papers/*/__init__.py")}
+
+
+def is_here(preset: str) -> bool:
+    """Return whether the preset's folder is of no paper, or of one that is here."""
+    folder = preset.partition("/")[0]
+    return folder not in WORDS or folder in PAPERS
 
 
 def of_papers(cases: Iterable[Any] | Mapping[Any, Any]) -> list[Any]:

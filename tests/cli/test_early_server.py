@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from knot_runner.cli import launch
 from knot_runner.cli.main import main
@@ -53,4 +54,5 @@ def test_main_calls_begin_server_only_with_workers(overrides, begins, tmp_path, 
 
 def test_main_does_not_call_begin_server_on_a_gpu(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(launch, "begin_server", lambda _: pytest.fail("it was called"))
-    main([*replaced(TINY_IMAGES, "hardware.num_workers=2"), "hardware=cuda", f"paths.output_dir={tmp_path}"])
+    command = [*replaced(TINY_IMAGES, "hardware.num_workers=2"), "hardware=cuda", f"paths.output_dir={tmp_path}"]
+    assert main(command) == (0 if torch.cuda.is_available() else 2)

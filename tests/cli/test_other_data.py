@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from knot_runner.cli import launch
 from knot_runner.cli.main import main
 from knot_runner.cli.show import references
 from knot_runner.composing.commands import compose_all
@@ -77,6 +78,26 @@ def test_run_rejects_other_data_without_stale_flag(data, tmp_path: Path, capsys,
     assert main(command(out, b)) == 0  # and that is B's from now on
     capsys.readouterr()
     assert main(command(out, a)) == 2
+
+
+def test_second_rerun_leaves_what_the_first_has_made(data, tmp_path: Path, monkeypatch) -> None:
+    a, b = data
+    out = tmp_path / "out"
+    made(out, a)
+    (path,) = out.glob("mnist/*/*/result.json")
+    first = path.read_bytes()
+    rerun, lock, codes = ["--stale=rerun", *command(out, b)], launch.locked, []
+
+    def after_another(path: Path):
+        if not codes:
+            codes.append(None)
+            codes.append(main(rerun))
+        return lock(path)
+
+    monkeypatch.setattr(launch, "locked", after_another)
+    assert main(rerun) == 0 and codes == [None, 0]
+    (kept,) = (out / ".stale").glob("mnist/*/*")
+    assert (kept / "result.json").read_bytes() == first and main(command(out, b)) == 0
 
 
 def test_check_and_reports_exclude_other_data_runs(data, tmp_path: Path, capsys) -> None:

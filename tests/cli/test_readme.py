@@ -14,10 +14,9 @@ from PIL import Image
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.util.config_yaml import choices, config_folder, yaml_files
+from knot_runner.util.config_yaml import choices, yaml_files
 from tests.cli.sweep.grids import LAUNCHERS
-from tests.conftest import PAPERS
-from tests.of_papers import WORDS, of_papers
+from tests.of_papers import is_here, of_papers
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -57,12 +56,6 @@ COMMAND = rf"^    (knot-runner (?:{RUN}|{SHOWN}))$"
 MEASURED = [line for guide in GUIDES for line in re.findall(COMMAND, (ROOT / guide).read_text(), re.M)]
 
 
-def is_here(preset: str) -> bool:
-    """Return whether the preset's folder is of no paper, or of one that is here."""
-    folder = preset.partition("/")[0]
-    return folder not in WORDS or folder in PAPERS
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("line", of_papers(MEASURED))
 def test_commands_of_measurements_compose(line):
@@ -72,11 +65,8 @@ def test_commands_of_measurements_compose(line):
     words = [word for word in words if word not in ("-m", "check")]
     if importlib.util.find_spec("ray") is None:  # an extra that tests/cli/sweep/test_ray.py has a fake of
         words = [word for word in words if word != "hydra/launcher=ray" and not word.startswith("hydra.launcher.addr")]
-    if len(words) == 1 and words[0].startswith("experiment="):
-        # tests/unit/report/claims/test_presets.py composes every preset as it is
-        assert (config_folder() / "experiment" / f"{words[0].removeprefix('experiment=')}.yaml").is_file()
-        return
-    jobs, _ = compose_all([*words, "seed=0"])
+    # tests/unit/report/claims/test_presets.py composes all jobs of presets as they are
+    jobs, _ = compose_all([*words, "seed=0"], first=len(words) == 1)
     assert jobs
 
 

@@ -14,6 +14,7 @@ from knot_runner.methods.federated.averaging import FEDAVG
 from knot_runner.util.errors import UserError
 from tests.accounted import accounted, mechanism, private_of
 from tests.feddf_runs import run
+from tests.golden.messages import refuses
 from tests.integration.test_private_training import PRIVATE
 from tests.tiny import CLIPPED, replaced
 from tests.unit.methods.federated.worlds import Unaccounted
@@ -88,6 +89,14 @@ def test_privacy_refuses_methods_without_a_mean(each, tmp_path, monkeypatch):
     monkeypatch.setitem(METHODS_TABLE.data, "fedavg", other)
     with pytest.raises(UserError, match="reads every client's message" if each else "send nothing that noise"):
         private_of(tmp_path, [*CLIPPED, "method=fedavg"])
+
+
+def test_privacy_refuses_delta_of_one_client(tmp_path):
+    words = replaced(CLIPPED, "method=fedavg", "training.clients_per_round=1")
+    private_of(tmp_path, replaced(words, "partition.num_clients=2"))
+    private_of(tmp_path, replaced(words, "partition.num_clients=1", "privacy.delta=0.1"))
+    with refuses():
+        private_of(tmp_path, replaced(words, "partition.num_clients=1"))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Private training end to end: records, resumption, engines and refusals."""
 
 import json
+import statistics
 import sys
 
 import pytest
@@ -33,9 +34,9 @@ def test_private_run_reports_its_epsilon_and_clipping(tmp_path, capsys):
     assert facts["epsilon"] == rows[-1]["epsilon"] == result["metrics"]["epsilon"]["ALL"]
     assert f"(epsilon, delta) = ({facts['epsilon']:.3g}, 0.14) at user level after 3 rounds" in said
     assert "it is of the global models, simulated, and not of the accuracies" in notes
-    norms = sorted(norm for row in rows for norm in row["update_norms"])
+    norms = [norm for row in rows for norm in row["update_norms"]]
     assert facts["clipped"] == pytest.approx(sum(norm > 0.2 for norm in norms) / len(norms))
-    assert norms[0] <= facts["median_norm"] <= norms[-1]
+    assert facts["median_norm"] == statistics.median(norms)
     assert facts["accountant"].startswith("dp-accounting ") and facts["rate"] == 0.5 and facts["rounds"] == 3
     assert main(["compare", f"paths.output_dir={tmp_path}", "--measure=privacy.epsilon"]) == 0
     assert "epsilon" in capsys.readouterr().out and direction("privacy.epsilon") == "lower"
@@ -93,7 +94,7 @@ def test_noise_that_is_found_for_an_epsilon(tmp_path):
 @accounted
 def test_diverged_private_run_reports_spent_epsilon(tmp_path):
     words = replaced(PRIVATE, "training.lr=1e25", "privacy.clip_norm=1e6")
-    assert main([*words, f"paths.output_dir={tmp_path}"]) in (0, 1)
+    assert main([*words, f"paths.output_dir={tmp_path}"]) == 1
     (result,) = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
     assert result["status"] == "diverged" and result["privacy"]["rounds"] == result["diverged"]["round"]
     assert result["privacy"]["epsilon"] > 0 and result["privacy"]["clipped"] is None

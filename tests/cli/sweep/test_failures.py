@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 import knot_runner as kr
+from knot_runner.cli.show import references
+from knot_runner.report.run_folders import load_runs
 from knot_runner.sweeps.job import attempt
-from knot_runner.sweeps.state import read_failure
+from knot_runner.sweeps.state import read_failure, status, write_failure
 from tests.cli.sweep.grids import begun, composed, faulty, planned, results, small, sweep
 from tests.disk import Disk
 from tests.forked import Forked
@@ -54,8 +56,10 @@ def test_attempt_leaves_a_run_that_another_command_has_finished(tmp_path):
     plan = planned(tmp_path, [job])
     kr.run(job)
     before = (job.folder / "result.json").read_bytes()
+    write_failure(job.folder, "killed", "an attempt that died after it had written its result")
+    assert status(job.folder) == "done" and [run.status for run in load_runs(references([job]))] == ["done"]
     assert attempt(job, plan) == "done"
-    assert (job.folder / "result.json").read_bytes() == before and read_failure(job.folder) is None
+    assert (job.folder / "result.json").read_bytes() == before and read_failure(job.folder).attempts == 1
 
 
 @pytest.mark.parametrize(("call", "file", "way"), [("open", "log.txt", "EIO"), ("flock", "", "ENOLCK")])
@@ -94,7 +98,7 @@ def test_sweep_ends_its_jobs_when_interrupted(number, code, tmp_path):
     sweeping.send(number)
     assert sweeping.wait(30) == code, sweeping.said
     assert "interrupted; the same command goes on" in sweeping.said
-    assert not sweeping.processes and not _alive(tmp_path)
+    assert not sweeping.processes and not _alive(tmp_path) and not failures(tmp_path)
 
 
 def _alive(out):

@@ -36,6 +36,23 @@ def test_engines_match_loop_weights_in_float64(engine, model, recipe):
     assert_alike(made(engine, MODELS[model]).train(requests), expected)
 
 
+@pytest.mark.parametrize("most", [4, 20, 24])
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_lean_trains_whole_batches_in_blocks_of_images(model, most, monkeypatch):
+    """Batches of 8, in blocks of one and of two batches (20 holds no third) and of three."""
+    monkeypatch.setattr("knot_runner.engine.federated.lean.client._IMAGES_AT_ONCE", most)
+    requests, expected = loop_result(model, "control")
+    assert_alike(made("lean", MODELS[model]).train(requests), expected)
+
+
+def test_look_at_held_out_examples_leaves_training_as_it_is():
+    """The loss of all steps is as without a look, whatever mode the model had for it."""
+    (request,) = cohort(MODELS["resnet_batch"], RECIPES["plain"], sizes=(23,))
+    looked = replace(request, held=4, recipe=replace(request.recipe, check=1, patience=99))
+    alone, found = made("loop", MODELS["resnet_batch"]).train([replace(request, rows=request.rows[:-4]), looked])
+    assert (alone.loss, alone.steps) == (found.loss, found.steps) and found.steps == 6
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("model", "recipe"),

@@ -90,7 +90,12 @@ def test_rounds_that_were_not_measured_are_reported(federated):
 
 def test_rate_controls_are_rows_below_their_temperature(federated):
     jobs = [
-        federated.made(t, [0.1, 0.4], control=control, label=f"method.temperature={t}, method.lr_control={control}")
+        federated.made(
+            t,
+            [0.1, 0.9 if control else 0.4],
+            control=control,
+            label=f"method.temperature={t}, method.lr_control={control}",
+        )
         for t in (4.0, 1.0, 0.5, 0.05)
         for control in (False, True)
     ]
@@ -100,6 +105,7 @@ def test_rate_controls_are_rows_below_their_temperature(federated):
         ("4", ""), ("1", "rate=lr/4"), ("1", ""), ("0.5", ""), ("1", "rate=lr/0.5"), ("0.05", ""), ("1", "rate=lr/0.05")
     ]  # fmt: skip
     assert cell(table, ("1", ""), "accuracy").planned == 1  # the control at T=1 is the T=1 run
+    assert cell(table, ("0.5", ""), "rounds").mean == 2  # to the 0.4 of T=4, whose control has 0.9
     assert cell(table, ("1", "rate=lr/0.05"), "accuracy").paper is None
 
 

@@ -82,7 +82,9 @@ def test_job_label_omits_task_method_and_seed():
 
 
 def test_config_yamls_start_with_command_and_description():
-    for path in sorted(Path(config_folder()).glob("*/*.yaml")):
+    paths = sorted(Path(config_folder()).glob("*/*.yaml"))
+    assert {path.parent.name for path in paths} >= set(GROUPS) - {"experiment"}
+    for path in paths:
         if path.parent.name in GROUPS:
             assert len(describe_yaml(path)) > 15, path
         if path.parent.name != "base":

@@ -9,6 +9,7 @@ import pytest
 
 from knot_runner.data.load import load_task
 from knot_runner.data.pools import pool_texts
+from knot_runner.data.rows import identity
 from tests.golden.messages import refuses
 from tests.unit.data.text_tasks import write_jsonl
 
@@ -25,6 +26,11 @@ IDENTITIES: dict[str, tuple[list[tuple[Any, Any]], Any]] = {
     "slashes": ([("a / b", "c"), ("a", "b / c"), ("a/", "b"), ("a", "/b"), ("a / b", "c")], ["one", "two"]),
     "one of a list": ([("x", 0), ("y", 1), ("x", 2)], ["one"]),
 }
+
+
+@pytest.mark.parametrize("blank", ["", "  ", None, float("nan")])
+def test_blank_cell_is_no_identity(blank: Any) -> None:
+    assert identity(blank) is None and identity(" Ann ") == "Ann" and identity(0) == "0"
 
 
 def load(task_dict, make, folder, rows: list[tuple[Any, Any]], columns: dict[str, Any], **changes: Any):

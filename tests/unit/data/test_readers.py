@@ -84,13 +84,14 @@ def test_readers_never_read_half_a_row(tmp_path_factory: pytest.TempPathFactory,
     texts = data.draw(st.lists(st.text('ab,"\n é', min_size=1, max_size=12), min_size=2, max_size=6))
     csv = b"label,text\r\n" + b"".join(b'x,"%s"\r\n' % text.replace('"', '""').encode() for text in texts)
     jsonl = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
-    for content, reader in ((csv, read_csv), (jsonl, read_jsonl)):
+    for content, reader, ends in ((csv, read_csv, b'"\r\n'), (jsonl, read_jsonl, b"}\n")):
         at = data.draw(st.integers(1, len(content) - 1))
         path = put(folder / f"x.{reader.__name__}", content[:at])
         whole = [row["text"] for _, row in reader(put(folder / "whole", content))]
         try:
             read = [row["text"] for _, row in reader(path)]
         except UserError:
+            assert not content[:at].endswith(ends)
             continue
         assert read == whole[: len(read)]  # cut between two rows: fewer rows, but never half a row
 

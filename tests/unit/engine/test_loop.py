@@ -118,6 +118,28 @@ def test_train_network_resumes_after_kill_in_any_epoch(request_, place, tmp_path
     assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]
 
 
+@pytest.mark.parametrize(("criterion", "kept"), [("f1", 1), ("loss", 0)])
+def test_train_network_remembers_best_epoch_after_kill(request_, place, tmp_path, monkeypatch, criterion, kept):
+    """The best came before the last commit; with ``loss``, it is the untrained start."""
+    asked, scores = dataclasses.replace(request_, select=criterion), [0.9, 0.1, 0.2, 0.3][: 4 - kept]
+    made = []
+    for folder, ends in (("undisturbed", ()), ("killed", (2, 3))):
+        left = iter(scores)
+        monkeypatch.setattr(loop, "_score", lambda *_, left=left: next(left))
+        for epoch in ends:
+
+            def kill(done, total, text, epoch=epoch):
+                if done == total * epoch // 3 - 1:
+                    raise Killed
+
+            with pytest.raises(Killed):
+                loop.train_network(asked, place, tmp_path / folder, kill)
+        made.append(loop.train_network(asked, place, tmp_path / folder, nothing))
+    (weights, facts), (resumed, again) = made
+    assert facts["best_epoch"] == again["best_epoch"] == kept and again["best_score"] == 0.9
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in weights.items())
+
+
 def test_selecting_by_loss_may_keep_the_start(request_, place, tmp_path):
     """Epoch 0 is a candidate: with a rate that only makes things worse, the start is what comes back."""
     place.store.put("local", "start", build_network(request_.network).state_dict(), {})

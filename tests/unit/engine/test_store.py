@@ -5,6 +5,7 @@ import torch
 
 from knot_runner.engine.store import Store
 from knot_runner.util.files import BusyError
+from tests.disk import damage_in_place
 from tests.golden.messages import refuses
 
 
@@ -43,6 +44,14 @@ def test_store_sets_damaged_artifacts_aside(tmp_path, name, change, capsys):
         put(store)
     assert store.find("local", "k").tensors()["w"][0] == 1.0
     assert store.get("local", "other").read("rounds.jsonl") == b"2.0\n"
+
+
+def test_store_notices_damage_that_keeps_size_and_time(tmp_path):
+    store = Store(tmp_path)
+    path = put(store).folder / "tensors.safetensors"
+    assert store.find("local", "k").tensors()["w"][0] == 1.0  # so that its digest is known
+    damage_in_place(path)
+    assert store.find("local", "k") is None
 
 
 def test_store_put_removes_commits(tmp_path):

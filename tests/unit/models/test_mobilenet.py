@@ -111,4 +111,7 @@ def test_mobilenet_refuses_settings(changes: dict) -> None:
 def test_mobilenet_trains_on_one_pixel() -> None:
     """A single image of 1x1: no group is of one value, for which PyTorch has no variance."""
     model = build_network(network(shape=(1, 1, 1)))
-    model(torch.ones(1, 1, 1, 1)).sum().backward()
+    model(torch.ones(1, 1, 1, 1)).logsumexp(1).sum().backward()
+    gradients = {name: weight.grad for name, weight in model.named_parameters()}
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+    assert gradients["head.bias"].sum() == pytest.approx(1)

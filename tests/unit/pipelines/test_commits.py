@@ -9,7 +9,7 @@ import torch
 from knot_runner.engine import hardware
 from knot_runner.engine.commit import Commit
 from knot_runner.pipelines import context
-from knot_runner.pipelines.commits import COMMIT_SHARE, Commits, stands
+from knot_runner.pipelines.commits import COMMIT_SHARE, MAX_UNCOMMITTED, Commits, stands
 from knot_runner.pipelines.distillation import _all_there
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.compare.settings import parse_filter
@@ -72,6 +72,11 @@ def test_commits_due_waits_for_share_of_time(tmp_path, monkeypatch):
     now[0] += 0.9 * 2.0 / COMMIT_SHARE
     assert not commits.due()
     now[0] += 0.2 * 2.0 / COMMIT_SHARE
+    assert commits.due()
+    commits._cost = 1e9  # however long a commit takes
+    now[0] = commits._since + MAX_UNCOMMITTED
+    assert not commits.due()
+    now[0] += 0.1
     assert commits.due()
 
 

@@ -94,7 +94,7 @@ RECIPES = {
     "momentum": _case(momentum=0.9),
     "decay": _case(weight_decay=0.1),
     "decay_weights": _case(weight_decay=0.1, decay_biases=False),
-    "head_body": _case(phases=(Phase(1, "head"), Phase(2, "body")), momentum=0.5, weight_decay=0.1),
+    "head_body": _case(phases=(Phase(1, "head"), Phase(2, "body"))),  # without momentum, which "everything" has
     "head_all": _case(phases=(Phase(1, "head"), Phase(0, "body"), Phase(1, "all")), momentum=0.5, proximal=0.3),
     "drop_last": _case(drop_last=True),
     "augment": _case(augment="crop_flip"),

@@ -1,6 +1,7 @@
 """Temperatures: constant, per round, per client, per sample, and the control of the rate."""
 
 import math
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.config.settings import Schedule, Stragglers
+from knot_runner.config.settings.methods.server_distillation import ServerDistillation
+from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.objectives import CrossEntropy, tempered
+from knot_runner.methods.around.server_distillation import _recipe
 from knot_runner.methods.federated.averaging import local_request
 from knot_runner.methods.federated.chilling import scheduled, stragglers
 from tests.unit.methods.federated.worlds import rounds_of, settings
@@ -53,12 +57,34 @@ def test_lr_control_moves_temperature_into_rate(world):
 
 
 def test_recipe_holds_the_values_of_the_settings(world):
-    changed = world.with_training(momentum=0.9, weight_decay=0.01, decay_biases=False, drop_last=True, lr=0.3)
+    changes = {"momentum": 0.9, "weight_decay": 0.01, "decay_biases": False, "drop_last": True, "lr": 0.3}
+    changed = world.with_training(**changes, local_epochs=3, batch_size=7)
     made = request_of(settings("fedprox", mu=0.5, batchnorm="frozen"), changed.federation).recipe
-    assert (made.lr, made.momentum, made.weight_decay, made.batch_size) == (0.3, 0.9, 0.01, 4)
-    assert (made.decay_biases, made.drop_last, made.frozen_statistics, made.proximal) == (False, True, True, 0.5)
+    assert_alike(made, changed.federation.training, 7)
+    assert (made.frozen_statistics, made.proximal, made.phases) == (True, 0.5, (Phase(3),))
+    world = world.with_training(optimizer="adamw")
     plain = request_of(settings(), world.federation).recipe
-    assert (plain.decay_biases, plain.drop_last, plain.frozen_statistics, plain.proximal) == (True, False, False, 0.0)
+    assert_alike(plain, world.federation.training, 7)
+    assert (plain.frozen_statistics, plain.proximal) == (False, 0.0)
+
+
+def test_server_recipe_holds_the_values_of_the_settings():
+    made = {"lr": 0.3, "momentum": 0.9, "weight_decay": 0.01, "batch_size": 7, "check": 5, "patience": 11, "epochs": 3}
+    spec = ServerDistillation(None, "A", "logits", False, 1.0, 1.0, steps=None, optimizer="sgd", after=0, every=1,
+                              bias=None, schedule="cosine", valid=0.1, **made)  # fmt: skip
+    recipe = _recipe(settings(batchnorm="frozen"), spec)
+    assert_alike(recipe, spec, 7)
+    assert (recipe.phases, recipe.cosine, recipe.frozen_statistics) == ((Phase(3),), True, True)
+    assert _recipe(settings(), replace(spec, steps=4, schedule="constant")) == replace(
+        recipe, phases=(Phase(1),), cosine=False, frozen_statistics=False
+    )
+
+
+def assert_alike(recipe, chosen, count):
+    """What a recipe and settings both name is the same, key by key: ``count`` keys."""
+    shared = {field.name for field in fields(recipe)} & {field.name for field in fields(chosen)}
+    assert len(shared) == count, shared
+    assert {key: getattr(recipe, key) for key in shared} == {key: getattr(chosen, key) for key in shared}
 
 
 def test_stragglers_form_fixed_share_training_colder_and_shorter(world):

@@ -79,6 +79,13 @@ def test_eigengap_finds_how_many_groups_there_are(graph, groups):
     assert any(f"is after {groups}" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(("values", "count"), [
+    ([0, 0, 0, 1, 1, 1], 3), ([0, 0, 0.1, 0.1, 1, 1], 2), ([0, 0, 0.1, 0.1, 1], 2), ([0, 9], 1), ([0], 1),
+])  # fmt: skip
+def test_eigengap_stops_at_half_of_the_clients(values, count):
+    assert clustering.eigengap(np.array(values, float)) == count
+
+
 def test_eigengap_finds_one_cluster_without_structure():
     rng = np.random.default_rng(0)
     matrix = 1000 + rng.uniform(0, 10, (12, 12))

@@ -67,6 +67,12 @@ def test_target_requires_reference_run_or_number(federated):
     assert judged(jobs, rounds_claim(), target=0.55)[0].effect == pytest.approx(math.sqrt(21 / 11 * 24 / 12))
 
 
+def test_target_is_that_of_the_chilled_run_and_not_of_its_control(federated):
+    jobs = courses(federated, [10, 11], [20, 23])
+    better = [federated.made(4.0, [0.9] * 40, seed=seed, control=True, label="control") for seed in (0, 1)]
+    assert judged([*jobs, *better], rounds_claim())[0].effect == judged(jobs, rounds_claim())[0].effect
+
+
 def test_diverged_run_misses_target_and_yields_no_bytes(federated):
     jobs = courses(federated, [10, 10], [20, 23], spent=SPENT)
     for job in jobs:
