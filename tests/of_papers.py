@@ -13,9 +13,9 @@ import pytest
 WORDS = {
     "chill": r"\bchill/|\btemperature_probe\b|'probe'",
     "fedwad": r"\bfedwad/|\b(coreset|coreset_knn|dataset_distance|federated_distance|gaussians|image_sets)\b"
-    r"|'(knn|distance|matrix)'",
+    r"|'(knn|distance|matrix|gap)'",
     "kd": r"\bkd/",
-    "knot": r"\bknot/|\bbound=true",
+    "knot": r"\bknot[/_]|\bbound=true",
     "soup": r"\bsoup/|\b(transfer_matrix|landscape)\b",
 }
 

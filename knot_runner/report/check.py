@@ -36,8 +36,11 @@ class ReportSettings:
 
 
 def check_report(spec: Config) -> None:
-    """Raises :class:`UserError` for an unknown key, kind, metric, figure, printed table or measure of a claim in
-    ``spec``, and for a value of the wrong type."""
+    """Check a preset's ``report:``.
+
+    Raises :class:`UserError` for an unknown key, kind, metric, figure, printed table or measure of a claim in ``spec``,
+    and for a value of the wrong type.
+    """
     kind = spec.get("kind", "methods")
     if not isinstance(kind, str) or (kind not in FIGURES and kind not in TABLE_KINDS):
         raise UserError(

@@ -19,8 +19,10 @@ MOST_WRONG = 5
 
 
 def confusion_counts(run: MeasuredRun) -> np.ndarray | None:
-    """Return counts [C, C] of test examples by true and predicted class, over all test sets; None if ``run`` keeps no
-    predictions of classes."""
+    """Return counts [C, C] of test examples by true and predicted class, over all test sets.
+
+    None if ``run`` keeps no predictions of classes.
+    """
     if run.result.labels is None or not has_record(run.folder, run.result, PREDICTIONS):
         return None
     after = [pair for name, pair in predictions(run).items() if not name.startswith("before/")]
@@ -29,8 +31,10 @@ def confusion_counts(run: MeasuredRun) -> np.ndarray | None:
 
 
 def confusion_rows(run: MeasuredRun) -> list[LogRow]:
-    """Return the share of each ``true`` class that is ``predicted`` as each, ``confusion``; NaN of a class without
-    examples; [] if ``run`` keeps no predictions."""
+    """Return the share of each ``true`` class that is ``predicted`` as each, ``confusion``.
+
+    NaN of a class without examples; [] if ``run`` keeps no predictions.
+    """
     counts = confusion_counts(run)
     if counts is None or run.result.labels is None:
         return []
@@ -41,8 +45,10 @@ def confusion_rows(run: MeasuredRun) -> list[LogRow]:
 
 
 def confusion_table(run: MeasuredRun) -> Group:
-    """Return a row for each true class: its examples, and as which classes they are predicted. Raises
-    :class:`UserError`."""
+    """Return a row for each true class: its examples, and as which classes they are predicted.
+
+    Raises :class:`UserError`.
+    """
     counts = confusion_counts(run)
     if counts is None or run.result.labels is None:
         raise UserError(f"runs of kind {run.result.kind} keep no predictions of classes", run.folder)

@@ -68,18 +68,19 @@ class RunSet:
     lines: tuple[str, ...] = ()
 
     def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
-        """The runs for which ``kept`` is true."""
+        """Return the runs for which ``kept`` is true."""
         index = self.runs.index[kept]
         names = ("runs", "settings", "counted", "metrics")
         frames = {name: getattr(self, name) for name in names}
         return replace(self, **{name: frame[frame.index.isin(index)] for name, frame in frames.items()})
 
     def grouped(self, keys: Sequence[str]) -> RunSet:
-        """The runs with a column ``row``: the table row of each, which runs that agree in all ``keys`` share."""
+        """Return the runs with a column ``row``: the table row of each, which runs that agree in all ``keys`` share."""
         return replace(self, runs=self.runs.assign(row=row_numbers(self.settings, keys)))
 
     @property
     def finished(self) -> RunSet:
+        """The finished runs."""
         return self.only(self.runs["state"] == "done")
 
     def keys(self) -> list[str]:
@@ -87,17 +88,22 @@ class RunSet:
         return list(self.settings.columns[self.settings.notna().any()])
 
     def differing(self) -> pd.DataFrame:
-        """The settings in which the runs differ; a setting that a run does not use, such as the number of clusters
-        without clustering, counts with its configured value."""
+        """Return the settings in which the runs differ.
+
+        A setting that a run does not use, such as the number of clusters without clustering, counts with its configured
+        value.
+        """
         used = self.settings[varying(self.counted)]
         return used[varying(used)]
 
     def values(self, metric: str) -> pd.Series:
-        """``metric`` (dotted key) of the finished runs that have it, indexed by run."""
+        """Return ``metric`` (dotted key) of the finished runs that have it, indexed by run."""
         return self.metrics.loc[self.metrics["metric"] == metric, "value"].dropna()
 
     def frame(self, per: Per = "run") -> pd.DataFrame:
-        """The tidy frame: one row per run and metric. Columns:
+        """Return the tidy frame: one row per run and metric.
+
+        Columns:
 
         - ``run_id``, ``folder``, ``task``, ``method``, ``seed``: which run;
         - ``state``: ``done``; or ``diverged``, ``failed``, ``damaged``, ``other data`` or ``unfinished``, with the
@@ -120,7 +126,7 @@ class RunSet:
 
 
 def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
-    """A row per number in the rounds.jsonl of each finished run, indexed by run."""
+    """Return a row per number in the rounds.jsonl of each finished run, indexed by run."""
     import pandas as pd
 
     if per not in ("round", "client"):
@@ -144,8 +150,11 @@ def _logged(runs: pd.Series, per: Per) -> pd.DataFrame:
 
 
 def tidy_frame(out: Path, filters: Sequence[str] = (), per: Per = "run") -> pd.DataFrame:
-    """:meth:`RunSet.frame` of the runs below ``out`` that pass ``filters`` as in ``knot-runner compare``
-    (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``). Raises :class:`UserError`, also if none passes."""
+    """Return :meth:`RunSet.frame` of the runs below ``out`` that pass ``filters``.
+
+    Filters are those of ``knot-runner compare`` (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``). Raises
+    :class:`UserError`, also if no run passes.
+    """
     return selected_runs(out, [parse_filter(text) for text in filters]).frame(per)
 
 
@@ -180,7 +189,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
 
 
 def run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...] = ()) -> RunSet:
-    """The ``runs`` below ``out`` as frames."""
+    """Return the ``runs`` below ``out`` as frames."""
     import pandas as pd
 
     counted = [flatten_settings(counted_settings(run.config)) for run in runs]
@@ -208,7 +217,7 @@ def run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...] = ()) -> RunS
 
 
 def _job(folder: Path, data: provenance.CurrentData) -> Job:
-    """The job of a run folder. Raises ValueError if its config does not belong to this folder."""
+    """Return the job of a run folder. Raises ValueError if its config does not belong to this folder."""
     if not (folder / CONFIG).exists():
         began = "failed before its settings were written" if (folder / "failed.json").exists() else "no config.yaml"
         raise ValueError(began)
@@ -245,5 +254,5 @@ def _numbers(content: Config) -> Iterator[tuple[str, float | None]]:
 
 
 def name_few(names: Sequence[str]) -> str:
-    """A colon, the first of ``names`` and the number of further ones; "" if empty."""
+    """Return a colon, the first of ``names`` and the number of further ones; "" if empty."""
     return f": {first_few(names, _MAX_NAMED, '; ')}" if names else ""

@@ -15,14 +15,16 @@ from knot_runner.util.errors import UserError, nearest
 
 
 def printed_tables() -> list[str]:
-    """Names of the printed tables, such as ``knot/table2``."""
+    """Return the names of the printed tables, such as ``knot/table2``."""
     return sorted(path.relative_to(PAPERS).with_suffix("").as_posix() for path in PAPERS.rglob("*.yaml"))
 
 
 @dataclass(frozen=True)
 class PaperCase:
-    """A case of a table of temperatures: the ``settings`` of its runs, and the paper's numbers of training images and
-    classes."""
+    """A case of a table of temperatures.
+
+    It has the ``settings`` of its runs, and the paper's numbers of training images and classes.
+    """
 
     settings: Config
     classes: int
@@ -31,9 +33,12 @@ class PaperCase:
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """A printed table of a paper. Of a table of kind ``methods``: ``task``, ``columns``, the ``global_set`` among them,
-    and ``metrics`` (metric -> method -> row). Of other kinds: ``cases`` and ``values`` of its rows, ``algorithms`` by
-    method, the mean ``uplift``, the ``datasets`` of each task, the rounds of a trace, or ``shares`` of a bias."""
+    """A printed table of a paper.
+
+    Of a table of kind ``methods``: ``task``, ``columns``, the ``global_set`` among them, and ``metrics`` (metric ->
+    method -> row). Of other kinds: ``cases`` and ``values`` of its rows, ``algorithms`` by method, the mean ``uplift``,
+    the ``datasets`` of each task, the rounds of a trace, or ``shares`` of a bias.
+    """
 
     paper: str
     arxiv: str
@@ -58,13 +63,13 @@ class PrintedTable:
 
 @cache
 def read_printed(name: str) -> PrintedTable:
-    """The printed table ``name``; treat it as read-only. Raises :class:`UserError` for an unknown name."""
+    """Return the printed table ``name``; treat it as read-only. Raises :class:`UserError` for an unknown name."""
     if name not in printed_tables():
         raise UserError(f"there is no printed table {name!r}{nearest(name, printed_tables())}")
     return build(PrintedTable, yaml.safe_load((PAPERS / f"{name}.yaml").read_text(encoding="utf-8")), name)
 
 
 def printed_value(table: PrintedTable, metric: str, method: str, dataset: str) -> float | None:
-    """The printed number in a table of kind ``methods``; None if the paper prints none."""
+    """Return the printed number in a table of kind ``methods``; None if the paper prints none."""
     row = table.metrics.get(metric, {}).get(method)
     return row[table.columns.index(dataset)] if row is not None and dataset in table.columns else None

@@ -38,10 +38,12 @@ RECOMPUTED_TOLERANCE = 2e-3
 
 @dataclass(frozen=True)
 class Job:
-    """One run that a preset requests, done or not. ``method``: its name, or that of the preset's arm. ``label``:
-    settings that distinguish it from the other runs of its method, as text ("task.labels.support=onehot"), or "".
-    ``config``: its composed settings. ``data``: the current data files, which must match those of the run; None: no
-    check."""
+    """One run that a preset requests, done or not.
+
+    ``method``: its name, or that of the preset's arm. ``label``: settings that distinguish it from the other runs of
+    its method, as text ("task.labels.support=onehot"), or "". ``config``: its composed settings. ``data``: the current
+    data files, which must match those of the run; None: no check.
+    """
 
     run_id: str
     folder: Path
@@ -53,18 +55,20 @@ class Job:
     data: provenance.CurrentData | None = field(default=None, compare=False)
 
     def setting(self, key: str) -> Any:
-        """The value of the dotted ``key`` of its settings, or None."""
+        """Return the value of the dotted ``key`` of its settings, or None."""
         return lookup(self.config, key)
 
     def has(self, wanted: Config) -> bool:
-        """Whether it has all settings of ``wanted``: dotted key -> its value, or a list of them."""
+        """Return whether it has all settings of ``wanted``: dotted key -> its value, or a list of them."""
         return all(self.setting(key) in (one if isinstance(one, list) else [one]) for key, one in wanted.items())
 
 
 @dataclass(frozen=True)
 class Run(Job):
-    """A job with the content of its folder; ``result`` is None unless done or diverged, with the reason in
-    ``problem``. ``command``: the command that makes it, which errors name."""
+    """A job with the content of its folder; ``result`` is None unless done or diverged, with the reason in ``problem``.
+
+    ``command``: the command that makes it, which errors name.
+    """
 
     status: Status = "missing"
     problem: str = ""
@@ -93,13 +97,15 @@ def is_finished(run: Run) -> TypeGuard[MeasuredRun]:
 
 
 def finished(runs: Iterable[Run]) -> list[MeasuredRun]:
-    """The finished ``runs``, which have numbers to show."""
+    """Return the finished ``runs``, which have numbers to show."""
     return [run for run in runs if is_finished(run)]
 
 
 def load_runs(jobs: Iterable[Job], command: str = "") -> list[Run]:
-    """Load the runs of ``jobs``, in their order; ``command``: the one that makes them. Never raises; a run that cannot
-    be used has the reason in ``problem``."""
+    """Load the runs of ``jobs``, in their order; ``command``: the one that makes them.
+
+    Never raises; a run that cannot be used has the reason in ``problem``.
+    """
     runs = []
     for job in jobs:
         status, problem, result = _record(job)
@@ -120,8 +126,10 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 
 
 def with_files(run: Run, names: Sequence[str]) -> Run:
-    """``run``, marked as damaged if it is finished and one of the files ``names`` is missing or damaged. Whether its
-    kind of run has such a file is left to the caller."""
+    """Return ``run``, marked as damaged if it is finished and one of the files ``names`` is missing or damaged.
+
+    Whether its kind of run has such a file is left to the caller.
+    """
     if is_finished(run):
         try:
             for name in names:
@@ -133,12 +141,12 @@ def with_files(run: Run, names: Sequence[str]) -> Run:
 
 
 def damaged(run: Run, problem: UserError) -> Run:
-    """``run`` as one whose records are not used because of ``problem``."""
+    """Return ``run`` as one whose records are not used because of ``problem``."""
     return replace(run, status="corrupt", problem=str(problem), result=None)
 
 
 def nothing_there(runs: Sequence[Run]) -> UserError:
-    """The error that none of ``runs`` is finished, with the reasons if known."""
+    """Return the error that none of ``runs`` is finished, with the reasons if known."""
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     why = f" ({'; '.join(reasons)})" if reasons else ""
     what = "the run is not" if len(runs) == 1 else f"none of the {len(runs)} runs is"
@@ -155,7 +163,7 @@ def command_for(runs: Sequence[Run]) -> str:
 
 
 def lookup(values: Config | RunResult | None, key: str) -> Any:
-    """The value of a dotted ``key`` of settings or of a result, or None."""
+    """Return the value of a dotted ``key`` of settings or of a result, or None."""
     node: Any = values
     for part in key.split("."):
         if is_dataclass(node):
@@ -166,7 +174,7 @@ def lookup(values: Config | RunResult | None, key: str) -> Any:
 
 
 def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Test predictions by data set: probabilities [N, C] float32 and labels [N] int64.
+    """Return test predictions by data set: probabilities [N, C] float32 and labels [N] int64.
 
     ``before/<data set>`` holds those of the global model before distillation, with the same labels. Raises
     :class:`UserError` naming the file when it is absent or damaged.
@@ -183,8 +191,9 @@ def predictions(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def rounds(run: Run, command: str = "") -> list[LogRow]:
-    """The log rows of ``rounds.jsonl`` of a federated run, one per round from 1; rows of rounds without evaluation have
-    no accuracy.
+    """Return the log rows of ``rounds.jsonl`` of a federated run, one per round from 1.
+
+    Rows of rounds without evaluation have no accuracy.
 
     Raises :class:`UserError` naming the file when it is absent, truncated or damaged, and the ``command`` that makes
     the run.
@@ -193,7 +202,7 @@ def rounds(run: Run, command: str = "") -> list[LogRow]:
 
 
 def _record(job: Job) -> tuple[Status, str, RunResult | None]:
-    """Status of the run of ``job``, why its result is not used, and the result."""
+    """Return status of the run of ``job``, why its result is not used, and the result."""
     path = job.folder / RESULT_FILE
     if not path.exists():
         return "missing", "not run yet", None
@@ -212,8 +221,11 @@ def _record(job: Job) -> tuple[Status, str, RunResult | None]:
 
 
 def kept_file(run: Run, name: str, command: str = "") -> bytes:
-    """The bytes of file ``name`` of a finished run. Raises :class:`UserError` naming it if it is absent or does not
-    match the digest in the run's result, and if such runs keep no such file."""
+    """Return the bytes of file ``name`` of a finished run.
+
+    Raises :class:`UserError` naming it if it is absent or does not match the digest in the run's result, and if such
+    runs keep no such file.
+    """
     if run.result is None or not has_record(run.folder, run.result, name):
         raise UserError(f"runs with these settings keep no {name}", run.folder)
     try:

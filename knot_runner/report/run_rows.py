@@ -1,5 +1,7 @@
-"""Runs as rows of a frame, which tables, figures and claims filter, group and average; the cases and rows of a table
-that federated runs belong to: temperature, rate control, other settings."""
+"""Runs as rows of a frame, which tables, figures and claims filter, group and average.
+
+Federated runs also have the cases and rows of a table that they belong to: temperature, rate control, other settings.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 
 
 def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
-    """One row per run, in the given order: ``task``, ``method``, ``label``, ``seed``, ``run_id``, ``status``,
-    ``run``."""
+    """Return one row per run, in the given order.
+
+    Columns: ``task``, ``method``, ``label``, ``seed``, ``run_id``, ``status``, ``run``.
+    """
     import pandas as pd
 
     columns = ["task", "method", "label", "seed", "run_id", "status", "run"]
@@ -52,8 +56,10 @@ Cases = Mapping[str, Config]
 
 @dataclass(frozen=True, order=True)
 class RowSetting:
-    """Key of a row. ``control``: trained at T=1 with learning rate lr / ``temperature``; ``other``: further settings,
-    as text."""
+    """Key of a row.
+
+    ``control``: trained at T=1 with learning rate lr / ``temperature``; ``other``: further settings, as text.
+    """
 
     temperature: float
     control: bool = False
@@ -78,8 +84,9 @@ class RowSetting:
 
 
 def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
-    """``runs`` as in :func:`run_rows` plus their ``case`` and row (``key``, a :class:`RowSetting`), one row per seed,
-    in the order of ``cases`` (others after them, as requested) and of :func:`hottest_first`.
+    """Return ``runs`` as in :func:`run_rows` plus their ``case`` and row (``key``, a :class:`RowSetting`).
+
+    There is one row per seed, in the order of ``cases`` (others after them, as requested) and of :func:`hottest_first`.
 
     A case whose runs measure several kinds of models (:func:`variant`) is split by them. A rate control at T=1 is the
     T=1 run itself, so it counts once. Raises :class:`UserError` for runs that are not federated, ValueError for two
@@ -111,17 +118,17 @@ def ranks(names: Iterable[Any]) -> dict[Any, int]:
 
 
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
-    """Distinct ``keys``, highest temperature first, each rate control after its temperature."""
+    """Return distinct ``keys``, highest temperature first, each rate control after its temperature."""
     return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))
 
 
 def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
-    """Heads of the columns that name the rows ``keys``; as many of a row's head and settings are used."""
+    """Return heads of the columns that name the rows ``keys``; as many of a row's head and settings are used."""
     return ("T", "settings") if any(key.settings for key in keys) else ("T",)
 
 
 def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
-    """The settings that define cases: the preset's ``report.cases``, else those of the printed table.
+    """Return the settings that define cases: the preset's ``report.cases``, else those of the printed table.
 
     Raises :class:`UserError` unless each case is a mapping of settings.
     """
@@ -146,8 +153,11 @@ MODELS = {"global": "one model", "clusters": "cluster models", "personalized": "
 
 
 def variant(key: str, result: RunResult) -> str:
-    """What a column of the dotted ``key`` of results must not mix, as text; "" if nothing: the models whose predictions
-    a metric, or a target, is of; the neighboring relation and delta of an epsilon."""
+    """Return what a column of the dotted ``key`` of results must not mix, as text; "" if nothing.
+
+    It is the models whose predictions a metric, or a target, is of; or the neighboring relation and delta of an
+    epsilon.
+    """
     group, *parts = key.split(".")
     second = [(other.rpartition(".")[2], lookup(result, other)) for other in beside(key)]
     if second:
@@ -161,19 +171,21 @@ def variant(key: str, result: RunResult) -> str:
 
 
 def variants(key: str, runs: Iterable[Run]) -> list[str]:
-    """The distinct :func:`variant` of the finished ``runs``, in order; [""] if there are none."""
+    """Return the distinct :func:`variant` of the finished ``runs``, in order; [""] if there are none."""
     return list(dict.fromkeys(variant(key, run.result) for run in finished(runs))) or [""]
 
 
 def measured_line(runs: Iterable[Run]) -> list[str]:
-    """A line on the models that the finished ``runs`` are measured by."""
+    """Return a line on the models that the finished ``runs`` are measured by."""
     words = dict.fromkeys(EVALUATED[run.result.evaluated] for run in finished(runs) if run.result.evaluated)
     return [f"Measured: {'; '.join(words)}."] if words else []
 
 
 def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
-    """The finished ``runs`` whose result has the dotted ``key``. Raises :class:`UserError`, naming ``otherwise`` as
-    missing, if none has."""
+    """Return the finished ``runs`` whose result has the dotted ``key``.
+
+    Raises :class:`UserError`, naming ``otherwise`` as missing, if none has.
+    """
     found = [run for run in runs if lookup(run.result, key)]
     if not found:
         raise UserError(f"none of the runs has {otherwise}")
@@ -181,7 +193,7 @@ def runs_with(runs: Iterable[RunT], key: str, otherwise: str) -> list[RunT]:
 
 
 def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
-    """Dotted key -> value of all leaves of nested ``values``; an empty mapping is a leaf."""
+    """Return dotted key -> value of all leaves of nested ``values``; an empty mapping is a leaf."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:

@@ -18,8 +18,11 @@ Names = TypeVar("Names", bound=tuple[str, ...])
 
 @dataclass(frozen=True)
 class Band:
-    """``places`` [R] on the axis (rounds, sizes, ...); ``mean`` [R] over ``seeds`` [R] runs, and its 95% t interval
-    from ``low`` to ``high`` [R], of width 0 for one seed."""
+    """A mean over seeds along an axis.
+
+    ``places`` [R] on the axis (rounds, sizes, ...); ``mean`` [R] over ``seeds`` [R] runs, and its 95% t interval from
+    ``low`` to ``high`` [R], of width 0 for one seed.
+    """
 
     places: np.ndarray
     mean: np.ndarray
@@ -30,7 +33,9 @@ class Band:
 
 def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True, top: float | None = None) -> Band:
     """The band of several runs over the places where all have a value; without ``everywhere``, where any has one.
-    ``top``: of a share, its largest value; the interval is cut there and at 0, as in tables."""
+
+    ``top``: of a share, its largest value; the interval is cut there and at 0, as in tables.
+    """
     series = list(series)
     keys = [set(one) for one in series]
     places = sorted(set.intersection(*keys) if everywhere else set.union(*keys))
@@ -49,7 +54,7 @@ def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True, t
 def band_numbers(
     heads: Sequence[str], bands: Mapping[Names, Band], digits: int = 6, decimals: int | None = None
 ) -> str:
-    """CSV with a row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
+    """Return CSV with a row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
     rows: list[list[Any]] = []
     for names, one in bands.items():
         columns = (one.places, one.mean, one.low, one.high, one.seeds)

@@ -166,7 +166,12 @@ def test_figures_guide_commands_draw_their_pictures(tmp_path, monkeypatch, capsy
         assert main(shlex.split(line)[1:]) == 0, line
     pictures = re.findall(r"!\[.+\]\(pictures/(.*)\)", (ROOT / "docs/figures.md").read_text())
     assert sorted(path.name for path in tmp_path.glob("*.png")) == sorted(pictures) and len(pictures) == 12
-    assert all((ROOT / "docs/pictures" / name).stat().st_size <= 80_000 for name in pictures)
+    for name in pictures:
+        small = ROOT / "docs/pictures" / name
+        wide = small.with_stem(f"{small.stem}_1600")
+        assert small.stat().st_size <= 80_000 and wide.stat().st_size <= PICTURE
+        assert Image.open(wide).width == 2 * Image.open(small).width == 1600
+        assert small.with_suffix(".pdf").read_bytes()[:4] == b"%PDF"
 
 
 def test_readme_python_example_runs(capsys, tmp_path, monkeypatch):

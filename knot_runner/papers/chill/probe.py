@@ -76,7 +76,7 @@ def probe_part(
 
 
 def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str], None]) -> Tensor:
-    """Rows of up to ``most`` training images, drawn by the seed, ascending."""
+    """Return rows of up to ``most`` training images, drawn by the seed, ascending."""
     there = len(data.labels)
     if most > there:
         note(f"method.{key}: {most:,} wanted, all {there:,} training images taken")
@@ -85,8 +85,9 @@ def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str],
 
 @torch.no_grad()
 def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Callable[[str], None]) -> Tensors:
-    """Fig. 3: softmax(z / T) of the first misclassified image of ``rows``; of the first, with a warning, when all are
-    right.
+    """Return softmax(z / T) of the first misclassified image of ``rows`` (Fig. 3).
+
+    When all are right, it is of the first, with a warning.
 
     The paper shows one image of its class, without saying which.
     """
@@ -129,8 +130,10 @@ def start_probe(
     device: torch.device,
     watch: Progress,
 ) -> Tensors:
-    """The model's weights and buffers: fresh, or after ``warm_epochs`` of central training at T=1 (the paper says no
-    more than "an initial neural network")."""
+    """Return the model's weights and buffers: fresh, or after ``warm_epochs`` of central training at T=1.
+
+    The paper says no more than "an initial neural network".
+    """
     weights, buffers = flat.initial(network, settings.seed)
     if config.warm_epochs:
         everything = torch.arange(len(data.labels))
@@ -158,7 +161,7 @@ def start_probe(
 
 
 def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: Progress) -> Tensors:
-    """``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] of ``rows`` [N], on the CPU."""
+    """Return ``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] of ``rows`` [N], on the CPU."""
     norms, right = torch.empty(len(config.temperatures), len(rows)), torch.empty(len(rows), dtype=torch.uint8)
     done = 0
     for images, labels in probed.batches(rows):
@@ -197,7 +200,7 @@ def gradient_norms(
 
 
 def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """(softmax(z / T) - y) / T, the gradient of CE(z / T, y) with respect to z [n, C] (eq. 2).
+    """Return (softmax(z / T) - y) / T, the gradient of CE(z / T, y) with respect to z [n, C] (eq. 2).
 
     p - 1 of the true class is taken as minus the sum of the others, which keeps its digits where p rounds to 1.
     """
@@ -207,7 +210,7 @@ def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tenso
 
 
 def _weight_norms(outputs: Tensor, patches: Tensor) -> Tensor:
-    """Norms [n] of the weight gradients sum_l g_l x_l^T, from g [n, outputs, ...] and x [n, L, inputs]."""
+    """Return the norms [n] of the weight gradients sum_l g_l x_l^T, from g [n, outputs, ...] and x [n, L, inputs]."""
     if patches.shape[1] == 1:  # a single product has the product of the norms
         return outputs.flatten(1).norm(dim=1) * patches.flatten(1).norm(dim=1)
     return (outputs.flatten(2) @ patches).flatten(1).norm(dim=1)
@@ -221,8 +224,11 @@ DOUBLINGS = 12
 
 @torch.no_grad()
 def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: Progress) -> Tensors:
-    """``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1], for the
-    M of ``rows`` that the model has wrong; see :func:`probe_part`. On the CPU."""
+    """Return the arrays of the boundary (Fig. 2) for the M of ``rows`` that the model has wrong.
+
+    They are ``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1];
+    see :func:`probe_part`. On the CPU.
+    """
     wrong = torch.cat([(probed.model(images).argmax(1) != labels).cpu() for images, labels in probed.batches(rows)])
     chosen, done = rows[wrong], 0
     before, after = torch.empty(len(chosen)), torch.empty(len(config.temperatures), len(chosen))
@@ -251,8 +257,9 @@ def boundary_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: 
 
 
 def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, config: ProbeSettings) -> Tensor:
-    """[n]: the epsilon at which ``forward(images + epsilon * sign(gradient))`` first has another argmax (FGSM on the
-    loss of the decision).
+    """Return the smallest epsilon [n] of a changed argmax (FGSM on the loss of the decision).
+
+    It is the first at which ``forward(images + epsilon * sign(gradient))`` has another argmax.
 
     For an image that is wrong already, a change of decision is a change to any other class. The upper end of the
     interval doubles until the decision changes, then bisection; a change and its reversal within one interval
@@ -276,14 +283,16 @@ def boundary_distances(forward: Callable[[Tensor], Tensor], images: Tensor, conf
 
 
 def _excess(logits: Tensor, target: Tensor) -> Tensor:
-    """[n]: log(exp(CE) - 1), which ascends with CE(z, target), so its gradient has the same sign; but it does not
-    vanish where the probability of the target rounds to 1, as it does after a step at a low temperature."""
+    """Return log(exp(CE) - 1) [n], whose gradient has the sign of that of CE(z, target).
+
+    It does not vanish where the probability of the target rounds to 1, as CE does after a step at a low temperature.
+    """
     of_target = target[:, None]
     return logits.scatter(1, of_target, -torch.inf).logsumexp(1) - logits.gather(1, of_target)[:, 0]
 
 
 def _first_interval(changes: Callable[[Tensor], Tensor], low: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """(low, high) [n], where the decision at ``high`` is another than at ``low``; high = inf where none is."""
+    """Return (low, high) [n], where the decision at ``high`` is another than at ``low``; high = inf where none is."""
     high = torch.full_like(low, torch.inf)
     for doubling in range(DOUBLINGS + 1):
         size = torch.full_like(low, limit * 2.0 ** (doubling - DOUBLINGS))

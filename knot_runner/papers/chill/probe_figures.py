@@ -58,7 +58,8 @@ SOFTMAX_NOTE = (
 
 @dataclass(frozen=True, eq=False)
 class ProbeRecord:
-    """Arrays as :func:`knot_runner.papers.chill.probe.probe_part` names them, the images of all seeds pooled:
+    """Arrays as :func:`knot_runner.papers.chill.probe.probe_part` names them, the images of all seeds pooled.
+
     K temperatures, N images of Fig. 1, M of Fig. 2.
 
     ``norm`` [K, N], ``right`` [N]; ``before`` [M], ``after`` [K, M], ``put_right`` [K, M], ``tried`` images were looked
@@ -79,7 +80,7 @@ class ProbeRecord:
 
 
 def pool_probes(runs: Sequence[Run]) -> ProbeRecord:
-    """The pooled records of ``runs``, the seeds of one setting. Raises :class:`UserError` for a damaged file."""
+    """Return the pooled records of ``runs``, the seeds of one setting. Raises :class:`UserError` for a damaged file."""
     parts = [arrays(run, ARRAYS) for run in sorted(runs, key=lambda run: run.seed)]
     first = parts[0]
     pooled = {name: np.concatenate([part[name] for part in parts], -1) for name in first}
@@ -128,8 +129,10 @@ def gradient_figure(runs: list[Run], command: str) -> Drawing:
 
 
 def norm_bins(norms: np.ndarray) -> np.ndarray:
-    """Edges of the bins, from just below the smallest norm that is not 0 (at least :data:`MIN_NORM` of the largest) to
-    the largest."""
+    """Return the edges of the bins, up to the largest norm.
+
+    They begin just below the smallest norm that is not 0 (at least :data:`MIN_NORM` of the largest).
+    """
     positive = norms[norms > 0]
     if not len(positive):
         return np.linspace(0, 1, BINS)
@@ -220,13 +223,13 @@ def softmax_figure(runs: list[MeasuredRun], command: str) -> Drawing:
 
 
 def _probes(runs: Sequence[Run]) -> tuple[dict[str, ProbeRecord], dict[float, Any]]:
-    """Records by setting, and the colors of their temperatures."""
+    """Return records by setting, and the colors of their temperatures."""
     probes = {name: pool_probes(members) for name, members in by_name(runs).items()}
     return probes, temperature_colors(t for probe in probes.values() for t in probe.temperatures)
 
 
 def _shown(probes: dict[str, ProbeRecord], name: str, gap: str = ", ") -> str:
-    """The setting's name, which stands before what is said of it where there are several."""
+    """Return the setting's name, which stands before what is said of it where there are several."""
     return f"{name}{gap}" if len(probes) > 1 else ""
 
 

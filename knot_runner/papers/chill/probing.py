@@ -16,7 +16,7 @@ from knot_runner.util.files import LogRow, write_atomic
 
 
 def inspect_probing(context: RunContext) -> RunInputs:
-    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
+    """Return the run's inputs and notes on them. Raises :class:`UserError`."""
     task = context.images()
     counts = of_all_images(task)
     return RunInputs(task, None, counts, [*task.notes, *counts.warnings()])

@@ -1,5 +1,7 @@
-"""Tables of federated runs: results of training at each temperature, by case (FLex&Chill Tables 1 and 2), and accuracy
-and loss by round beside a printed trace (FLex&Chill's public notebook).
+"""Tables of federated runs at several temperatures.
+
+They show results by case (FLex&Chill Tables 1 and 2), and accuracy and loss by round beside a printed trace
+(FLex&Chill's public notebook).
 
 Runs are paired over seeds. Speed-up = rounds(T=1) / rounds(T); rounds to target are rounds trained until it is met. The
 paper's Table 1 prints the index of the last of them, from 0, which is one less.
@@ -34,7 +36,7 @@ FROM_0 = 1
 
 
 def temperatures_table(request: TableRequest) -> Parts:
-    """A row per temperature (and rate control), a block of columns per case.
+    """Return a row per temperature (and rate control), a block of columns per case.
 
     ``options``: target (best_of_T4, or an accuracy), cases (name -> settings of its runs).
     Raises :class:`UserError` for invalid options.
@@ -72,13 +74,13 @@ def temperatures_table(request: TableRequest) -> Parts:
 
 
 def _row(key: RowSetting, keys: Sequence[RowSetting], cells: Cells) -> TableRow:
-    """The row of ``key`` in a table of the rows ``keys``."""
+    """Return the row of ``key`` in a table of the rows ``keys``."""
     names = (key.head, key.settings)[: len(row_heads(keys))]
     return TableRow(names, names, cells)
 
 
 def _cell(own: pd.DataFrame, key: RowSetting, case: str, name: str, table: PrintedTable | None) -> TableCell:
-    """The cell of column ``name`` of ``own``, the runs of one case and row."""
+    """Return the cell of column ``name`` of ``own``, the runs of one case and row."""
     row = printed_row(table, case, key)
     paper = row[table.columns.index(name)] if table and row and name in table.columns else None
     like = comparable(own["run"]) and same_data(own["run"], table, case)
@@ -138,7 +140,7 @@ def _trace_cells(
 
 
 def printed_row(table: PrintedTable | None, case: str, key: RowSetting) -> list[float] | None:
-    """The printed row; None if the paper has none, as for rate controls."""
+    """Return the printed row; None if the paper has none, as for rate controls."""
     if table is None or key.control or key.other:
         return None
     row: list[float] | None = table.values.get(case, {}).get(key.temperature)
@@ -146,8 +148,10 @@ def printed_row(table: PrintedTable | None, case: str, key: RowSetting) -> list[
 
 
 def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> list[str]:
-    """Lines on seeds excluded from the means of rounds and speed-up, with reasons. ``rows``: of a case, from
-    :func:`chilling_frame`."""
+    """Return lines on seeds excluded from the means of rounds and speed-up, with reasons.
+
+    ``rows``: of a case, from :func:`chilling_frame`.
+    """
     reasons: dict[str, list[str]] = {}
     for key, own in rows[rows["finished"]].groupby("key", sort=False):
         short = short_of_goal(own)
@@ -165,8 +169,10 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
 
 
 def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """Lines on missing runs in ``rows`` (:func:`case_rows` of ``runs``), on data that differ from the paper's, and on
-    the source of its numbers."""
+    """Return lines on missing runs, on data that differ from the paper's, and on the source of its numbers.
+
+    ``rows``: :func:`case_rows` of ``runs``.
+    """
     names = rows["case"] + " " + rows["key"].map(lambda key: key.name)
     lines = absences(rows, names) + sources(runs)
     for case, own in rows.groupby("case", sort=False):
@@ -177,9 +183,12 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: PrintedTable | N
 def chilling_frame(
     rows: pd.DataFrame, curves: dict[str, LearningCurve], target: float | Literal["best_of_T4"]
 ) -> pd.DataFrame:
-    """``rows`` of :func:`case_rows` plus the columns ``other`` (settings of their key), ``finished``, ``ran`` (rounds),
-    ``goal`` (accuracy to reach: ``target``, or the best of the T=4 run with the same seed and other
-    settings), and each of :data:`CHILLING_COLUMNS`. NaN: unknown, or the goal is not met."""
+    """Return ``rows`` of :func:`case_rows` with the numbers that tables show.
+
+    Adds the columns ``other`` (settings of their key), ``finished``, ``ran`` (rounds), ``goal`` (accuracy to reach:
+    ``target``, or the best of the T=4 run with the same seed and other settings), and each of :data:`CHILLING_COLUMNS`.
+    NaN: unknown, or the goal is not met.
+    """
     import pandas as pd
 
     frame = rows.assign(other=[key.other for key in rows["key"]]).reset_index(drop=True)
@@ -218,14 +227,16 @@ def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> p
 
 
 def short_of_goal(rows: pd.DataFrame) -> pd.DataFrame:
-    """The ``rows`` (of :func:`chilling_frame`) whose finished run does not meet its goal."""
+    """Return the ``rows`` (of :func:`chilling_frame`) whose finished run does not meet its goal."""
     return rows[rows["finished"] & rows["goal"].notna() & rows["rounds"].isna()]
 
 
 @dataclass(frozen=True)
 class ChillingColumn:
-    """A column. ``unit``: added to the name in CSV files; ``paper``: digits that the paper prints; ``top``: maximum of
-    a share."""
+    """A column.
+
+    ``unit``: added to the name in CSV files; ``paper``: digits that the paper prints; ``top``: maximum of a share.
+    """
 
     head: str
     title: str

@@ -93,9 +93,10 @@ Printed = PrintedTable | None
 
 
 def clustered(request: TableRequest) -> Parts:
-    """A row per data set, algorithm and number of clients, plus a row of gains per data set; a block of columns per
-    structure and weighting (``metrics``: of :data:`ACCURACY_WEIGHTINGS`). The paper's numbers are shown with its
-    own weighting only.
+    """Return a row per data set, algorithm and number of clients, plus a row of gains per data set.
+
+    There is a block of columns per structure and weighting (``metrics``: of :data:`ACCURACY_WEIGHTINGS`). The paper's
+    numbers are shown with its own weighting only.
 
     Raises :class:`UserError` for runs that do not belong in this table.
     """
@@ -134,8 +135,10 @@ def clustered(request: TableRequest) -> Parts:
 def _columns(
     of: Sequence[GridColumn], metrics: Sequence[str], examples: str
 ) -> list[tuple[ColumnGroup, list[GridColumn], str]]:
-    """(Column group, its grid columns, weighting) per structure, weighting and support size; vanilla is in the group of
-    the smallest support."""
+    """Return (column group, its grid columns, weighting) per structure, weighting and support size.
+
+    Vanilla is in the group of the smallest support.
+    """
     columns = []
     for structure in dict.fromkeys(place.structure for place in of):
         own = [place for place in of if place.structure == structure]
@@ -173,8 +176,10 @@ def _cell(own: pd.DataFrame, line: GridRow, table: Printed, place: GridColumn, w
 def _uplift(
     members: pd.DataFrame, needed: Sequence[GridRow], table: Printed, place: GridColumn, weighting: str
 ) -> TableCell:
-    """Mean and federation standard deviation over rows of the gain of clustering over vanilla; empty unless all
-    ``needed`` rows are present, since a mean over other rows is a different number."""
+    """Return the mean and standard deviation over rows of the gain of clustering over vanilla.
+
+    Empty unless all ``needed`` rows are present, since a mean over other rows is a different number.
+    """
     if place == place.vanilla:
         return TableCell()
     mean = None
@@ -200,7 +205,7 @@ def _uplift(
 
 
 def _under(frame: pd.DataFrame, rows: Sequence[TableRow], table: Printed) -> list[str]:
-    """Footnotes on missing runs and on data that differ from the paper's."""
+    """Return footnotes on missing runs and on data that differ from the paper's."""
     lines = absences(frame, frame["line"].map(lambda line: line.name)) + sources(frame["run"])
     for data, own in frame.groupby("data", sort=False):
         lines += other_data(data, own["run"], table)
@@ -211,9 +216,10 @@ def _under(frame: pd.DataFrame, rows: Sequence[TableRow], table: Printed) -> lis
 
 
 def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> pd.DataFrame:
-    """A row per cell and seed, with ``line`` (:class:`GridRow`) and its parts, ``place`` (:class:`GridColumn`) and its
-    ``key``, ``seed`` and ``run``; of a finished run also its accuracy over clients in percent by each of
-    :data:`ACCURACY_WEIGHTINGS`.
+    """Return a row per cell and seed.
+
+    Columns: ``line`` (:class:`GridRow`) and its parts, ``place`` (:class:`GridColumn`) and its ``key``, ``seed`` and
+    ``run``; of a finished run also its accuracy over clients in percent by each of :data:`ACCURACY_WEIGHTINGS`.
 
     ``algorithms``: method -> how the paper names it; others keep their names. A vanilla run that is asked for once per
     support size counts once. Rows are ordered by ``cases`` and ``algorithms``, then by clients. Raises
@@ -240,7 +246,7 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
 
 
 def _measured(run: MeasuredRun, place: GridColumn) -> dict[str, float]:
-    """A finished run's accuracy over clients in percent, by weighting."""
+    """Return a finished run's accuracy over clients in percent, by weighting."""
     means = dict(run.result.metrics.get("client_accuracy", {}))
     if place.graph == "none":  # one cluster, so the mean over clusters is that by images
         means.setdefault(PRINTED, means.get(BY_IMAGES))

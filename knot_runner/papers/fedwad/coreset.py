@@ -1,5 +1,8 @@
-"""Coresets: one of all clients' data, by whose points some clients send gradients in each epoch (FedWaD 4, D.2); one
-per client, of its own data, which all together classify by the nearest neighbor (FedWaD 4)."""
+"""Coresets of clients' data (FedWaD 4).
+
+One is of all clients' data: in each epoch, some clients send gradients by its points (D.2). The other kind is one per
+client, of its own data; all together classify by the nearest neighbor.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Clients:
 
 
 def inspect_coreset(context: RunContext) -> RunInputs:
-    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
+    """Return the run's inputs and notes on them. Raises :class:`UserError`."""
     config = context.method
     task = read_examples(context, config)
     partition = client_partition(context, task)
@@ -79,7 +82,7 @@ def participants(config: CoresetSettings, clients: int) -> int:
 
 
 def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray, list[Facts]]:
-    """Runs all epochs, resuming from the last commit; returns the points [K, d] and the log."""
+    """Run all epochs, resuming from the last commit; returns the points [K, d] and the log."""
     config, seed = context.method, context.settings.seed
 
     def _advance(state: State, epoch: int, rows: list[LogRow]) -> Advanced:
@@ -109,7 +112,7 @@ def _tensors(state: Descent) -> State:
 def advance_epoch(
     config: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, Facts]:
-    """Runs one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
+    """Run one epoch: participants are sampled by (seed, epoch), each sends a gradient, the points take one step."""
     draw = numpy_generator(seed, "coreset", "participants", epoch)
     chosen = np.sort(draw.choice(len(clients.rows), participants(config, len(clients.rows)), replace=False)).tolist()
     found = [pull(config, state.points, clients, client, (seed, "coreset"), (epoch, client)) for client in chosen]
@@ -124,7 +127,7 @@ def advance_epoch(
 
 
 def begin(config: CoresetSettings | CoresetKnnSettings, dimension: int, seed: int, *names: object) -> Descent:
-    """The first points, drawn by (seed, *names)."""
+    """Return the first points, drawn by (seed, *names)."""
     return descent.first_descent(config.points, dimension, config.start_scale, numpy_generator(seed, *names, "start"))
 
 
@@ -137,8 +140,10 @@ def pull(
     config: CoresetSettings | CoresetKnnSettings, points: np.ndarray, clients: Clients, client: int,
     run: tuple[int, str], place: tuple[int, int],
 ) -> tuple[float, np.ndarray]:  # fmt: skip
-    """Returns the distance of ``points`` [K, d] to some samples of ``client``, of kind ``config.distance``, and its
-    gradient [K, d]. Draws are keyed by ``run`` and ``place``."""
+    """Return the distance of ``points`` [K, d] to some samples of ``client``, and its gradient [K, d].
+
+    The distance is of kind ``config.distance``. Draws are keyed by ``run`` and ``place``.
+    """
     sample = clients.points[subsample(clients.rows[client], config.samples, numpy_generator(*run, "samples", *place))]
     if config.distance == "exact":
         return descent.exact_gradient(points, sample)
@@ -146,7 +151,7 @@ def pull(
 
 
 def check_points(points: np.ndarray, lr: float, where: str) -> None:
-    """Raises :class:`UserError` when points are not finite or so large that their squares overflow."""
+    """Raise :class:`UserError` when points are not finite or so large that their squares overflow."""
     if not np.abs(points).max() < MAX_COORDINATE:  # true for NaN, too
         raise UserError(f"{lr} makes the coreset diverge in {where}; a smaller one is right", "method.lr")
 
@@ -157,7 +162,7 @@ def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) 
 
 
 def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more: dict[str, Tensor]) -> None:
-    """Writes ``coreset.safetensors``: the points (``codes``), for images also decoded (``points``), and ``more``."""
+    """Write ``coreset.safetensors``: the points (``codes``), for images also decoded (``points``), and ``more``."""
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):
         tensors["points"] = torch.from_numpy(space.images(points)).flatten(1)
@@ -167,8 +172,10 @@ def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more
 def describe_coresets(
     context: RunContext, inputs: RunInputs, space: Space | TextSpace, rows: list[LogRow], record: RunRecord
 ) -> None:
-    """Record the facts common to both kinds of coreset, learned in the log ``rows``. ``shape``: of an image, or the
-    number of a text's features."""
+    """Record the facts common to both kinds of coreset, learned in the log ``rows``.
+
+    ``shape``: of an image, or the number of a text's features.
+    """
     task, partition = inputs.task, inputs.partition
     record.add(
         points=context.method.points,
@@ -185,8 +192,9 @@ def describe_coresets(
 
 
 def inspect_coreset_knn(context: RunContext) -> RunInputs:
-    """Return the clients' part of the examples; prepared are all of them, and the rows (ascending) that an encoder of
-    images is trained on.
+    """Return the prepared examples of clients, and the rows that an encoder of images is trained on.
+
+    All examples are prepared; rows are ascending.
 
     Raises:
         UserError: A part would be empty.
@@ -230,7 +238,7 @@ def client_accuracy(right: np.ndarray, tests: list[np.ndarray]) -> dict[str, flo
 
 
 def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(Rows that the encoder is trained on, rows that clients get) of ``count`` training images; ascending.
+    """Return (rows that the encoder is trained on, rows that clients get) of ``count`` training images; ascending.
 
     Without an encoder the clients get all. Raises :class:`UserError` where a part would be empty.
     """
@@ -246,8 +254,10 @@ def split_off(config: CoresetKnnSettings, count: int, seed: int) -> tuple[np.nda
 
 
 def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[Facts]]:
-    """Learns each client's coreset [K, d], resuming from the last commit; returns them and the log, a row per
-    client."""
+    """Learn each client's coreset [K, d], resuming from the last commit.
+
+    Return them and the log, a row per client.
+    """
     count = len(clients.rows)
 
     def _advance(state: State, client: int, rows: list[LogRow]) -> Advanced:
@@ -266,7 +276,7 @@ def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np
 
 
 def own_coreset(config: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
-    """The coreset [K, d] of one client's own samples, and its distance to them before the last step.
+    """Return the coreset [K, d] of one client's own samples, and its distance to them before the last step.
 
     Draws depend on (seed, client, epoch) alone. Raises :class:`UserError` when it diverges.
     """

@@ -42,8 +42,10 @@ DESCENT_NOTE = (
 
 @figure_of(one_task=False, reads=(OWN_CORESET,))
 def coreset_images(runs: list[CoresetRun], command: str) -> Drawing:
-    """One row of images per run, a pair of panels per task and partition (Fig. 4, 10, 11): the coresets, and the
-    distance by epoch. The course goes into a CSV beside the PNG; what is left of the distance comes back as lines.
+    """One row of images per run, a pair of panels per task and partition (Fig. 4, 10, 11).
+
+    The panels show the coresets, and the distance by epoch. The course goes into a CSV beside the PNG; what is left of
+    the distance comes back as lines.
 
     Raises :class:`UserError` for runs of another kind, and for a damaged file.
     """
@@ -71,7 +73,7 @@ def coreset_images(runs: list[CoresetRun], command: str) -> Drawing:
 
 
 def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
-    """Panel (task and settings that differ) -> row (distance, points, seed) -> run."""
+    """Return panel (task and settings that differ) -> row (distance, points, seed) -> run."""
     made: dict[str, dict[str, CoresetRun]] = {}
     for run, other in zip(runs, others(runs, _NAMED), strict=True):
         if run.result.kind != "coreset":
@@ -87,7 +89,7 @@ def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
 
 
 def _strip(run: CoresetRun) -> np.ndarray:
-    """One run's coreset as a row of images [H, K * (W + gap), C], sorted by label."""
+    """Return one run's coreset as a row of images [H, K * (W + gap), C], sorted by label."""
     kept = arrays(run, OWN_CORESET)
     (channels, height, width), count = run.result.shape, run.result.points
     images = kept["points"][np.argsort(kept["labels"], kind="stable")].reshape(count, channels, height, width)

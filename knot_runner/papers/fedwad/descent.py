@@ -35,13 +35,13 @@ class Descent:
 
 
 def first_descent(count: int, dimension: int, scale: float, rng: np.random.Generator) -> Descent:
-    """``count`` points from N(0, scale^2 I) in R^dimension."""
+    """Return ``count`` points from N(0, scale^2 I) in R^dimension."""
     points = scale * rng.standard_normal((count, dimension))
     return Descent(points, np.zeros_like(points), np.zeros_like(points))
 
 
 def descent_step(state: Descent, gradient: np.ndarray, optimizer: Literal["sgd", "adam"], lr: float) -> Descent:
-    """``state`` after one step of size ``lr`` against ``gradient`` [K, d]."""
+    """Return ``state`` after one step of size ``lr`` against ``gradient`` [K, d]."""
     if optimizer == "sgd":
         return Descent(state.points - lr * gradient, state.first, state.second, state.steps + 1)
     count, (slow, slower) = state.steps + 1, BETAS
@@ -52,7 +52,7 @@ def descent_step(state: Descent, gradient: np.ndarray, optimizer: Literal["sgd",
 
 
 def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
-    """W2 between the uniform measure on ``points`` [K, d] and ``target``, and its gradient [K, d].
+    """Return W2 between the uniform measure on ``points`` [K, d] and ``target``, and its gradient [K, d].
 
     With the optimal plan P held constant, the derivative of (sum_ij P_ij |c_i - y_j|^2)^(1/2) by c_i is
     (c_i / K - (P y)_i) / W2.
@@ -63,8 +63,10 @@ def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
 
 
 def exact_gradient(points: np.ndarray, sample: np.ndarray) -> tuple[float, np.ndarray]:
-    """:func:`gradient` towards ``sample`` [n, d] itself, which the server must then see: the baseline, not
-    federated."""
+    """Return :func:`gradient` towards ``sample`` [n, d] itself, which the server must then see.
+
+    It is the baseline, not federated.
+    """
     return gradient(points, Measure(sample))
 
 
@@ -77,6 +79,6 @@ def federated_gradient(
 
 
 def aggregated(gradients: list[np.ndarray], how: Literal["mean", "sum"]) -> np.ndarray:
-    """One gradient [K, d] of those of all participants, in their order."""
+    """Return one gradient [K, d] of those of all participants, in their order."""
     total = np.sum(gradients, axis=0)
     return total / len(gradients) if how == "mean" else total

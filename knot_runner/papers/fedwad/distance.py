@@ -1,5 +1,7 @@
-"""One federated Wasserstein distance as a run: its value, its value by iteration, and the exact distance, each
-timed."""
+"""One federated Wasserstein distance as a run.
+
+It records the value, the value by iteration, and the exact distance, each timed.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
 def _measured(
     context: RunContext, task: Gaussians
 ) -> tuple[FederatedDistance, FederatedDistance, float, dict[str, float]]:
-    """Returns FedWaD without and with its trace, the exact distance, and the seconds of the first and the last.
+    """Return FedWaD without and with its trace, the exact distance, and the seconds of the first and the last.
 
     In approximate mode the trace doubles the cost, so FedWaD runs twice on the same draws: once for the trace and once
     for the time. In exact mode the trace is free, and one run gives both.
@@ -105,7 +107,7 @@ def _timed(watch: Progress, stage: str, work: Callable[[], Made]) -> tuple[Made,
 
 
 def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:
-    """``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] of the measure after iteration k."""
+    """Return ``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] of the measure after iteration k."""
     last = len(measures) - 1
     whole = sum(measure.points.size for measure in measures) <= MAX_KEPT
     arrays = {"mu": task.first, "nu": task.second}
@@ -136,8 +138,11 @@ class Gaussians:
 
 
 def draw_gaussians(settings: GaussiansSettings, seed: int) -> Gaussians:
-    """Both samples, each from a random stream of its own: ``settings.samples`` points of the first and a ``ratio``-th
-    of that, rounded down, of the second, whose mean lies at distance ``offset`` along (1, ..., 1)."""
+    """Return both samples, each from a random stream of its own.
+
+    The first has ``settings.samples`` points; the second has a ``ratio``-th of that, rounded down, and its mean lies at
+    distance ``offset`` along (1, ..., 1).
+    """
     n, d, spread = settings.samples, settings.dimension, settings.covariance**0.5
     first = spread * named_rng(f"{seed}/gaussians/first").standard_normal((n, d))
     second = named_rng(f"{seed}/gaussians/second").standard_normal((n // settings.ratio, d))

@@ -1,5 +1,8 @@
-"""Figures of the federated distance: its measure on the way and its error by iteration (FedWaD Fig. 3), its running
-time and error by the number of samples (Fig. 2, 8, 9)."""
+"""Figures of the federated distance.
+
+They show its measure on the way and its error by iteration (FedWaD Fig. 3), and its running time and error by the
+number of samples (Fig. 2, 8, 9).
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ Curves = dict[tuple[str, ...], Band]
 def methods_of(
     runs: Iterable[DistanceRun], shown_settings: Collection[str] = OF_METHOD
 ) -> dict[str, list[DistanceRun]]:
-    """``FedWaD-e``, ``FedWaD-a, S=10`` -> its runs by seed; exact mode first, then by the size of the support.
+    """Return ``FedWaD-e``, ``FedWaD-a, S=10`` -> its runs by seed; exact mode first, then by the size of the support.
 
     Swept settings that are not in ``shown_settings`` are part of the name. A run requested twice is included once.
     """
@@ -86,9 +89,10 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 @figure_of(reads=(MEASURE_NAMES,), needs="dimension")
 def moving_measure(runs: list[DistanceRun], command: str) -> Drawing:
-    """A panel per method: the measure's points, colored by iteration, in their first two dimensions. Then a panel
-    per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
-    and of the sum A of distances (Fig. 3).
+    """A panel per method: the measure's points, colored by iteration, in their first two dimensions.
+
+    Then a panel per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server
+    knows alone, and of the sum A of distances (Fig. 3).
 
     Lines are means over seeds, bands are 95% t intervals; points are those of the lowest seed.
     """
@@ -130,8 +134,10 @@ def moving_measure(runs: list[DistanceRun], command: str) -> Drawing:
 
 
 def excess(run: DistanceRun, key: str) -> dict[int, float]:
-    """Iteration (from 1) -> |quantity / exact distance - 1|; nothing where the run has no such quantity, or the exact
-    distance is 0."""
+    """Return iteration (from 1) -> |quantity / exact distance - 1|.
+
+    Empty where the run has no such quantity, or the exact distance is 0.
+    """
     values = getattr(run.result, key) or []
     exact = run.result.exact
     return {k: abs(value / exact - 1) for k, value in enumerate(values, 1)} if exact else {}
@@ -162,8 +168,9 @@ def _scatter(axes: Axes, run: DistanceRun) -> Any:
 
 @figure_of(needs="dimension")
 def distance_runtime(runs: list[DistanceRun], command: str) -> Drawing:
-    """Seconds, and error relative to the closed form, by the first sample's size: two panels per dimension and ratio
-    of the samples (Fig. 2, 8, 9).
+    """Seconds, and error relative to the closed form, by the first sample's size.
+
+    Two panels per dimension and ratio of the samples (Fig. 2, 8, 9).
 
     Lines are means over seeds, bands are 95% t intervals. Raises :class:`UserError` where the two
     distributions are one, so that no error is relative.
@@ -201,8 +208,10 @@ def distance_runtime(runs: list[DistanceRun], command: str) -> Drawing:
 
 
 def _by_size(names: tuple[str, str], runs: Iterable[DistanceRun], seconds: str, value: str) -> Curves:
-    """Curves of time and error by size. ``seconds``: key of the record's times; ``value``: key of the distance whose
-    error is drawn."""
+    """Return curves of time and error by size.
+
+    ``seconds``: key of the record's times; ``value``: key of the distance whose error is drawn.
+    """
     cells: dict[int, dict[int, list[tuple[float, float]]]] = {}
     for run in runs:
         error = abs(getattr(run.result, value) / run.result.closed_form - 1)

@@ -32,7 +32,7 @@ NamedSet = tuple[str, Images, list[str]]
 
 
 def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tuple[ImageTask, Partition]:
-    """The training images of all sets, concatenated and scaled to ``settings.shape``; and each set's rows.
+    """Return the training images of all sets, concatenated and scaled to ``settings.shape``; and each set's rows.
 
     A class is named "set: class", so that no two sets share one; the task has no test images. Raises
     :class:`UserError` naming the key or file.
@@ -71,7 +71,7 @@ def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[NamedS
 def _read(
     settings: ImageSetsSettings, root: Path | None, notes: list[str], files: dict[str, Opened]
 ) -> Iterator[NamedSet]:
-    """Each set that is there; ``notes`` and ``files`` (read, or looked for and absent) grow."""
+    """Yield each set that is there; ``notes`` and ``files`` (read, or looked for and absent) grow."""
     for name, one in settings.sets.items():
         if gone := _missing(settings, name, root):
             files.update((path, absent(path)) for entry in gone for path in (entry, *archives(entry)))
@@ -85,14 +85,16 @@ def _read(
 
 
 def check_set_files(settings: ImageSetsSettings, root: Path) -> None:
-    """Raises the :class:`UserError` of :func:`load_image_sets` where files of a local set are missing."""
+    """Raise the :class:`UserError` of :func:`load_image_sets` where files of a local set are missing."""
     for name in settings.sets:
         _missing(settings, name, root)
 
 
 def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[str]:
-    """The absent files of a set of ``source=local`` that is left out, [] for one that is there. Raises
-    :class:`UserError` where it may not be left out, or only some of its files are there."""
+    """Return the absent files of a set of ``source=local`` that is left out, [] for one that is there.
+
+    Raises :class:`UserError` where it may not be left out, or only some of its files are there.
+    """
     one = settings.sets[name]
     if settings.source != "local" or root is None or one.local is None:
         return []
@@ -107,7 +109,7 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
 
 
 def _scaled(images: Images, shape: list[int]) -> Images:
-    """``images`` at the height and width of ``shape``: unchanged where they fit, else bilinear, float32 0..1."""
+    """Return ``images`` at the height and width of ``shape``: unchanged where they fit, else bilinear, float32 0..1."""
     if images.pixels.shape[2:] == tuple(shape[1:]):
         return images
     pixels = scale(unit_pixels(images.pixels, np.float64), *shape[1:])

@@ -45,7 +45,7 @@ def run_matrix(context: RunContext, inputs: RunInputs, record: RunRecord) -> Non
 
 
 def inspect_matrix(context: RunContext) -> RunInputs:
-    """Returns the run's inputs and notes on them. Raises :class:`UserError`."""
+    """Return the run's inputs and notes on them. Raises :class:`UserError`."""
     task, partition = clients_data(context)
     if len(partition.names) < 2:
         key = "partition" if context.settings.partition is not None else "task"
@@ -60,8 +60,10 @@ def inspect_matrix(context: RunContext) -> RunInputs:
 
 
 def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:
-    """Returns the examples and the rows of each client of the partition, or of each data set. Raises
-    :class:`UserError`."""
+    """Return the examples and the rows of each client of the partition, or of each data set.
+
+    Raises :class:`UserError`.
+    """
     if isinstance(context.settings.task, ImageSetsSettings):
         return load_image_sets(context.settings.task, context.data_root)
     task = read_examples(context, context.method.otdd)

@@ -1,5 +1,8 @@
-"""Figures of distances between data sets or clients: maps, and how they compare with exact ones (FedWaD Fig. 6, 15);
-distances and their time along one setting (Fig. 13, 14)."""
+"""Figures of distances between data sets or clients.
+
+They show maps, how they compare with exact ones (FedWaD Fig. 6, 15), and distances and their time along one setting
+(Fig. 13, 14).
+"""
 
 from __future__ import annotations
 
@@ -118,7 +121,7 @@ def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list
 
 
 def _draw_map(axes: Axes, runs: list[MatrixRun]) -> None:
-    """The mean over ``runs``."""
+    """Draw the mean over ``runs``."""
     matrix = np.mean([run.result.matrix for run in runs], axis=0)
     result = runs[0].result
     image = draw_map(axes, np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), result.groups, cmap="cividis")
@@ -137,8 +140,9 @@ def _draw_map(axes: Axes, runs: list[MatrixRun]) -> None:
 
 @figure_of
 def distance_course(runs: list[MatrixRun], command: str) -> Drawing:
-    """Squared distances (left) and seconds per pair (right) along the first setting that varies:
-    samples, iterations or support.
+    """Squared distances (left) and seconds per pair (right) along the first setting that varies.
+
+    That is samples, iterations or support.
 
     A color per pair of data sets, a marker per other settings, dashed for exact distances. The numbers go into a CSV
     beside the PNG; those at the end of the axis come back as lines. Raises :class:`UserError` where none varies.
@@ -174,8 +178,10 @@ def distance_course(runs: list[MatrixRun], command: str) -> Drawing:
 
 
 def _courses(runs: list[MatrixRun], varied: list[str]) -> dict[tuple[str, str], Band]:
-    """(pair, solver) -> squared distances, then ("seconds", solver) -> seconds per pair. Exact distances have neither K
-    nor S, so they are constant along these axes."""
+    """Return (pair, solver) -> squared distances, then ("seconds", solver) -> seconds per pair.
+
+    Exact distances have neither K nor S, so they are constant along these axes.
+    """
     distances: dict[tuple[str, str], SeriesBySeed] = {}
     seconds: dict[tuple[str, str], SeriesBySeed] = {}
     for run in runs:
@@ -208,25 +214,25 @@ def by_setting(runs: Sequence[MatrixRun]) -> dict[str, list[MatrixRun]]:
 
 
 def only_matrices(runs: Sequence[MatrixRun]) -> None:
-    """Raises :class:`UserError` naming a run that measured no distances between data sets."""
+    """Raise :class:`UserError` naming a run that measured no distances between data sets."""
     for run in runs:
         if run.result.kind != "matrix":
             raise UserError(f"{run.task} {run.method}: measured no distances between data sets")
 
 
 def _samples_of(run: MatrixRun) -> str:
-    """Key shared by runs that measured the same distances between the same samples."""
+    """Return the key shared by runs that measured the same distances between the same samples."""
     otdd = without(run.setting("method.otdd") or {}, "solver", "fedwad", "precision")
     samples = [run.seed, run.result.names, otdd, run.setting("task"), run.setting("partition")]
     return json.dumps(samples, sort_keys=True)
 
 
 def _distances(run: MatrixRun) -> np.ndarray:
-    """Squared distance of each pair of data sets, [N (N - 1) / 2]."""
+    """Return the squared distance of each pair of data sets, [N (N - 1) / 2]."""
     return kinds_of_pairs(np.array(run.result.matrix), None)["all pairs"]
 
 
 def pairs_of(run: MatrixRun) -> list[tuple[str, str, float]]:
-    """(name, name, squared distance) of each pair of data sets."""
+    """Return (name, name, squared distance) of each pair of data sets."""
     pairs = itertools.combinations(run.result.names, 2)
     return [(*pair, value) for pair, value in zip(pairs, _distances(run), strict=True)]

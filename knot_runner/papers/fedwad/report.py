@@ -14,7 +14,7 @@ from knot_runner.report.tables.kind import TableKind
 
 
 def _gap(run: Run) -> float | str | None:
-    """Relative error of a federated distance against the exact one."""
+    """Return the relative error of a federated distance against the exact one."""
     if getattr(run.result, "kind", "") != "distance":
         return None
     value, exact = (getattr(run.result, key, 0.0) for key in ("value", "exact"))

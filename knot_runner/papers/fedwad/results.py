@@ -1,5 +1,7 @@
-"""Results of runs on optimal transport, and their summaries for the terminal: a federated distance, distances between
-data sets, coresets."""
+"""Results of runs on optimal transport, and their summaries for the terminal.
+
+They are a federated distance, distances between data sets, and coresets.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,10 @@ class Spent:
 
 @dataclass(kw_only=True)
 class DistanceResult(RunResult):
-    """One federated Wasserstein distance after K ``iterations``, with the exact one and the closed form. ``sums``,
-    ``values``, ``support`` [K]: per iteration; ``server_only`` [K], or [] with random t."""
+    """One federated Wasserstein distance after K ``iterations``, with the exact one and the closed form.
+
+    ``sums``, ``values``, ``support`` [K]: per iteration; ``server_only`` [K], or [] with random t.
+    """
 
     mode: Literal["exact", "approximate"]
     iterations: Number
@@ -122,7 +126,7 @@ DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact dis
 
 
 def distance_summary(name: str, result: DistanceResult) -> Group:
-    """The federated distance beside the exact one and the closed form, with the gap to the exact one."""
+    """Return the federated distance beside the exact one and the closed form, with the gap to the exact one."""
     seconds = result.seconds
     exact = result.exact
     rows: list[SummaryRow] = []
@@ -170,7 +174,7 @@ def matrix_summary(name: str, result: MatrixResult) -> Group:
 
 
 def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np.ndarray]:
-    """Distances [M] of all pairs, and, where there are planted ``groups``, of those within one and between two.
+    """Return distances [M] of all pairs, and, where there are planted ``groups``, of those within one and between two.
 
     ``matrix`` [N, N]. A kind without a pair is left out.
     """
@@ -187,7 +191,7 @@ def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np
 
 
 def coreset_summary(name: str, result: CoresetResult) -> Group:
-    """Summary of a coreset: remaining distance and covered classes."""
+    """Return the summary of a coreset: remaining distance and covered classes."""
     rows = {
         "distance to all clients' samples": f"{result.metrics['distance']['ALL']:.4g}",
         "classes among its nearest samples": f"{result.classes_covered} of {len(result.labels.names)}",
@@ -197,7 +201,7 @@ def coreset_summary(name: str, result: CoresetResult) -> Group:
 
 
 def knn_summary(name: str, result: KnnResult) -> Group:
-    """Summary of the nearest-neighbor accuracy of the clients' coresets on all test images."""
+    """Return the summary of the nearest-neighbor accuracy of the clients' coresets on all test images."""
     metrics = result.metrics
     shown = [metric for metric in accuracy_first() if "ALL" in metrics.get(metric, {})]
     rows = {METRICS[metric].title: number(metrics[metric]["ALL"], 3) for metric in shown}

@@ -178,7 +178,7 @@ def counted_distance(method: Config) -> Config:
 
 
 def check_clients(settings: Settings) -> None:
-    """Raises :class:`Misfit` for a partition of one client."""
+    """Raise :class:`Misfit` for a partition of one client."""
     if isinstance(settings.partition, Centralized):
         own = f"method={settings.method.name}"
         raise Misfit("partition=centralized", own, "a distance is between the data of two clients")

@@ -14,7 +14,7 @@ from knot_runner.report.tables.methods import methods_by_data
 
 
 def gains_table(request: TableRequest) -> Parts:
-    """A grid with the gain of each row over the method ``options["reference"]``, and its best teacher."""
+    """Return a grid with the gain of each row over the method ``options["reference"]``, and its best teacher."""
     metric = request.metrics[0]
     reference = str(request.options.get("reference", ""))
     title = METRICS[metric].title
@@ -24,7 +24,7 @@ def gains_table(request: TableRequest) -> Parts:
             bases.setdefault(run.label, {})[run.seed] = run
 
     def gain(run: Run) -> float | None:
-        """Points gained over the reference with the same label and seed, else over that with the first label."""
+        """Return points gained over the reference with the same label and seed, else over that with the first label."""
         base = bases.get(run.label, next(iter(bases.values()), {})).get(run.seed)
         if base is None or run.method == reference:
             return None
@@ -42,7 +42,7 @@ def gains_table(request: TableRequest) -> Parts:
 
 
 def _best_teacher(run: Run, metric: str) -> float | None:
-    """Best score of the frozen teachers of the run's student, on the student's test set."""
+    """Return the best score of the frozen teachers of the run's student, on the student's test set."""
     baselines = getattr(run.result, "baselines", None) if run.status == "done" else None
     values = [float(own[metric]) for name, own in (baselines or {}).items() if name.startswith("teacher")]
     if not values:

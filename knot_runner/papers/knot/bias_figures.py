@@ -66,12 +66,12 @@ def bias_figure(runs: list[StagesRun], command: str) -> Drawing:
 
 
 def with_bias(runs: list[StagesRun]) -> list[StagesRun]:
-    """Those of ``runs`` that measured B_k. Raises :class:`UserError` when there is none."""
+    """Return those of ``runs`` that measured B_k. Raises :class:`UserError` when there is none."""
     return runs_with(runs, "bias", "a bias; method=teachers and the methods weighted by E measure it")
 
 
 def _bars(axes: Axes, rows: np.ndarray, labels: ClassNames, published: list[float] | None) -> None:
-    """``rows`` [seeds, C]."""
+    """Draw ``rows`` [seeds, C]."""
     places = -np.arange(len(labels.names))  # the first label on top
     axes.barh(places, rows.mean(0), height=0.72, color=label_colors(labels), alpha=0.9)
     if len(rows) > 1:
@@ -118,8 +118,9 @@ def probe_figure(runs: list[StagesRun], command: str) -> Drawing:
 
 
 def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
-    """How far each ``model``'s predictions move in each ``probe``, over all its ``pairs`` of sentences: students by
-    method, then the model before distillation, then teachers.
+    """Return how far each ``model``'s predictions move in each ``probe``, over its ``pairs`` of sentences.
+
+    Students come first, by method, then the model before distillation, then teachers.
 
     ``total_variation``: mean of half the L1 distance, 0 to 1. ``shift``: mean distance between the expected labels, in
     units of the coordinates. ``flips``: share of pairs whose most likely label changes. Runs that differ in the seed

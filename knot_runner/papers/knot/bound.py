@@ -1,5 +1,7 @@
-"""The generalization bound of a finished distillation (KNOT Theorem 5.2), measured on its stages, which are found in
-the store by replanning the run."""
+"""The generalization bound of a finished distillation (KNOT Theorem 5.2), measured on its stages.
+
+The stages are found in the store by replanning the run.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ from knot_runner.util.files import Facts
 
 
 def bound_of_run(context: RunContext, result: RunResult) -> Facts:
-    """:func:`~knot_runner.papers.knot.bound.measure_bound` of the finished run of ``context`` with ``result``.
+    """Return :func:`~knot_runner.papers.knot.bound.measure_bound` of the finished run of ``context`` with ``result``.
 
     Trains nothing. Raises :class:`UserError` for a run that is not a KNOT distillation or diverged, or naming what is
     missing where the data have changed since the run or a stage is not in the store.
@@ -73,8 +75,9 @@ EPSILON_TEXTS = 2000
 
 
 def measure_bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> Facts:
-    """Returns the bound's record: its terms for each form and function class, the losses, and notes on how to read
-    them.
+    """Return the bound's record.
+
+    It has the terms for each form and function class, the losses, and notes on how to read them.
 
     Reads the stages named in ``state``; runs inference of the student on the transfer set. Raises :class:`UserError`
     where the loss cannot be bounded.
@@ -137,8 +140,10 @@ class StudentPart:
 def read_part(
     models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, executor: Executor
 ) -> StudentPart:
-    """Reads the stored examples ``rows`` of ``part``; targets and weights are computed by the objective itself.
-    ``models``: the student and its initial model."""
+    """Read the stored examples ``rows`` of ``part``; targets and weights are computed by the objective itself.
+
+    ``models``: the student and its initial model.
+    """
     store, settings = executor.place.store, request.objective.settings
     found = executor([model.predict("predictions", part.examples) for model in models])
     p, start = (torch.softmax(one.tensors()["logits"].double() / settings["student_temperature"], 1) for one in found)
@@ -149,8 +154,10 @@ def read_part(
 
 
 def example_keys(store: Store, examples: Ref) -> list[bytes]:
-    """Returns the model's input of each stored example as bytes (token ids or pixels), by which duplicates are
-    found."""
+    """Return the model's input of each stored example as bytes (token ids or pixels).
+
+    Duplicates are found by it.
+    """
     tensors = store.get(*examples).tensors()
     if "pixels" in tensors:
         return [image.tobytes() for image in tensors["pixels"].numpy()]
@@ -159,13 +166,13 @@ def example_keys(store: Store, examples: Ref) -> list[bytes]:
 
 
 def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]:
-    """Returns the rows whose key is neither in ``seen`` nor in an earlier row, and the set of all keys so far."""
+    """Return the rows whose key is neither in ``seen`` nor in an earlier row, and the set of all keys so far."""
     first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in seen}
     return torch.tensor(sorted(first.values()), dtype=torch.int64), seen | set(keys)
 
 
 def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
-    """The loss of ``p`` [N, C] on each text [N], in [0, C_M]."""
+    """Return the loss of ``p`` [N, C] on each text [N], in [0, C_M]."""
     return transport_losses(p, part.q, bound.normalized_weights(part.weights), points).numpy()
 
 
@@ -178,13 +185,13 @@ class _Problem:
     constant: float
 
     def row(self, form: str, of: str, terms: BoundTerms) -> Facts:
-        """One row of the record."""
+        """Return one row of the record."""
         why = bound.vacuous(terms.total, self.diameter, self.constant)
         return {"form": form, "class": of, **asdict(terms), "sum": terms.total, "vacuous": why}
 
 
 def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem: _Problem) -> list[Facts]:
-    """Returns every form of the bound for the function class ``of``.
+    """Return every form of the bound for the function class ``of``.
 
     The first term is the student's loss, an upper bound on the least loss in its class: on the training texts in
     ``printed``; in expectation, estimated by the held-out mean, in ``derived``.
@@ -199,7 +206,7 @@ def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem
 
 
 def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[Facts]:
-    """Returns the bounds on held-out losses, which need no function class."""
+    """Return the bounds on held-out losses, which need no function class."""
     found = valid, problem.diameter, checkpoints
     return [
         problem.row("hoeffding", "held-out", bound.hoeffding(*found)),
@@ -210,7 +217,7 @@ def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[Fa
 def _complexities(
     student: TrainedModel, request: Train, train: StudentPart, config: KnotSettings, executor: Executor
 ) -> tuple[dict[str, Facts], dict[str, str]]:
-    """Returns function class -> its complexity and the quantities behind it; for an undeclared class, the reason.
+    """Return function class -> its complexity and the quantities behind it; for an undeclared class, the reason.
 
     Logits, and with them the functions of the class, are divided by the student's temperature.
     """
@@ -234,7 +241,7 @@ def _complexities(
 
 
 def _notes(config: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor, diameter: float) -> list[str]:
-    """Returns one line for each part of the training objective that the bound does not cover."""
+    """Return one line for each part of the training objective that the bound does not cover."""
     notes, most = [], float(train.weights.sum(1).max())
     if not config.normalize:
         notes.append(

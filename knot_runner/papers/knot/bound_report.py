@@ -1,5 +1,7 @@
-"""The generalization bound of a run in the terminal; and a figure of the bound beside what it bounds: the gap between
-held-out and training loss by the number of texts."""
+"""The generalization bound of a run in the terminal, and its figure.
+
+The figure shows the bound beside what it bounds: the gap between held-out and training loss by the number of texts.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,11 @@ GAP_NOTE = (
 
 @figure_of
 def bound_figure(runs: list[Run], command: str) -> Drawing:
-    """The student's gap between held-out and training loss against the number N of training texts, with intervals over
-    seeds, beside what each bound allows; the slope of log gap on log N, which the theorem has at -1/2."""
+    """The student's gap between held-out and training loss against the number N of training texts.
+
+    It has intervals over seeds, and stands beside what each bound allows; the slope of log gap on log N is reported,
+    which the theorem has at -1/2.
+    """
     found = gap_series(runs)
     bands = {(name,): band(list(one.values())) for name, one in found.items()}
     made, (axes,) = panels(1, 8.6, 5.0)
@@ -70,7 +75,7 @@ def bound_figure(runs: list[Run], command: str) -> Drawing:
 
 
 def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
-    """The gaps, and of every bound what it adds to its first term, by seed and the number of texts.
+    """Return the gaps, and of every bound what it adds to its first term, by seed and the number of texts.
 
     Raises :class:`UserError` for runs without a bound, and for a damaged record.
     """
@@ -89,7 +94,7 @@ def gap_series(runs: Sequence[Run]) -> dict[str, GapSeries]:
 
 
 def slope_of(gap: GapSeries) -> Estimate | None:
-    """Slope of log gap on log N, the mean over each seed's own slope.
+    """Return the slope of log gap on log N, the mean over each seed's own slope.
 
     Of the seeds whose gaps are all above 0, None of none: a gap of 0 or less has no logarithm.
     """
@@ -102,7 +107,7 @@ def slope_of(gap: GapSeries) -> Estimate | None:
 
 
 def slope_line(name: str, gap: GapSeries) -> str:
-    """The fitted slope of the series ``name`` in words."""
+    """Return the fitted slope of the series ``name`` in words."""
     found = slope_of(gap)
     seeds = len(gap)
     head = f"slope of log {name} on log N"
@@ -150,7 +155,7 @@ VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "a constant is as good"
 
 
 def bound_table(title: str, record: Facts) -> Group:
-    """The table of ``record``, the content of ``bound.json``, below ``title``, the run, with footnotes."""
+    """Return the table of ``record``, the content of ``bound.json``, below ``title``, the run, with footnotes."""
     columns = [TerminalColumn(head, no_wrap=True) for head in ("bound", "class")]
     columns += [TerminalColumn(head, right=True, no_wrap=True) for head in NUMBER_HEADS]
     rows = []
@@ -163,7 +168,7 @@ def bound_table(title: str, record: Facts) -> Group:
 
 
 def bound_lines(record: Facts) -> list[str]:
-    """Footnotes to a bound's table."""
+    """Return footnotes to a bound's table."""
     loss = record["loss"]
     texts = record["texts"]
     dropped = record["dropped"]

@@ -63,7 +63,7 @@ class BoundTerms:
 
 
 def label_diameter(points: Tensor) -> float:
-    """C_M: the largest Euclidean distance of two label points [K, d] (printed, section 5.3)."""
+    """Return C_M: the largest Euclidean distance of two label points [K, d] (printed, section 5.3)."""
     return float(ground_cost(points.double()).max())
 
 
@@ -76,8 +76,9 @@ def lipschitz_constant(diameter: float) -> float:
 
 
 def second_term(form: Form, classes: int, diameter: float, complexity: float) -> float:
-    """Returns the complexity term of the bound; ``complexity``: R_N, or R^_N of the sample, of one label's logit
-    functions.
+    """Return the complexity term of the bound.
+
+    ``complexity``: R_N, or R^_N of the sample, of one label's logit functions.
 
     ``printed`` lacks the factor C_M that eq. 23 of the paper has (``derived``). ``sharp``: twice the complexity of the
     loss, which is at most sqrt 2 times its Lipschitz constant times that of all logits (Maurer 2016).
@@ -90,7 +91,7 @@ def second_term(form: Form, classes: int, diameter: float, complexity: float) ->
 
 
 def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
-    """Returns the deviation term for ``texts`` independent texts.
+    """Return the deviation term for ``texts`` independent texts.
 
     ``printed``: eq. of Theorem 5.2; ``derived``: Theorem F.4, whose K^1.5 is gone; ``sharp``: McDiarmid's inequality,
     once; ``sharp_empirical``: twice, as the complexity is that of the sample (Mohri et al., Theorem 3.3).
@@ -103,29 +104,35 @@ def third_term(form: Form, classes: int, diameter: float, texts: int) -> float:
 
 
 def hoeffding(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
-    """On held-out ``losses`` [N] in [0, C_M], among which the best of ``checkpoints`` was chosen (a union bound over
-    them): mean + C_M sqrt(log(M / delta) / 2N). Needs no complexity."""
+    """Return the mean + C_M sqrt(log(M / delta) / 2N) of held-out ``losses`` [N] in [0, C_M].
+
+    The best of M ``checkpoints`` was chosen among them (a union bound over them). Needs no complexity.
+    """
     third = diameter * math.sqrt(math.log(checkpoints / DELTA) / (2 * len(losses)))
     return BoundTerms(float(losses.mean()), 0.0, third)
 
 
 def bernstein(losses: np.ndarray, diameter: float, checkpoints: int) -> BoundTerms:
-    """As :func:`hoeffding`, with the variance V of at least two ``losses`` (Maurer & Pontil 2009, Theorem 4):
-    mean + sqrt(2 V log(2M / delta) / N) + 7 C_M log(2M / delta) / (3 (N - 1))."""
+    """Return the bound of :func:`hoeffding` with the variance V of at least two ``losses``.
+
+    It is mean + sqrt(2 V log(2M / delta) / N) + 7 C_M log(2M / delta) / (3 (N - 1)) (Maurer & Pontil 2009, Theorem 4).
+    """
     count, log = len(losses), math.log(2 * checkpoints / DELTA)
     second = math.sqrt(2 * float(losses.var(ddof=1)) * log / count)
     return BoundTerms(float(losses.mean()), second, 7 * diameter * log / (3 * (count - 1)))
 
 
 def vacuous(total: float, diameter: float, constant: float) -> list[str]:
-    """Returns why a bound of ``total`` is vacuous: ``C_M`` where no loss can be larger, ``constant`` where the loss of
-    the best constant prediction (``constant``) is no larger; [] where it is informative."""
+    """Return why a bound of ``total`` is vacuous; [] where it is informative.
+
+    ``C_M``: no loss can be larger; ``constant``: the loss of the best constant prediction (``constant``) is no larger.
+    """
     limits = {"C_M": diameter, "constant": constant}
     return [name for name, limit in limits.items() if total >= limit]
 
 
 def normalized_weights(weights: Tensor) -> Tensor:
-    """``weights`` [N, K] of each text's teachers over their sum, so that the loss is in [0, C_M].
+    """Return ``weights`` [N, K] of each text's teachers over their sum, so that the loss is in [0, C_M].
 
     Raises :class:`UserError` where a text's weights are all 0.
     """
@@ -146,7 +153,7 @@ def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> T
 
 
 def constant_best(q: Tensor, weights: Tensor, points: Tensor) -> tuple[Tensor, float]:
-    """The distribution [C] that is best as every text's prediction, and its mean loss, from below.
+    """Return the distribution [C] that is best as every text's prediction, and its mean loss, from below.
 
     The mean loss is convex in the prediction: cutting planes (Kelley 1960), each a subgradient of all texts at once,
     until the least value that the cuts allow is within ``CONSTANT_TOLERANCE`` of one that is reached.
@@ -190,7 +197,7 @@ SIGN_DRAWS = 200
 
 
 def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator) -> dict[str, float]:
-    """R^ of {x -> <w, phi(x)>: ||w||_2 <= B} on ``features`` phi [N, d], with B that of ``head`` [C, d].
+    """Return R^ of {x -> <w, phi(x)>: ||w||_2 <= B} on ``features`` phi [N, d], with B that of ``head`` [C, d].
 
     R^ = B / N E||sum_i s_i phi_i||_2 over random signs s, of which ``SIGN_DRAWS`` are drawn; it is at most
     B / N sqrt(sum ||phi_i||^2) by Jensen's inequality.
@@ -215,8 +222,10 @@ def last_layer_complexity(features: Tensor, head: Tensor, draws: torch.Generator
 
 
 def norm_complexity(inputs: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> float:
-    """At most R_N of ReLU networks with layers no larger than ``layers`` (weight [b, a], bias [b]; the last one is the
-    head, of which one row counts) on ``inputs`` [N, a] no longer than the longest.
+    """Return an upper bound of R_N of ReLU networks with layers no larger than ``layers``.
+
+    ``layers``: (weight [b, a], bias [b]); the last one is the head, of which one row counts. ``inputs`` [N, a]: no
+    input is longer than the longest of them.
 
     Golowich, Rakhlin & Shamir 2018, Theorem 1 (from memory): B_x prod_j M_F(j) (sqrt(2 log 2 depth) + 1) / sqrt N.
     A bias is a weight of one more input that is always 1, which every layer hands on.
@@ -231,12 +240,12 @@ def norm_complexity(inputs: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> 
 
 
 def affine_matrix(weight: Tensor, bias: Tensor) -> Tensor:
-    """A layer as one matrix [b, a + 1], in float64, for inputs with a 1 behind them."""
+    """Return a layer as one matrix [b, a + 1], in float64, for inputs with a 1 behind them."""
     return torch.cat([weight.double(), bias.double()[:, None]], dim=1)
 
 
 def dense_layers(weights: Mapping[str, Tensor], head: str) -> list[tuple[Tensor, Tensor]]:
-    """(weight, bias) of a multi-layer perceptron's hidden layers in order, and of its ``head``."""
+    """Return (weight, bias) of a multi-layer perceptron's hidden layers in order, and of its ``head``."""
     names = [f"layers.{i}." for i in range(sum(name.startswith("layers.") for name in weights) // 2)]
     return [(weights[f"{name}weight"], weights[f"{name}bias"]) for name in [*names, head]]
 

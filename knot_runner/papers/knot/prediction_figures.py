@@ -1,6 +1,9 @@
-"""Figures of predictions: the expected label by true class (KNOT Fig. 2), and the L2 confidence ||p - B|| on the
-probability simplex, B being the teacher's bias (Fig. 5); and of the student's [CLS] vectors: t-SNE (Fig. 6-8), with a
-number measured on the vectors themselves."""
+"""Figures of predictions and of the student's [CLS] vectors.
+
+They show the expected label by true class (KNOT Fig. 2), the L2 confidence ||p - B|| on the probability simplex, B
+being the teacher's bias (Fig. 5), and t-SNE of the vectors (Fig. 6-8), with a number measured on the vectors
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,7 @@ def expected_label(runs: list[StagesRun], command: str) -> Drawing:
 
 
 def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray]:
-    """True label -> the value drawn of each of its predictions."""
+    """Return true label -> the value drawn of each of its predictions."""
     values = []
     truths = []
     for run in runs:
@@ -104,8 +107,11 @@ def _by_label(runs: list[StagesRun], points: np.ndarray) -> dict[int, np.ndarray
 
 
 def face(share: np.ndarray) -> list[int]:
-    """Three labels whose triangle is shown: the two heaviest in the bias and the lightest, where confidence is greatest
-    (Prop. B.1). For three labels that is all of them."""
+    """Return three labels whose triangle is shown.
+
+    They are the two heaviest in the bias and the lightest, where confidence is greatest (Prop. B.1). For three labels
+    that is all of them.
+    """
     return sorted(np.argsort(-share, kind="stable")[[0, 1, -1]].tolist())
 
 
@@ -180,8 +186,10 @@ VECTOR_NOTE = (
 
 
 def purity(vectors: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """The share of the nearest others of ``vectors`` [M, H] that have their label of ``labels`` [M], and its
-    expectation for labels in random order."""
+    """Return the share of the nearest others of ``vectors`` [M, H] that have their label, and its expectation.
+
+    ``labels`` [M]; the expectation is for labels in random order.
+    """
     from sklearn.neighbors import NearestNeighbors
 
     count = min(NEIGHBORS, len(vectors) - 1)

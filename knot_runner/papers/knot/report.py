@@ -1,5 +1,7 @@
-"""KNOT's figures by their names in presets, and its Table 1: data sets, their sizes, and scores of models trained on
-each alone."""
+"""KNOT's figures by their names in presets, and its Table 1.
+
+The table has data sets, their sizes, and scores of models trained on each alone.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ LOCAL_GROUPS = (
 
 
 def local_models(request: TableRequest) -> Parts:
-    """A row per task and data set: number of texts per split, and the score of its local model."""
+    """Return a row per task and data set: number of texts per split, and the score of its local model."""
     known = request.printed.datasets if request.printed else {}
     found = run_rows(request.runs)
     place = ranks([*known, *found["task"]])
@@ -47,8 +49,10 @@ def local_models(request: TableRequest) -> Parts:
 
 
 def _cell(members: pd.DataFrame, key: str, paper: float | None, top: float | None = None) -> TableCell:
-    """The cell of the dotted ``key`` of results, with one value per seed: runs of one seed that differ only in the
-    method share their local models."""
+    """Return the cell of the dotted ``key`` of results, with one value per seed.
+
+    Runs of one seed that differ only in the method share their local models.
+    """
     values = members["run"].map(lambda run: lookup(run.result, key) if is_finished(run) else None).astype(float)
     means = values.groupby(members["seed"], sort=False).mean().dropna()
     return aggregate(means, members, paper, comparable(members["run"]), top)

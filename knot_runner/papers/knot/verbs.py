@@ -27,8 +27,10 @@ def _bound() -> Parser:
 
 
 def bound_command(options: argparse.Namespace) -> int:
-    """Print each run's bound and write its ``bound.json``. Raises :class:`UserError`; of several runs, one without a
-    bound only prints a line, and the exit code is 2."""
+    """Print each run's bound and write its ``bound.json``.
+
+    Raises :class:`UserError`; of several runs, one without a bound only prints a line, and the exit code is 2.
+    """
     from knot_runner.cli.verbs.runs import runs_and_keys
 
     runs, keys = runs_and_keys(options, ("paths.output_dir", "paths.data_dir"))

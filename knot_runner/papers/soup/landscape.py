@@ -36,8 +36,10 @@ class Plane:
 
     @staticmethod
     def of(origin: Tensor, last: Tensor, between: Tensor) -> Plane:
-        """The plane of three models [P]. A model ``between`` on the line of the others gives no second direction,
-        which is then 0."""
+        """Return the plane of three models [P].
+
+        A model ``between`` on the line of the others gives no second direction, which is then 0.
+        """
         start = origin.double()
         first, other = last.double() - start, between.double() - start
         second = other - (other @ first) / (first @ first) * first
@@ -46,14 +48,14 @@ class Plane:
         return Plane(start, first, second)
 
     def place(self, theta: Tensor) -> tuple[float, float, float]:
-        """(x, y, distance from the plane) of a model [P], in lengths of ``first``."""
+        """Return (x, y, distance from the plane) of a model [P], in lengths of ``first``."""
         offset, size = theta.double() - self.origin, self.first @ self.first
         x = float(offset @ self.first / size)
         y = float(offset @ self.second / size) if self.second.any() else 0.0
         return x, y, float((offset - x * self.first - y * self.second).norm() / size.sqrt())
 
     def at(self, x: float, y: float, dtype: torch.dtype) -> Tensor:
-        """The model [P] at a point."""
+        """Return the model [P] at a point."""
         return (self.origin + x * self.first + y * self.second).to(dtype)
 
 
@@ -95,7 +97,7 @@ def landscape_models(
 
 
 def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
-    """The two clients whose fine-tuned models gain the most on their held-out examples."""
+    """Return the two clients whose fine-tuned models gain the most on their held-out examples."""
     sizes = torch.tensor([max(len(rows), 1) for rows in federation.rows("valid")], dtype=torch.float64)
     gains = (state["record/valid"][-1] - state["record/valid"][0]) / sizes
     return gains.argsort(descending=True, stable=True)[:2].sort().values.tolist()
@@ -104,7 +106,7 @@ def drawn(federation: PersonalFederation, state: FederatedState) -> list[int]:
 def finish(
     config: LandscapeSettings, federation: PersonalFederation, state: FederatedState, losses: Losses
 ) -> Finished:
-    """Losses over the plane of every client that is drawn, as arrays, and the barrier between its two ends."""
+    """Return losses over the plane of every client that is drawn, as arrays, and the barrier between its two ends."""
     arrays: dict[str, Tensor] = {}
     facts = []
     for number, client in enumerate(drawn(federation, state)):
@@ -131,8 +133,10 @@ def finish(
 
 
 def barrier(losses: Tensor) -> float:
-    """How far the loss [S] along a segment rises above the straight line between its ends, at most; below 0 where it
-    lies under the line throughout (the ends aside)."""
+    """Return how far the loss [S] along a segment rises above the straight line between its ends, at most.
+
+    Below 0 where it lies under the line throughout (the ends aside).
+    """
     weights = torch.linspace(0, 1, len(losses), dtype=losses.dtype)
     line = (1 - weights) * losses[0] + weights * losses[-1]
     return float((losses - line)[1:-1].max())
@@ -154,7 +158,7 @@ def _surface(
 
 
 def _of_models(client: int, models: Iterable[ClientModel], losses: Losses) -> Tensor:
-    """Mean loss [models, 2] on the client's own test examples, and on the others', all clients alike."""
+    """Return the mean loss [models, 2] on the client's own test examples, and on the others', all clients alike."""
     table = losses(client, models)
     others = torch.cat([table[:, :client], table[:, client + 1 :]], 1).nanmean(1)
     return torch.stack([table[:, client], others], 1)

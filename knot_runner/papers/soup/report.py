@@ -1,5 +1,7 @@
-"""Figures of clients' own models: ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the plane of
-fine-tuning, and whose update helps whom; and the table of their trade-offs.
+"""Figures of clients' own models, and the table of their trade-offs.
+
+They show ID against OOD accuracy along fine-tuning or a soup, loss landscapes in the plane of fine-tuning, and whose
+update helps whom.
 """
 
 from __future__ import annotations
@@ -45,8 +47,10 @@ ID_OOD_NOTE = (
 
 @figure_of
 def id_ood_figure(runs: list[FederatedRun], command: str) -> Drawing:
-    """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
-    back as lines of text; every point of every seed goes into a CSV."""
+    """ID against OOD accuracy of every measured point, a line per method, means over seeds.
+
+    The ends of the lines come back as lines of text; every point of every seed goes into a CSV.
+    """
     having = runs_with(runs, "personalization", "personal models; method=soup or finetune trains them")
     made, (axes,) = panels(1, 8.2, 5.0)
     lines = []
@@ -75,7 +79,7 @@ def id_ood_figure(runs: list[FederatedRun], command: str) -> Drawing:
 
 
 def _personalization(run: FederatedRun) -> PersonalizationFacts:
-    """The facts on clients' own models, which every drawn run has."""
+    """Return the facts on clients' own models, which every drawn run has."""
     facts = run.result.personalization
     assert facts is not None
     return facts
@@ -94,8 +98,11 @@ LANDSCAPE_NOTE = (
 
 @figure_of(reads=(CLIENTS_FILE,))
 def landscape_figure(runs: list[FederatedRun], command: str) -> Drawing:
-    """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
-    on the others', all clients alike. The first run that has landscapes is drawn."""
+    """Contours of the loss over the plane of two clients' fine-tuning, a row per client.
+
+    The loss is on its own test examples, and on the others', all clients alike. The first run that has landscapes is
+    drawn.
+    """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
     stored = arrays(run, CLIENTS_FILE)
     facts = _personalization(run).landscape or []
@@ -138,7 +145,8 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 def transfer_figure(runs: list[FederatedRun], command: str) -> Drawing:
     """A map of lambda [K, K] per setting, of its first seed, clients sorted by group.
 
-    Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix."""
+    Its lines: means over all seeds. Raises :class:`UserError` for runs without a transfer matrix.
+    """
     having = runs_with(
         runs, "personalization.transfer", "a transfer matrix; personalization.kind=transfer_matrix learns one"
     )
@@ -187,7 +195,7 @@ TRADE_OFF_LINE = (
 
 
 def personal_table(request: TableRequest) -> Parts:
-    """A grid with the trade-offs of clients' own models."""
+    """Return a grid with the trade-offs of clients' own models."""
     columns = {group: functools.partial(_trade_off, key=key) for group, key in TRADE_OFFS.items()}
     return methods_by_data(request, ("ALL",), columns, [TRADE_OFF_LINE])
 

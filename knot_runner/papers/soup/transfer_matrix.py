@@ -45,15 +45,18 @@ GRADIENT_RATE = 2.0**30
 
 
 def start_matrix(config: TransferMatrixSettings, clients: int) -> Tensor:
-    """lambda before its first step: 0 (theta_0), I (fine-tuning) or 1/K (the mean of all updates)."""
+    """Return lambda before its first step: 0 (theta_0), I (fine-tuning) or 1/K (the mean of all updates)."""
     if config.start == "identity":
         return torch.eye(clients, dtype=torch.float64)
     return torch.full((clients, clients), 1 / clients if config.start == "mean" else 0.0, dtype=torch.float64)
 
 
 def matrix_step(config: TransferMatrixSettings, matrix: Tensor, gradient: Tensor, scale: float) -> Tensor:
-    """One step on ``gradient`` [K, K]: rate / ``scale``, the largest eigenvalue of <dW_i, dW_j>, by which the curvature
-    along lambda grows. ``l2`` is in units of ``scale``, too."""
+    """Take one step on ``gradient`` [K, K] at rate / ``scale``.
+
+    ``scale`` is the largest eigenvalue of <dW_i, dW_j>, by which the curvature along lambda grows; ``l2`` is in its
+    units, too.
+    """
     pull = config.l2 * (matrix - start_matrix(config, len(matrix)))
     found = matrix - config.matrix_lr * (gradient / scale + pull)
     return found if config.signed else found.clamp(min=0)
@@ -63,8 +66,11 @@ def gradient_request(
     config: TransferMatrixSettings, federation: PersonalFederation, client: int, round: int, model: ClientModel,
     rows: Tensor, rate: float,
 ) -> LocalTraining:  # fmt: skip
-    """One step at ``rate`` on the mean cross-entropy of ``rows`` at T=1, running statistics staying as they are; its
-    loss is that of ``model``. Dropout, which our image models do not have, is that of training."""
+    """Return the request for one step at ``rate`` on the mean cross-entropy of ``rows`` at T=1.
+
+    Running statistics stay as they are, and its loss is that of ``model``. Dropout, which our image models do not have,
+    is that of training.
+    """
     recipe = replace(
         personal_recipe(config, federation, client, epochs=1),
         batch_size=len(rows),
@@ -79,8 +85,11 @@ def gradient_request(
 
 
 def held_out_rows(config: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """Returns (rows for learning the client's lambda, rows for early stopping): all held-out ones and none, or with
-    ``early_stop`` two halves drawn from (seed, client), the first at least as large."""
+    """Return (rows for learning the client's lambda, rows for early stopping).
+
+    They are all held-out ones and none, or with ``early_stop`` two halves drawn from (seed, client), the first at least
+    as large.
+    """
     rows = federation.clients[client].valid
     if not config.early_stop:
         return rows, rows[:0]
@@ -109,8 +118,10 @@ def _check(config: TransferMatrixSettings, federation: Federation) -> list[str]:
 def _plan(
     config: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Every client's training; then gradients at the models of lambda. Early stopping needs one round more, for the
-    loss under the last lambda."""
+    """Every client's training; then gradients at the models of lambda.
+
+    Early stopping needs one round more, for the loss under the last lambda.
+    """
     if round == 0:
         return train_all(config, federation, 0, federation.starts)
     if round >= _rounds(config, federation):
@@ -155,7 +166,7 @@ def _fold(
 
 
 def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
-    """Returns the state's entries of the best lambda so far, which is deployed."""
+    """Return the state's entries of the best lambda so far, which is deployed."""
     return {
         "kept/lambda": matrix.clone(),
         "kept/step": torch.tensor([step]),
@@ -166,8 +177,10 @@ def _kept(matrix: Tensor, step: int, loss: float) -> FederatedState:
 def matrix_gradient(
     federation: PersonalFederation, state: FederatedState, found: list[tuple[LocalTraining, Trained]]
 ) -> Tensor:
-    """dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K], from gradient requests and their results; rows of
-    clients without any are 0."""
+    """Return dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K].
+
+    It is computed from gradient requests and their results; rows of clients without any are 0.
+    """
     moved = [(request.start.weights, one.weights) for request, one in found]
     rates = torch.tensor([request.recipe.lr for request, _ in found], dtype=torch.float64)
     products = _updates(federation, state).products(moved)
@@ -177,7 +190,7 @@ def matrix_gradient(
 
 
 def matrix_models(federation: PersonalFederation, state: FederatedState, matrix: Tensor) -> list[ClientModel]:
-    """W_k of every client under ``matrix``; running statistics are those of its own training."""
+    """Return W_k of every client under ``matrix``; running statistics are those of its own training."""
     return client_models({**state, "theta/weights": _updates(federation, state).applied(matrix)})
 
 
@@ -190,7 +203,7 @@ def _rounds(config: TransferMatrixSettings, federation: PersonalFederation) -> i
 
 
 def _points(config: TransferMatrixSettings) -> list[Point]:
-    """The trained models, then those of lambda at its start and after each part of the steps."""
+    """Return the trained models, then those of lambda at its start and after each part of the steps."""
     every = config.steps // config.checkpoints
     first = {"zero": Point(0, 0, 0.0), "identity": Point(0, config.epochs, phase="trained")}
     start = first.get(config.start, Point(0, config.epochs, phase="combined"))

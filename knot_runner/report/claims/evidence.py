@@ -26,11 +26,13 @@ Basis = Literal["seeds and test items", "seeds", "seeds, not the test items that
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence for one claim. ``runs``: number of its jobs; ``seeds``: number of complete seeds, from 0 on; ``look``:
-    the last look that these allow; the estimate is over its seeds (without a look: over all available ones);
-    ``at_most``, ``at_least``: number of seeds whose effect is only an upper or lower bound (targets not reached);
-    ``one_sided``: whether runs diverged on one side only; ``refused``: whether it compares unlike runs without a
-    reason."""
+    """Evidence for one claim.
+
+    ``runs``: number of its jobs; ``seeds``: number of complete seeds, from 0 on; ``look``: the last look that these
+    allow; the estimate is over its seeds (without a look: over all available ones); ``at_most``, ``at_least``: number
+    of seeds whose effect is only an upper or lower bound (targets not reached); ``one_sided``: whether runs diverged on
+    one side only; ``refused``: whether it compares unlike runs without a reason.
+    """
 
     estimate: EffectEstimate | None
     runs: int
@@ -45,8 +47,10 @@ class Evidence:
 
 
 def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config) -> list[Evidence]:
-    """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``. Raises :class:`UserError` for
-    claims that their runs cannot decide."""
+    """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``.
+
+    Raises :class:`UserError` for claims that their runs cannot decide.
+    """
     rounds = rounds_of(runs, options) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
     found = [[_measured(claim, effect, rounds) for effect in units(claim, runs)] for claim in claims]
     wanted = {want for effect in itertools.chain(*found) for want in effect.wants}
@@ -64,7 +68,7 @@ def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Config) -> lis
 
 
 def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effect:
-    """``effect`` with what the records of its runs say."""
+    """Return ``effect`` with what the records of its runs say."""
     readings = [read_measure(claim, part.run, part.side, rounds) for part in effect.parts]
     effect = replace(effect, lost=any(reading.lost for reading in readings))
     whys = [reading.why for reading in readings if reading.value is None]
@@ -88,8 +92,11 @@ def _measured(claim: Claim, effect: Effect, rounds: TargetRounds | None) -> Effe
 def _evidence(
     claim: Claim, effects: Sequence[Effect], bank: Bank, problems: Problems, seeds: int, reason: str | None
 ) -> Evidence:
-    """Evidence from all ``effects`` of a claim, including those without a value; ``problems``: of measures that cannot
-    be resampled; ``seeds``: planned number of seeds; ``reason``: why the preset compares unlike runs."""
+    """Return the evidence from all ``effects`` of a claim, including those without a value.
+
+    ``problems``: of measures that cannot be resampled; ``seeds``: planned number of seeds; ``reason``: why the preset
+    compares unlike runs.
+    """
     reasons = Counter(effect.why for effect in effects if effect.why)
     lost = {effect.seed for effect in effects if effect.lost}
     there = {effect.seed for effect in effects} - lost
@@ -134,7 +141,7 @@ def _evidence(
 
 
 def _key(claim: Claim) -> str:
-    """The dotted key of results that decides what the claim's measure is of; "" if it is nothing special."""
+    """Return the dotted key of results that decides what the claim's measure is of; "" if it is nothing special."""
     if claim.measure in TARGET_MEASURES:
         return "rounds_to_target"
     if claim.measure.startswith(RESULT):
@@ -144,8 +151,10 @@ def _key(claim: Claim) -> str:
 
 
 def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tuple[EffectEstimate, Basis]:
-    """Return (estimate from each seed's mean effect, what varies in it: its basis); ``bank``: None where test items
-    cannot be resampled."""
+    """Return (estimate from each seed's mean effect, what varies in it: its basis).
+
+    ``bank``: None where test items cannot be resampled.
+    """
     by_seed = [own for _, own in sorted(by_key((effect.seed, effect) for effect in cells).items())]
     made = [math.fsum(effect.value for effect in own) / len(own) for own in by_seed]
     if bank is None or not measure_of(claim).items:
@@ -156,7 +165,7 @@ def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Bank | None) -> tup
 
 
 def _again(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
-    """One seed's mean effect on each of B resamples of the items [B]."""
+    """Return one seed's mean effect on each of B resamples of the items [B]."""
     total: np.ndarray | float = 0.0
     for effect in effects:
         for part, want in zip(effect.parts, effect.wants, strict=True):
@@ -166,8 +175,10 @@ def _again(claim: Claim, effects: Sequence[Effect], bank: Bank) -> np.ndarray:
 
 
 def _balanced(effects: Sequence[Effect]) -> list[Effect]:
-    """The effects of the cells with the most seeds, at the seeds common to these cells, so that each seed's mean is
-    over the same cells."""
+    """Return the effects of the cells with the most seeds, at the seeds common to these cells.
+
+    So each seed's mean is over the same cells.
+    """
     seeds = by_key((effect.cell, effect.seed) for effect in effects)
     most = max(map(len, seeds.values()), default=0)
     cells = {cell: own for cell, own in seeds.items() if len(own) == most}

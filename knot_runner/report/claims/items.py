@@ -1,5 +1,7 @@
-"""Metrics of a run on resampled test items, from its stored predictions, by the entry of each in ``metrics.py``: from
-sums over items where it has ``of_sums``, else by its function on each resample.
+"""Metrics of a run on resampled test items, from its stored predictions.
+
+Each metric is computed by its entry in ``metrics.py``: from sums over items where it has ``of_sums``, else by its
+function on each resample.
 
 All runs with the same test labels in the same order get the same items in each resample: both runs of a pair, and all
 seeds. Data sets are resampled separately. For accuracy over clients there are no predictions in the clients' order:
@@ -47,8 +49,11 @@ Bank = dict[Want, np.ndarray]
 
 
 def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple[Bank, Problems]:
-    """Return (the values of ``wanted``; problems of the others: damaged records, whose runs are left out, and measures
-    that cannot be resampled). ``runs``: finished runs by run id."""
+    """Return the values of ``wanted`` and the problems of the others.
+
+    Problems are damaged records, whose runs are left out, and measures that cannot be resampled. ``runs``: finished
+    runs by run id.
+    """
     found: Bank = {}
     problems: Problems = {}
     pending = []
@@ -93,13 +98,13 @@ def _of_sums(want: Want, by_data: Mapping[str, ClassSums]) -> np.ndarray:
 
 
 def _failed(metric: Metric, problem: Exception) -> _CannotResample:
-    """The error for a plug-in's function, which may raise anything."""
+    """Return the error for a plug-in's function, which may raise anything."""
     why = str(problem) if isinstance(problem, UserError) else repr(problem)
     return _CannotResample(f"{metric.title} fails on resampled test examples ({why})")
 
 
 def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
-    """The metric's function on each resample."""
+    """Return the metric's function on each resample."""
     stored = {name: test for (side, name), test in _tests(run).items() if side == want.side}
     parts = list(stored.values()) if want.on == "ALL" else [stored[want.on]]
     whole = _value(want, parts)
@@ -113,7 +118,7 @@ def _of_examples(want: Want, run: MeasuredRun) -> np.ndarray:
 
 
 def _tests(run: MeasuredRun) -> dict[tuple[ModelSide, str], TestSet]:
-    """(Side, data set) -> the stored predictions."""
+    """Return (side, data set) -> the stored predictions."""
     coordinates = lookup(run.result, "labels.coordinates")
     found: dict[tuple[ModelSide, str], TestSet] = {}
     for key, (shares, labels) in predictions(run).items():
@@ -129,12 +134,12 @@ def _resamples(test: TestSet) -> Iterator[TestSet]:
 
 
 def _seed(test: TestSet) -> int:
-    """The seed of a test set's draws, from its labels alone, so that all runs draw the same items."""
+    """Return the seed of a test set's draws, from its labels alone, so that all runs draw the same items."""
     return int.from_bytes(hashlib.sha256(test.labels.tobytes()).digest()[:8], "big")
 
 
 def _value(want: Want, parts: Sequence[TestSet]) -> float:
-    """The metric on test sets, pooled or averaged as its entry says."""
+    """Return the metric on test sets, pooled or averaged as its entry says."""
     metric = METRICS[want.measure]
     if metric.over == "pooled":
         arrays = zip(*((test.scores, test.probabilities, test.labels) for test in parts), strict=True)
@@ -159,7 +164,7 @@ WantedSums = tuple[str, ModelSide, str]
 def _sums(
     wanted: Sequence[Want], runs: Mapping[str, MeasuredRun], problems: Problems
 ) -> dict[WantedSums, dict[str, ClassSums]]:
-    """Model and metric -> data set -> sums; adds damaged records to ``problems``."""
+    """Return model and metric -> data set -> sums; adds damaged records to ``problems``."""
     metrics_of = by_key(((want.run_id, want.side), want.measure) for want in wanted)
     # a test set is told by its name and the seed of its draws
     tests: dict[tuple[str, int], list[tuple[WantedSums, np.ndarray]]] = defaultdict(list)
@@ -186,8 +191,10 @@ def _sums(
 
 
 def _columns(metric: Metric, test: TestSet) -> np.ndarray:
-    """Columns of each item [N, 3 or 4, C] whose sums are those of :class:`ClassSums`; C = 1 for a metric that does not
-    need its classes apart."""
+    """Return columns of each item [N, 3 or 4, C] whose sums are those of :class:`ClassSums`.
+
+    C = 1 for a metric that does not need its classes apart.
+    """
     classes = np.eye(test.scores.shape[1], dtype=np.float32)
     predicted = classes[test.scores.argmax(1)]
     truth = classes[test.labels]
@@ -202,8 +209,11 @@ def _columns(metric: Metric, test: TestSet) -> np.ndarray:
 
 
 def _over_clients(want: Want, run: MeasuredRun) -> np.ndarray:
-    """Accuracy over the clients' own test images [B], averaged by images within a group, and equally over groups: the
-    clusters, each client, or all clients as ``want.over`` says."""
+    """Return the accuracy over the clients' own test images [B].
+
+    It is averaged by images within a group, and equally over groups: the clusters, each client, or all clients as
+    ``want.over`` says.
+    """
     accuracies = rounds(run)[-1]["clients"]
     sizes = np.array(json.loads(kept_file(run, PARTITION))["test"])
     groups = np.zeros(len(accuracies), dtype=int)

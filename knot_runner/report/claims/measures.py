@@ -1,5 +1,7 @@
-"""Measures that claims compare, read from the records of one run, and the cost of each run to reach a target accuracy:
-rounds trained, bytes sent, virtual time."""
+"""Measures that claims compare, read from the records of one run.
+
+Among them is the cost of each run to reach a target accuracy: rounds trained, bytes sent, virtual time.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,13 @@ from knot_runner.util.files import LogRow
 
 @dataclass(frozen=True)
 class ClaimMeasure:
-    """A measure. ``key``: in ``metrics`` of ``result.json``, else ""; ``items``: whether it can be recomputed from
-    stored predictions; ``tested``: whether it is measured on test items; ``top``: its maximum in ``unit``; ``scale``:
-    units per stored value. ``read``: returns the number of a finished run, or the reason why it has none; None if runs
-    of that kind have no such number."""
+    """A measure.
+
+    ``key``: in ``metrics`` of ``result.json``, else ""; ``items``: whether it can be recomputed from stored
+    predictions; ``tested``: whether it is measured on test items; ``top``: its maximum in ``unit``; ``scale``: units
+    per stored value. ``read``: returns the number of a finished run, or the reason why it has none; None if runs of
+    that kind have no such number.
+    """
 
     unit: str
     digits: int
@@ -73,8 +78,11 @@ STORED = {"loss": "tempered_loss", "plain_loss": "loss"}
 
 
 def measure_of(claim: Claim) -> ClaimMeasure:
-    """The measure of ``claim``: any metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b``, a number of
-    ``result.json``. Raises :class:`UserError` if it is unknown."""
+    """Return the measure of ``claim``.
+
+    It is any metric, one of :data:`CLAIM_MEASURES`, or ``result.a.b``, a number of ``result.json``. Raises
+    :class:`UserError` if it is unknown.
+    """
     name = claim.measure
     if name.startswith(RESULT):
         return ClaimMeasure("", 3, top=top_of(name))
@@ -101,7 +109,7 @@ def measure_of(claim: Claim) -> ClaimMeasure:
 
 
 def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds | None) -> Reading:
-    """The claim's measure of ``run``, in its own unit, fractions for accuracy.
+    """Return the claim's measure of ``run``, in its own unit, fractions for accuracy.
 
     Raises :class:`UserError` for a measure that runs of its kind do not have.
     """
@@ -145,8 +153,11 @@ def _unmeasured(claim: Claim) -> UserError:
 
 @dataclass(frozen=True)
 class Reading:
-    """A number of one run, or ``why`` there is none. ``bound``: whether it is a lower bound (target not reached);
-    ``lost``: whether its record is missing, so that its seed does not count yet."""
+    """A number of one run, or ``why`` there is none.
+
+    ``bound``: whether it is a lower bound (target not reached); ``lost``: whether its record is missing, so that its
+    seed does not count yet.
+    """
 
     value: float | None
     why: str = ""
@@ -156,8 +167,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class TargetRounds:
-    """Cost to reach a target. ``curves``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, whose
-    values are in ``warm`` by the runs' settings; ``problems``: errors of damaged records, by run id."""
+    """Cost to reach a target.
+
+    ``curves``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, whose values are in ``warm`` by the
+    runs' settings; ``problems``: errors of damaged records, by run id.
+    """
 
     curves: Mapping[str, LearningCurve]
     target: float | str
@@ -165,9 +179,11 @@ class TargetRounds:
     problems: Mapping[str, str]
 
     def read(self, run: Run, measure: str) -> Reading:
-        """Rounds trained until the target is met; if it is not, the run's rounds + 1, as a lower bound. With
-        ``measure=bytes``: megabytes sent in these rounds, both directions; the additional round counts as the cheapest
-        one. With ``time``: virtual seconds until then; if not met, those of the run."""
+        """Return rounds trained until the target is met; if it is not, the run's rounds + 1, as a lower bound.
+
+        With ``measure=bytes``: megabytes sent in these rounds, both directions; the additional round counts as the
+        cheapest one. With ``time``: virtual seconds until then; if not met, those of the run.
+        """
         goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
         if goal is None:
             return Reading(None, "no target, its T=4 run is not there", lost=True)
@@ -188,7 +204,7 @@ class TargetRounds:
 
 
 def rounds_of(runs: Iterable[Run], options: Config) -> TargetRounds:
-    """Target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
+    """Return target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
     target = check_target(options.get("target", "best_of_T4"))
     read, curves = with_learning_curves([run for run in finished(runs) if run.result.kind == "federated"])
     warm = {}
@@ -202,7 +218,7 @@ def rounds_of(runs: Iterable[Run], options: Config) -> TargetRounds:
 
 
 def _other_settings(run: Run) -> Any:
-    """The seed, and all settings but the training temperature."""
+    """Return the seed, and all settings but the training temperature."""
     free = ("method.temperature", "method.lr_control", "method.name", "arm")
     return run.seed, settings_of(run, lambda key: key in free)
 
@@ -216,8 +232,11 @@ MEGABYTE = 1e6
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """Learning curve of a finished run. ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run;
-    ``sent``: bytes per round in both directions."""
+    """Learning curve of a finished run.
+
+    ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run; ``sent``: bytes per round in both
+    directions.
+    """
 
     rows: Sequence[LogRow]
     rounds: int
@@ -234,17 +253,19 @@ class LearningCurve:
         return float(self.rows[-1]["clock"])
 
     def reaches(self, target: float, axis: Literal["round", "clock"] = "round") -> float | None:
-        """Rounds trained, or virtual seconds, until accuracy is ``target`` or more; None if it never is."""
+        """Return rounds trained, or virtual seconds, until accuracy is ``target`` or more; None if it never is."""
         return reached_at([(row[axis], row[ACCURACY]) for row in self.rows], target)
 
     def megabytes(self, rounds: int) -> float:
-        """10^6 bytes sent in both directions in the first ``rounds`` rounds."""
+        """Return 10^6 bytes sent in both directions in the first ``rounds`` rounds."""
         return sum(self.sent[:rounds]) / MEGABYTE
 
 
 def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, LearningCurve]]:
-    """Return (``runs``, those with a damaged ``rounds.jsonl`` marked corrupt; curves of the finished ones by run
-    id)."""
+    """Return ``runs``, those with a damaged ``rounds.jsonl`` marked corrupt, and the curves of the finished ones.
+
+    Curves are by run id.
+    """
     made = []
     curves = {}
     for run in runs:
@@ -260,7 +281,7 @@ def with_learning_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Lear
 
 
 def check_target(value: Any) -> float | Literal["best_of_T4"]:
-    """``report.target`` of a preset. Raises :class:`UserError` unless it is an accuracy or best_of_T4."""
+    """Return ``report.target`` of a preset. Raises :class:`UserError` unless it is an accuracy or best_of_T4."""
     if value == "best_of_T4":
         return "best_of_T4"
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:

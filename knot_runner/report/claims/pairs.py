@@ -34,8 +34,10 @@ class EffectPart:
 
 @dataclass(frozen=True)
 class Want:
-    """A requested measure of a run: a metric of predictions ``on`` a data set or ALL, or accuracy ``over`` its
-    clients."""
+    """A requested measure of a run.
+
+    It is a metric of predictions ``on`` a data set or ALL, or accuracy ``over`` its clients.
+    """
 
     run_id: str
     side: ModelSide
@@ -64,11 +66,12 @@ class Effect:
 
     @property
     def runs(self) -> list[Run]:
+        """Runs of all parts."""
         return [part.run for part in self.parts]
 
 
 def units(claim: Claim, runs: Sequence[Run]) -> list[Effect]:
-    """The effects that decide ``claim``, whether or not their ``runs`` are finished.
+    """Return the effects that decide ``claim``, whether or not their ``runs`` are finished.
 
     Raises :class:`UserError` where two unlike runs fit one place.
     """
@@ -97,7 +100,7 @@ def units(claim: Claim, runs: Sequence[Run]) -> list[Effect]:
 
 
 def unlike_line(claim: Claim, found: Iterable[Effect]) -> str:
-    """How the runs of an effect hold out different shares, which the claim does not ask for; "" if none do."""
+    """Return how the runs of an effect hold out different shares, which the claim does not ask for; "" if none do."""
     lines = (unlike_shares([run.config for run in effect.runs], claim.touched) for effect in found)
     return next(filter(None, lines), "")
 
@@ -127,7 +130,7 @@ def _level(claim: Claim, run: Run) -> float:
 
 
 def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) -> Places:
-    """(``place``, seed) -> run; a run that is requested twice counts once."""
+    """Return (``place``, seed) -> run; a run that is requested twice counts once."""
     found: Places = {}
     for run in runs:
         first = found.setdefault((place(run), run.seed), run)
@@ -140,7 +143,7 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
 
 
 def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
-    """A function returning the settings of a run that a pair must share: all but those that the claim varies.
+    """Return a function returning the settings of a run that a pair must share: all but those that the claim varies.
 
     A varied name or kind includes the settings it selects (``method.name``: all of ``method``), unless they are swept;
     a varied arm includes those that the arms set. Nor need it share the shares of examples held out, unless they
@@ -159,7 +162,7 @@ def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
 
 
 def settings_of(run: Run, varied: Callable[[str], bool]) -> Rest:
-    """The settings of ``run`` that affect its numbers, but for the seed and the ``varied`` ones."""
+    """Return the settings of ``run`` that affect its numbers, but for the seed and the ``varied`` ones."""
     config = config_leaves(run.config)
     return tuple(sorted((key, repr(value)) for key, value in config.items() if not (_unread(key) or varied(key))))
 

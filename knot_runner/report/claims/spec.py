@@ -87,7 +87,7 @@ class Claim:
 
 
 def read_claims(options: Config) -> tuple[Claim, ...]:
-    """The preset's ``report.claims``. Raises :class:`UserError` naming the key."""
+    """Return the preset's ``report.claims``. Raises :class:`UserError` naming the key."""
     listed = options.get("claims") or []
     if not isinstance(listed, list):
         raise UserError("expected a list of claims", "report.claims")
@@ -95,8 +95,10 @@ def read_claims(options: Config) -> tuple[Claim, ...]:
 
 
 def unlike_reason(options: Config) -> str | None:
-    """The preset's ``report.unlike``: why its runs hold out different shares of the training examples. Raises
-    :class:`UserError`."""
+    """Return the preset's ``report.unlike``: why its runs hold out different shares of the training examples.
+
+    Raises :class:`UserError`.
+    """
     reason = options.get("unlike")
     if reason is not None and (not isinstance(reason, str) or not reason.strip()):
         raise UserError(f"{reason!r} is no reason; a sentence says why, null is none", "report.unlike")
@@ -104,7 +106,7 @@ def unlike_reason(options: Config) -> str | None:
 
 
 def planned_seeds(options: Config) -> int:
-    """The preset's ``report.seeds``: how many seeds its claims are planned on. Raises :class:`UserError`."""
+    """Return the preset's ``report.seeds``: how many seeds its claims are planned on. Raises :class:`UserError`."""
     seeds = options.get("seeds", SEEDS)
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MAX_PLANNED:
         raise UserError(f"{seeds!r} is no number of seeds to plan; 2 to {MAX_PLANNED} would be", "report.seeds")
@@ -112,7 +114,7 @@ def planned_seeds(options: Config) -> int:
 
 
 def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
-    """Raises :class:`UserError` for a setting that no job has, suggesting the nearest existing one."""
+    """Raise :class:`UserError` for a setting that no job has, suggesting the nearest existing one."""
     by_method = {job.method: job for job in jobs}
     known = {key for job in by_method.values() for key in config_leaves(job.config)}
     for i, claim in enumerate(claims):
@@ -122,5 +124,5 @@ def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
 
 
 def config_leaves(config: Config) -> Config:
-    """Dotted key -> value of every setting of a composed config."""
+    """Return dotted key -> value of every setting of a composed config."""
     return {key: value for key, value in leaves(config).items() if value != {}}

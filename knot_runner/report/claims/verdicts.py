@@ -65,7 +65,7 @@ class Verdict:
 
 
 def judge(jobs: Sequence[Job], spec: Config, command: str = "") -> list[Verdict]:
-    """The verdict on each claim of a preset; ``spec``: its ``report``; ``command``: the command that runs it.
+    """Return the verdict on each claim of a preset; ``spec``: its ``report``; ``command``: the command that runs it.
 
     Raises :class:`UserError` for invalid claims: unknown keys, settings and measures, or runs that cannot be
     distinguished.

@@ -46,7 +46,7 @@ OVER_SEEDS = {
 
 
 def effect_text(verdict: Verdict) -> str:
-    """The effect, such as ``+2.18 points``; "-" if there is none."""
+    """Return the effect, such as ``+2.18 points``; "-" if there is none."""
     value = _signed(verdict, verdict.effect)
     return f"{value} {verdict.unit}".strip() if value else "-"
 
@@ -62,8 +62,10 @@ def interval_text(verdict: Verdict) -> str:
 
 
 def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
-    """Effect, interval, the paper's effect, and about how many more seeds would decide it: ``4``, ``more than 100``,
-    or ""."""
+    """Return the effect, interval, the paper's effect, and about how many more seeds would decide it.
+
+    The last is ``4``, ``more than 100``, or "".
+    """
     more = ""
     if verdict.more_seeds is not None:
         more = f"more than {MAX_SEEDS}" if verdict.more_seeds > MAX_SEEDS else str(verdict.more_seeds)
@@ -75,7 +77,7 @@ def _signed(verdict: Verdict, value: float | None) -> str:
 
 
 def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
-    """Footnotes to ``verdicts``; claims are numbered from 1."""
+    """Return footnotes to ``verdicts``; claims are numbered from 1."""
     judged = [verdict for verdict in verdicts if verdict.seeds]
     lines = [HOW_TO_READ] if judged else []
     for basis, description in OVER_SEEDS.items():
@@ -94,7 +96,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _rule(claims: int, planned: int) -> list[str]:
-    """Lines on the decision rule for ``claims`` simultaneous claims and ``planned`` seeds."""
+    """Return lines on the decision rule for ``claims`` simultaneous claims and ``planned`` seeds."""
     counts = f"{planned}, {2 * planned}, {4 * planned}, ..."
     return [
         f"Verdicts are on the first {counts} seeds (from 0 on; the preset plans {planned}), which spend 2/3, 2/9, "
@@ -105,7 +107,7 @@ def _rule(claims: int, planned: int) -> list[str]:
 
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:
-    """The verdicts' own notes, equal ones joined, and the claims without runs in the command."""
+    """Return the verdicts' own notes, equal ones joined, and the claims without runs in the command."""
     places = defaultdict(list)
     for i, verdict in enumerate(verdicts, 1):
         if verdict.note:
@@ -118,12 +120,12 @@ def _notes(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _claims(places: Sequence[int]) -> str:
-    """``claim 2``, ``claims 2, 5``."""
+    """Return ``claim 2``, ``claims 2, 5``."""
     return f"claim{'s' * (len(places) > 1)} {', '.join(map(str, places))}"
 
 
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
-    """A table, within 80 columns, of the claims whose runs are requested, and its footnotes."""
+    """Return a table, within 80 columns, of the claims whose runs are requested, and its footnotes."""
     rows = []
     for i, verdict in asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
@@ -142,7 +144,7 @@ def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
 
 
 def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
-    """GitHub Markdown: a table of the claims whose runs are requested, and the footnotes as a list."""
+    """Return GitHub Markdown: a table of the claims whose runs are requested, and the footnotes as a list."""
     rows = []
     for i, one in asked(verdicts):
         effect, interval, paper, more = verdict_texts(one)
@@ -153,14 +155,14 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
-    """CSV with one line per claim, including those without runs; missing numbers are empty."""
+    """Return CSV with one line per claim, including those without runs; missing numbers are empty."""
     names = (*TEXT_COLUMNS, *NUMBER_COLUMNS)
     rows = ([i, *(getattr(one, name) for name in names)] for i, one in enumerate(verdicts, 1))
     return csv_text(["claim", *names], rows)
 
 
 def asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
-    """(Number from 1, verdict) of the claims whose runs the command requests."""
+    """Return (number from 1, verdict) of the claims whose runs the command requests."""
     return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
 
 

@@ -51,9 +51,12 @@ LONGEST_CELL = 40
 
 @dataclass(frozen=True)
 class Question:
-    """The user's request. ``by``: None for the settings that distinguish the runs; ``measures``: () for those that all
-    runs have; ``best``: a measure, ``min:KEY``, ``max:KEY`` or ""; ``over``: the searched settings; ``data``: leave out
-    runs made from other files than those below it."""
+    """The user's request.
+
+    ``by``: None for the settings that distinguish the runs; ``measures``: () for those that all runs have; ``best``: a
+    measure, ``min:KEY``, ``max:KEY`` or ""; ``over``: the searched settings; ``data``: leave out runs made from other
+    files than those below it.
+    """
 
     out: Path = Path("outputs")
     filters: tuple[Filter, ...] = ()
@@ -121,7 +124,7 @@ def _printed(value: str | None) -> str:
 
 
 def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
-    """The values of ``keys`` in each row, from its first run."""
+    """Return the values of ``keys`` in each row, from its first run."""
     first = runs.runs["row"].drop_duplicates()
     return runs.settings.loc[first.index, list(keys)].set_axis(first)
 
@@ -129,8 +132,11 @@ def _values(runs: RunSet, keys: Keys) -> pd.DataFrame:
 def _measured(
     runs: RunSet, measures: Sequence[str], planned: pd.Series
 ) -> Iterator[tuple[ColumnGroup, dict[int, TableCell]]]:
-    """Yield (column of a measure, several of one that must not be mixed; row -> its estimate over the finished runs
-    that have the measure). ``planned``: number of finished runs of each row, printed where fewer have the measure."""
+    """Yield (column of a measure; row -> its estimate over the finished runs that have the measure).
+
+    A measure whose values must not be mixed has several columns. ``planned``: number of finished runs of each row,
+    printed where fewer have the measure.
+    """
     for key in measures:
         top = 1.0 if is_share(key) else None
         for (name, head), numbers in _by_variant(runs, key).items():
@@ -151,7 +157,7 @@ def _measured(
 
 
 def _by_variant(runs: RunSet, key: str) -> dict[tuple[str, str], pd.Series]:
-    """(Name of a column of ``key``, its head) -> its values: a column for each :func:`variant`."""
+    """Return (name of a column of ``key``, its head) -> its values: a column for each :func:`variant`."""
     values = runs.values(key)
     title = measure_title(key)
     kinds = runs.runs["run"][values.index].map(lambda run: variant(key, run.result))

@@ -45,8 +45,9 @@ def selection_rule(text: str, over: Keys, measures: Sequence[str]) -> Rule:
 
 
 def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
-    """Return (settings that define a row, settings searched within it); if not given, the remaining settings that
-    distinguish the runs.
+    """Return (settings that define a row, settings searched within it).
+
+    If not given, the rows have the remaining settings that distinguish the runs.
 
     If ``method.name`` is searched, so are other method settings in which runs of one name differ. Raises
     :class:`UserError` if there is nothing to select from.
@@ -70,14 +71,16 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
 
 
 def identifying_keys(differing: pd.DataFrame, less: Sequence[str] = ()) -> Keys:
-    """A small set of the ``differing`` settings that distinguishes the runs, without the seed, ``less`` and the
-    settings that ``less`` selects."""
+    """Return a small set of the ``differing`` settings that distinguishes the runs.
+
+    The seed, ``less`` and the settings that ``less`` selects are not in it.
+    """
     keys = [key for key in differing if key != SEED and key not in less and not _is_inside(key, less)]
     return tuple(telling(differing, keys))
 
 
 def _is_inside(key: str, names: Sequence[str]) -> bool:
-    """Whether ``key`` belongs to a group that one of ``names`` selects, as ``method.mu`` to ``method.name``."""
+    """Return whether ``key`` belongs to a group that one of ``names`` selects, as ``method.mu`` to ``method.name``."""
     return key.startswith(tuple(name.removesuffix("name") for name in names if name.endswith(".name")))
 
 
@@ -109,7 +112,7 @@ def choose(runs: RunSet, rule: Rule) -> tuple[RunSet, pd.DataFrame]:
 
 
 def _check_one_kind(runs: RunSet, rule: Rule) -> None:
-    """Raises :class:`UserError` where a row would select among numbers of several kinds."""
+    """Raise :class:`UserError` where a row would select among numbers of several kinds."""
     done = runs.finished.runs
     kinds = done["run"].map(lambda run: variant(rule.measure, run.result))
     for own in kinds.groupby(done["row"]).unique():
@@ -122,13 +125,13 @@ def _check_one_kind(runs: RunSet, rule: Rule) -> None:
 
 
 def _most_common(seeds: pd.Series) -> frozenset[int]:
-    """The set of seeds that most candidates have; of several such sets the largest."""
+    """Return the set of seeds that most candidates have; of several such sets the largest."""
     counted = Counter(seeds)
     return max(counted, key=lambda own: (counted[own], len(own), sorted(own, reverse=True)))
 
 
 def selection_line(rule: Rule, counts: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """A line on how the selection was made and how it biases the numbers."""
+    """Return a line on how the selection was made and how it biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
     tried = counts["settings"]
     best = {"higher": "highest", "lower": "lowest"}[rule.better]

@@ -89,8 +89,9 @@ def _grid(columns: list[_Shown]) -> Table:
 
 
 def exact_frame(table: ResultTable) -> pd.DataFrame:
-    """The cells for CSV and Python: nothing rounded, each column of one type; an estimate is four columns: mean, low
-    and high of the interval, and the number of runs.
+    """Return the cells for CSV and Python: nothing rounded, each column of one type.
+
+    An estimate is four columns: mean, low and high of the interval, and the number of runs.
 
     A column of settings that are all numbers holds numbers, and whole numbers where all are.
     """
@@ -125,7 +126,7 @@ FORMS: dict[str, Callable[[ResultTable], str]] = {
 
 
 def form_of(path: Path) -> str:
-    """The ending of ``path``, one of :data:`FORMS`. Raises :class:`UserError` for another."""
+    """Return the ending of ``path``, one of :data:`FORMS`. Raises :class:`UserError` for another."""
     ending = path.suffix.removeprefix(".")
     if ending not in FORMS:
         raise UserError(f"what form? FILE.csv, .tex or .md{nearest(ending, FORMS)}", f"--export={path}")

@@ -32,8 +32,11 @@ def known_measures(runs: RunSet) -> list[str]:
 
 
 def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
-    """The dotted keys of ``names``; without names, those of :data:`PREFERRED` that all finished runs have, else the
-    first that any has. Raises :class:`UserError`."""
+    """Return the dotted keys of ``names``.
+
+    Without names: those of :data:`PREFERRED` that all finished runs have, else the first that any has. Raises
+    :class:`UserError`.
+    """
     if names:
         known = known_measures(runs)
         return list(dict.fromkeys(resolve_measure(name, known) for name in names))
@@ -43,8 +46,11 @@ def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
 
 
 def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> str:
-    """The dotted key of ``name``: ``f1`` is ``metrics.f1.ALL``, ``f1.MELD`` ``metrics.f1.MELD``, ``seconds``
-    ``seconds.total``, ``bytes`` ``costs.bytes``. Raises :class:`UserError`, which names the ``flag`` of the command."""
+    """Return the dotted key of ``name``.
+
+    ``f1`` is ``metrics.f1.ALL``, ``f1.MELD`` ``metrics.f1.MELD``, ``seconds`` ``seconds.total``, ``bytes``
+    ``costs.bytes``. Raises :class:`UserError`, which names the ``flag`` of the command.
+    """
     there = set(keys)
     for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total", f"costs.{name}"):
         if full in there:
@@ -61,13 +67,13 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
 
 
 def _preferred(keys: Container[str]) -> list[str]:
-    """Those of :data:`PREFERRED` among ``keys``; those of :data:`FALLBACK` only if there are no others."""
+    """Return those of :data:`PREFERRED` among ``keys``; those of :data:`FALLBACK` only if there are no others."""
     shown = [key for key in PREFERRED if key in keys]
     return [key for key in shown if key not in FALLBACK] or shown
 
 
 def direction(key: str) -> Direction | None:
-    """Whether higher or lower is better; None if unknown."""
+    """Return whether higher or lower is better; None if unknown."""
     key = key.partition(" (")[0]  # of a column that is set apart
     known = BETTER | {name: metric.better for name, metric in METRICS.items()}
     ways = {known.get(part) for part in key.split(".")}
@@ -75,18 +81,20 @@ def direction(key: str) -> Direction | None:
 
 
 def is_share(key: str) -> bool:
-    """Whether ``key`` is a share, from 0 to 1, and printed as such."""
+    """Return whether ``key`` is a share, from 0 to 1, and printed as such."""
     return top_of(key) == 1.0
 
 
 def measure_title(key: str) -> str:
-    """``key`` in its short form: ``metrics.f1.ALL`` is ``f1``, ``costs.bytes`` ``bytes``."""
+    """Return ``key`` in its short form: ``metrics.f1.ALL`` is ``f1``, ``costs.bytes`` ``bytes``."""
     return key.removeprefix("metrics.").removeprefix("costs.").removesuffix(".ALL")
 
 
 def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
-    """Return (unit, its size in the unit of ``key``) to print a column of ``values`` in: bytes and FLOPs get a prefix
-    that suits the largest value; all else is unchanged."""
+    """Return (unit, its size in the unit of ``key``) to print a column of ``values`` in.
+
+    Bytes and FLOPs get a prefix that suits the largest value; all else is unchanged.
+    """
     group, _, name = key.partition(".")
     if group != "costs":
         return "", 1.0
@@ -101,7 +109,7 @@ def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
 
 
 def digits(key: str, values: Sequence[float]) -> int:
-    """Decimals of a column of ``values``: three for a share, else four significant digits."""
+    """Return the decimals of a column of ``values``: three for a share, else four significant digits."""
     if is_share(key) or not values:
         return 3
     if all(float(value).is_integer() for value in values):

@@ -41,12 +41,12 @@ _COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operat
 
 
 def flatten_settings(values: Mapping[Any, Any]) -> dict[str, str]:
-    """Dotted key -> :func:`written` value, of all leaves of nested ``values``; an empty mapping is a leaf."""
+    """Return dotted key -> :func:`written` value, of all leaves of nested ``values``; an empty mapping is a leaf."""
     return {key: written(value) for key, value in leaves(values).items()}
 
 
 def written(value: Any) -> str:
-    """``value`` in canonical typed form: ``4.0`` is ``4``, ``1e-2`` is ``0.01``, ``[1,2]``."""
+    """Return ``value`` in canonical typed form: ``4.0`` is ``4``, ``1e-2`` is ``0.01``, ``[1,2]``."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -61,7 +61,7 @@ def written(value: Any) -> str:
 
 
 def typed(text: str) -> str:
-    """The :func:`written` form of a value that a user typed: ``1.0`` is ``1``, ``True`` is ``true``."""
+    """Return the :func:`written` form of a value that a user typed: ``1.0`` is ``1``, ``True`` is ``true``."""
     text = text.strip()
     if text.startswith("["):
         return text.replace(" ", "")
@@ -88,7 +88,7 @@ def _parsed(text: str) -> float | int | None:
 
 
 def typed_column(texts: pd.Series) -> pd.Series:
-    """``texts`` as numbers if all are, as integers if all are; absent values stay absent."""
+    """Return ``texts`` as numbers if all are, as integers if all are; absent values stay absent."""
     numbers = {text: as_number(text) for text in texts.dropna().unique()}
     if None in numbers.values():
         return texts
@@ -105,7 +105,7 @@ def sort_key(text: str | None) -> tuple[int, float, str]:
 
 
 def sort_places(texts: pd.Series) -> pd.Series:
-    """Rank of each of ``texts`` in the order of :func:`sort_key`; equal texts share a rank."""
+    """Return the rank of each of ``texts`` in the order of :func:`sort_key`; equal texts share a rank."""
     place = {text: i for i, text in enumerate(sorted(texts.dropna().unique(), key=sort_key))}
     return texts.map(place).fillna(len(place)).astype("int64")
 
@@ -127,7 +127,7 @@ def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: st
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Key -> its last part, or as many parts as make it unique; ``method.name`` is ``method``."""
+    """Return the key -> its last part, or as many parts as make it unique; ``method.name`` is ``method``."""
     plain = {key: key.removesuffix(".name").removesuffix(".kind") for key in keys}
     ends = {}
     for key, text in plain.items():
@@ -138,13 +138,15 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def varying(settings: pd.DataFrame) -> list[str]:
-    """Keys in which runs differ, including keys that only some have, in the order of :data:`ORDER`."""
+    """Return keys in which runs differ, including keys that only some have, in the order of :data:`ORDER`."""
     return sorted(settings.columns[settings.nunique(dropna=False) > 1], key=_preference)
 
 
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
-    """A small subset of ``keys`` that distinguishes runs as finely as all ``keys``, preferring earlier ones; a key of
-    ``kept`` is included whenever it splits runs further than those before it."""
+    """Return a small subset of ``keys`` that distinguishes runs as finely as all ``keys``.
+
+    Earlier keys are preferred. A key of ``kept`` is included whenever it splits runs further than those before it.
+    """
     import pandas as pd
 
     codes = settings.reindex(columns=list(keys)).apply(lambda column: pd.factorize(column)[0])
@@ -190,7 +192,7 @@ class Filter:
     wanted: tuple[str, ...]
 
     def holds(self, values: pd.Series) -> list[bool]:
-        """Whether each run, given its ``values``, passes; a run without the setting passes ``!=`` only."""
+        """Return whether each run, given its ``values``, passes; a run without the setting passes ``!=`` only."""
         if self.sign in ("=", "!="):
             return [(value in self.wanted) == (self.sign == "=") for value in values]
         numbers = values.map(as_number).astype("float64")  # NaN passes none
@@ -198,7 +200,7 @@ class Filter:
 
 
 def parse_filter(text: str) -> Filter:
-    """One filter of the command line. Raises :class:`UserError`."""
+    """Return one filter of the command line. Raises :class:`UserError`."""
     form = _FILTER.fullmatch(text)
     if not form:
         raise UserError("is neither a filter (key=value, key!=value, key>=number) nor a flag (--name=value)", text)
@@ -212,7 +214,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def split_commas(text: str) -> list[str]:
-    """``a,[1,2]`` is ``a`` and ``[1,2]``."""
+    """Return ``a,[1,2]`` is ``a`` and ``[1,2]``."""
     parts = [""]
     depth = 0
     for letter in text:
@@ -225,7 +227,7 @@ def split_commas(text: str) -> list[str]:
 
 
 def key_names(text: str) -> tuple[str, ...]:
-    """The keys in ``text``, which commas separate."""
+    """Return the keys in ``text``, which commas separate."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -252,5 +254,5 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
 
 
 def sorted_texts(values: Iterable[str]) -> list[str]:
-    """``values`` in the order of :func:`sort_key`, an absent one as ``(absent)``."""
+    """Return ``values`` in the order of :func:`sort_key`, an absent one as ``(absent)``."""
     return [value if isinstance(value, str) else "(absent)" for value in sorted(values, key=sort_key)]

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 
 def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **look: Any) -> Any:
-    """``matrix`` [N, N] in colors of ``look`` with a bar beside it, sorted by ``groups`` [N] where there are any;
-    returns the image."""
+    """Draw ``matrix`` [N, N] in colors of ``look`` with a bar beside it and return the image.
+
+    It is sorted by ``groups`` [N] where there are any.
+    """
     if groups is not None:
         order = np.argsort(groups, kind="stable")
         matrix = matrix[np.ix_(order, order)]
@@ -24,7 +26,7 @@ def draw_map(axes: Axes, matrix: np.ndarray, groups: Sequence[int] | None, **loo
 
 
 def mark_clients(axes: Axes, groups: Sequence[int] | None, xlabel: str = "client") -> None:
-    """Labels of the axes: of clients, or of their ``groups``, with lines between these and their numbers."""
+    """Draw labels of the axes: of clients, or of their ``groups``, with lines between these and their numbers."""
     if groups is None:
         axes.set(xlabel=xlabel, ylabel="client")
         axes.locator_params(integer=True)

@@ -70,7 +70,7 @@ def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
 
 
 def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
-    """A line for the mean of each series, and a band for its interval."""
+    """Draw a line for the mean of each series, and a band for its interval."""
     named = summary.place.dtype == "category"
     for look, name, own in _series(summary, looks):
         marker = look.marker if named or len(own) == 1 else ""
@@ -83,7 +83,7 @@ def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequen
 
 
 def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
-    """A bar for the mean of each series at each place, and a whisker for its interval."""
+    """Draw a bar for the mean of each series at each place, and a whisker for its interval."""
     width = BARS / len(summary.series.cat.categories)
     for look, name, own in _series(summary, looks):
         errors = (own.value - own.low, own.high - own.value)
@@ -92,7 +92,7 @@ def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence
 
 
 def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
-    """A box of the values of each series at each place, and the values as points."""
+    """Draw a box of the values of each series at each place, and the values as points."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
     for look, name, own in _series(points, looks):
@@ -103,7 +103,7 @@ def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence
 
 
 def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
-    """A small point for each run, and a large one for the mean of each series."""
+    """Draw a small point for each run, and a large one for the mean of each series."""
     for look, name, own in _series(points, looks):
         marker = look.marker
         axes.plot(own.x, own.y, marker, ms=4, alpha=0.5, color=look.color)
@@ -114,7 +114,7 @@ def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequ
 def heat_map(
     axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look], form: str = "{:.3g}", **style: Any
 ) -> None:
-    """A cell for each series and place, colored by the mean, which is written in it if there is room."""
+    """Draw a cell for each series and place, colored by the mean, which is written in it if there is room."""
     rows, columns = (summary[key].cat.categories for key in ("series", "place"))
     table = summary.set_index(["series", "place"]).value.unstack().reindex(index=rows, columns=columns)
     image = axes.imshow(table, aspect="auto", alpha=0.6, **style)  # pale, so that black text can be read

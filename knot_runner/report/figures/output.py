@@ -37,8 +37,11 @@ NOTE_LINES = 2
 
 @dataclass(frozen=True)
 class FigureOutput:
-    """``formats``: keys of :data:`FORMATS`; ``width``: inches in print, or None for the figure's own size on a screen,
-    with the title above and the notes below."""
+    """File formats and width of figures.
+
+    ``formats``: keys of :data:`FORMATS`; ``width``: inches in print, or None for the figure's own size on a screen,
+    with the title above and the notes below.
+    """
 
     formats: tuple[str, ...] = ("png",)
     width: float | None = None
@@ -58,7 +61,7 @@ def figure_output(output: FigureOutput) -> Iterator[None]:
 
 
 def current_output() -> FigureOutput:
-    """The output of the innermost :func:`figure_output`; by default one PNG in the figure's own size."""
+    """Return the output of the innermost :func:`figure_output`; by default one PNG in the figure's own size."""
     return _OUTPUT.get() or FigureOutput()
 
 
@@ -85,8 +88,10 @@ def parse_width(text: str) -> float:
 
 
 def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -> None:
-    """Write ``figure`` to ``path`` in the formats of :func:`current_output`, which replace its suffix, each atomically;
-    on a screen with title above and notes below the panels."""
+    """Write ``figure`` to ``path`` in the formats of :func:`current_output`, which replace its suffix.
+
+    Each file is written atomically. On a screen, the title stands above and the notes below the panels.
+    """
     output = current_output()
     if not output.width:
         _add_caption(figure, title, notes)
@@ -100,8 +105,10 @@ def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -
 
 
 def _add_caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
-    """Title above the panels, left of a legend in the upper corner, and notes below them; the figure grows by long
-    notes."""
+    """Add the title above the panels, left of a legend in the upper corner, and the notes below them.
+
+    The figure grows by long notes.
+    """
     width = 72 * figure.get_figwidth()
     taken = max((72 * one.get_window_extent().width / figure.dpi for one in figure.legends), default=0.0)
     wrapped = textwrap.wrap(title, int((width - taken) / TITLE_LETTER))
@@ -113,7 +120,7 @@ def _add_caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
 
 
 def _wrap_labels(figure: Figure) -> None:
-    """Titles and labels of axes that are longer than their axes, over several lines."""
+    """Draw titles and labels of axes that are longer than their axes, over several lines."""
     figure.draw_without_rendering()  # axes have their places, and texts their sizes, once drawn
     for axes in figure.axes:
         wide, high = axes.get_window_extent().size

@@ -49,8 +49,10 @@ def draw_partition(
 
 
 def partition_lines(counts: np.ndarray) -> list[str]:
-    """Two lines describing a partition with ``counts`` [clients, classes]; clients without examples count in the number
-    and sizes of clients only."""
+    """Return two lines that describe a partition with ``counts`` [clients, classes].
+
+    Clients without examples count in the number and sizes of clients only.
+    """
     sizes = counts.sum(1)
     held = counts[sizes > 0]
     largest = (held.max(1) / held.sum(1)).mean()

@@ -163,8 +163,10 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
 
 
 def _points(done: RunSet, request: PlotRequest) -> pd.DataFrame:
-    """A row for each run, or by request for each of its rounds, clients or pairs of classes, indexed by run, with all
-    settings and numbers as columns."""
+    """Return a row for each run, or by request for each of its rounds, clients or pairs of classes.
+
+    Rows are indexed by run; all settings and numbers are columns.
+    """
     import pandas as pd
 
     if (request.x or "round") in PROGRESS or request.y in (CLIENTS, CONFUSION):
@@ -179,8 +181,10 @@ def _points(done: RunSet, request: PlotRequest) -> pd.DataFrame:
 
 
 def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
-    """The rows of rounds.jsonl with the changes of :data:`AXIS_LABELS`; for ``clients`` and ``confusion``, a row for
-    each client or pair of classes."""
+    """Return the rows of rounds.jsonl with the changes of :data:`AXIS_LABELS`.
+
+    For ``clients`` and ``confusion``, return a row for each client or pair of classes.
+    """
     import pandas as pd
 
     if y == CONFUSION:
@@ -201,7 +205,7 @@ def _rows(run: MeasuredRun, y: str) -> list[LogRow]:
 
 
 def _column(name: str, points: pd.DataFrame) -> str:
-    """The full key of the setting or number ``name``. Raises :class:`UserError`."""
+    """Return the full key of the setting or number ``name``. Raises :class:`UserError`."""
     with contextlib.suppress(UserError):
         return resolve_measure(name, list(points))
     others = [] if name in PROGRESS else PROGRESS  # those that there are are in points, too
@@ -210,7 +214,7 @@ def _column(name: str, points: pd.DataFrame) -> str:
 
 
 def _labels(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """The values of ``keys`` of each run as text, in categories in the order of the values."""
+    """Return the values of ``keys`` of each run as text, in categories in the order of the values."""
     import pandas as pd
 
     short = short_names(keys)
@@ -224,8 +228,11 @@ def _labels(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
 
 
 def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> list[Look]:
-    """The look of each series: where one setting of ``by`` has three numbers or more, its color is on a scale of them,
-    and the other settings decide the line; else by its number."""
+    """Return the look of each series.
+
+    Where one setting of ``by`` has three numbers or more, its color is on a scale of them, and the other settings
+    decide the line; else the series' number decides both.
+    """
     from matplotlib import colormaps
 
     numeric = [key for key in by if settings[key].nunique() > 2 and typed_column(settings[key]).dtype != object]
@@ -239,7 +246,7 @@ def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> list
 
 
 def _axis(key: str) -> tuple[str, float, float | None]:
-    """(Label with unit, what is drawn for a stored 1, largest drawn value of a share) of a setting or number."""
+    """Return (label with unit, what is drawn for a stored 1, largest drawn value of a share) of a setting or number."""
     title = measure_title(key)
     group = title.partition(".")[0]
     if group in METRICS:
@@ -306,7 +313,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: lis
 
 
 def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple[pd.DataFrame, str]:
-    """``points`` with ``x`` and ``y`` as drawn and the ``place`` at which means are over runs, and the mark."""
+    """Return ``points`` with ``x`` and ``y`` as drawn and the ``place`` at which means are over runs, and the mark."""
     import pandas as pd
 
     is_number = pd.api.types.is_numeric_dtype
@@ -339,15 +346,18 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
 
 
 def _window(request: PlotRequest, points: pd.DataFrame) -> int:
-    """Rounds of the running mean: for a share of all rounds an odd number, so that it is centered."""
+    """Return rounds of the running mean: for a share of all rounds an odd number, so that it is centered."""
     if request.smooth >= 1:
         return int(request.smooth)
     return 1 + 2 * round(request.smooth * points["round"].max() / 2)
 
 
 def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:
-    """Mean ``value`` of ``n`` runs, its 95% interval (``low``, ``high``) and mean ``x`` at each place of a series, in
-    order; of boxes median and quartiles; of curves at the places that most of a series' runs have."""
+    """Return the estimate at each place of a series, in order.
+
+    It is the mean ``value`` of ``n`` runs, its 95% interval (``low``, ``high``) and mean ``x``; of boxes median and
+    quartiles; of curves at the places that most of a series' runs have.
+    """
     import pandas as pd
 
     keys = ["panel", "series", "place"]

@@ -19,8 +19,9 @@ FIGURES: Table[Callable[..., list[str]]] = Table("FIGURES", {
 
 
 def figures_of(spec: Config) -> dict[str, Callable[..., list[str]]]:
-    """Name -> figure of a preset whose ``report:`` is ``spec``: its ``figures``, each a name or the fields of a
-    :class:`PlotRequest`, or its kind.
+    """Return name -> figure of a preset whose ``report:`` is ``spec``.
+
+    The figures are its ``figures``, each a name or the fields of a :class:`PlotRequest`, or its kind.
 
     Raises :class:`UserError` for an unknown name or field.
     """

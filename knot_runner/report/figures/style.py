@@ -51,8 +51,10 @@ LOWEST_PANEL = 1.6
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawn ``figure``, the ``title`` above and the ``notes`` below it, and its content as ``lines`` of text and as
-    ``numbers``, the CSV beside it."""
+    """A drawn ``figure``, the ``title`` above and the ``notes`` below it.
+
+    Its content is also given as ``lines`` of text and as ``numbers``, the CSV beside it.
+    """
 
     figure: Figure
     title: str
@@ -64,8 +66,9 @@ class Drawing:
 def figure_of(
     function: Callable[..., Drawing] | None = None, one_task: bool = True, reads: Sequence[str] = (), needs: str = ""
 ) -> Callable[..., Any]:
-    """Make ``function(runs, command)``, which draws finished runs, a figure: ``(jobs, path, notes=(), command="")``
-    writes its files and returns its lines.
+    """Make ``function(runs, command)``, which draws finished runs, a figure.
+
+    The figure is a function ``(jobs, path, notes=(), command="")`` that writes its files and returns its lines.
 
     A decorator, with or without options. ``reads``: files that are drawn; a run without one of them is left out.
     ``needs``: dotted key of a result, without which a run is not drawn. Runs
@@ -114,10 +117,12 @@ def figure_settings() -> Iterator[None]:
 
 
 def panels(count: int, width: float, height: float, across: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure with ``count`` panels of ``width`` x ``height`` inches, at most ``across`` in a row; where the output's
-    width is given, panels of that shape, as many in a row as fit.
+    """Return a figure with ``count`` panels of ``width`` x ``height`` inches, at most ``across`` in a row.
 
-    It needs no screen and is none of matplotlib's current figures."""
+    Where the output's width is given, the panels keep their shape, and as many stand in a row as fit.
+
+    It needs no screen and is none of matplotlib's current figures.
+    """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -138,8 +143,10 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
 
 
 def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
-    """Write ``drawing``, with more ``notes`` in small type below it, as :func:`write_figure` does, and its numbers as
-    CSV beside it, each whole or not at all."""
+    """Write ``drawing``, with more ``notes`` in small type below it, as :func:`write_figure` does.
+
+    Its numbers are written as CSV beside it, each file whole or not at all.
+    """
     write_figure(drawing.figure, plain(drawing.title), [plain(note) for note in (*drawing.notes, *notes)], path)
     if drawing.numbers:
         write_atomic(path.with_suffix(".csv"), drawing.numbers)
@@ -160,35 +167,37 @@ def by_name(runs: Sequence[RunT]) -> dict[str, list[RunT]]:
 
 
 def seed_list(runs: Iterable[Run]) -> str:
-    """``0, 1, 2``."""
+    """Return ``0, 1, 2``."""
     return ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
 
 
 def seeds_note(runs: Sequence[Run]) -> str:
-    """A note on the seeds in lines and bands."""
+    """Return a note on the seeds in lines and bands."""
     seeds = seed_list(runs)
     return f"Lines: mean over seeds {seeds}; bands: 95% t intervals." if "," in seeds else f"Seed {seeds}."
 
 
 def nth_color(i: int) -> str:
-    """The ``i``-th color of :data:`PALETTE`, repeated cyclically."""
+    """Return the ``i``-th color of :data:`PALETTE`, repeated cyclically."""
     return PALETTE[i % len(PALETTE)]
 
 
 def label_text(name: str, gap: str = " ") -> str:
-    """A label's name as drawn: ``no_emotion`` is "no emotion", or two lines where ``gap`` is a line break."""
+    """Return a label's name as drawn: ``no_emotion`` is "no emotion", or two lines where ``gap`` is a line break."""
     return plain(name).replace("_", gap)
 
 
 def name_ticks(put: Callable[..., Any], names: Sequence[str], **options: Any) -> None:
-    """Put ticks with ``names`` at 0, 1, ... of an axis by its ``set_xticks`` or ``set_yticks``: all where they fit,
-    else every 2nd, 5th, 10th, ..."""
+    """Put ticks with ``names`` at 0, 1, ... of an axis by its ``set_xticks`` or ``set_yticks``.
+
+    All are put where they fit, else every 2nd, 5th, 10th, ...
+    """
     step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= MOST_NAMES * k)
     put(range(0, len(names), step), [plain(name) for name in names[::step]], **options)
 
 
 def label_colors(labels: ClassNames) -> list[Any]:
-    """One color per label: along a scale where labels lie on a line (sentiment), else as unlike as can be."""
+    """Return one color per label: along a scale where labels lie on a line (sentiment), else as unlike as can be."""
     points = np.asarray(labels.coordinates, dtype=float)
     if points.shape[1] != 1:
         return [nth_color(i) for i in range(len(points))]
@@ -213,8 +222,10 @@ def temperature_colors(temperatures: Iterable[float]) -> dict[float, Any]:
 
 
 def draw_band(axes: Axes, one: Band, color: Any, filled: bool = True, **look: Any) -> None:
-    """A line for the mean over seeds, in ``look``, and the area of its 95% interval if ``filled``, which may reach
-    beyond the axes: of two or three seeds it is so wide that lines could not be told apart."""
+    """Draw a line for the mean over seeds, in ``look``, and the area of its 95% interval if ``filled``.
+
+    The area may reach beyond the axes: of two or three seeds it is so wide that lines could not be told apart.
+    """
     axes.plot(one.places, one.mean, color=color, **{"lw": 1.6, "ms": 4, **look})
     if filled:
         of_lines = axes.dataLim.frozen()
@@ -224,7 +235,7 @@ def draw_band(axes: Axes, one: Band, color: Any, filled: bool = True, **look: An
 
 
 def draw_bands(axes: Axes, bands: Mapping[Any, Band], looks: Mapping[Any, Mapping[str, Any]], **more: Any) -> None:
-    """:func:`draw_band` for each of ``bands``, in its own of ``looks``."""
+    """Draw :func:`draw_band` for each of ``bands``, in its own of ``looks``."""
     for name, one in bands.items():
         draw_band(axes, one, **looks[name], **more)
 
@@ -236,14 +247,17 @@ def limit_to_shares(axes: Axes, top: float) -> None:
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: float, **look: Any) -> dict[str, Any]:
-    """A box per array of ``values``, without points beyond the whiskers; returns what was drawn."""
+    """Return a box per array of ``values``, without points beyond the whiskers; returns what was drawn."""
     box = {"facecolor": color, "edgecolor": GRAY, "alpha": alpha}
     return axes.boxplot(values, boxprops=box, showfliers=False, patch_artist=True, manage_ticks=False, **look)
 
 
 def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: Any) -> None:
-    """Logarithmic ``x``, ``y`` or ``xy`` with ticks at 1, 2 and 5 times powers of ten; an axis that spans more than
-    ``powers_from`` times its lowest value has them at the powers alone. ``options``: of matplotlib's LogLocator."""
+    """Make ``x``, ``y`` or ``xy`` logarithmic, with ticks at 1, 2 and 5 times powers of ten.
+
+    An axis that spans more than ``powers_from`` times its lowest value has them at the powers alone. ``options``: of
+    matplotlib's LogLocator.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter
 
     for name in which:
@@ -256,13 +270,16 @@ def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: 
 
 
 def plain_tick(value: float, _: float) -> str:
-    """A tick as a plain number; matplotlib's powers of ten need its math text, which is off."""
+    """Return a tick as a plain number; matplotlib's powers of ten need its math text, which is off."""
     return f"{value:g}"
 
 
 def side_legend(made: Figure, shown: Mapping[str, Any] | Iterable[Axes], **options: Any) -> None:
-    """Beside the panels, in print below them: names and what was drawn for each, or a dict of its line's look; of
-    panels, what is labeled in any of them."""
+    """Add a legend beside the panels, in print below them.
+
+    ``shown``: names and what was drawn for each, or a dict of its line's look; of panels, what is labeled in any of
+    them.
+    """
     from matplotlib.lines import Line2D
 
     if not isinstance(shown, Mapping):

@@ -42,8 +42,11 @@ NOT_SET = "(not set)"
 
 @dataclass(frozen=True)
 class PageRequest:
-    """Inputs of a page: the preset's name, a one-line description, its ``report:``, the command that makes its runs and
-    the one that makes the page."""
+    """Inputs of a page.
+
+    They are the preset's name, a one-line description, its ``report:``, the command that makes its runs and the one
+    that makes the page.
+    """
 
     name: str
     about: str
@@ -62,8 +65,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class FigureView:
-    """A figure: its description, the image as a ``data:`` address, and the numbers in it as lines. ``problem``: if it
-    could not be drawn, the reason."""
+    """A figure: its description, the image as a ``data:`` address, and the numbers in it as lines.
+
+    ``problem``: if it could not be drawn, the reason.
+    """
 
     name: str
     about: str
@@ -74,9 +79,11 @@ class FigureView:
 
 @dataclass(frozen=True)
 class Page:
-    """Content of a page; the template prints it and escapes every text. ``verdicts``: on all claims of the preset;
-    ``unjudged``: why they could not be judged; ``settings``: key -> its distinct values over the jobs; ``versions``:
-    (provenance, number of runs), the most frequent first."""
+    """Content of a page; the template prints it and escapes every text.
+
+    ``verdicts``: on all claims of the preset; ``unjudged``: why they could not be judged; ``settings``: key -> its
+    distinct values over the jobs; ``versions``: (provenance, number of runs), the most frequent first.
+    """
 
     request: PageRequest
     table: ResultTable | None
@@ -167,12 +174,12 @@ def _draw(
 
 
 def describe_figure(name: str, figure: Callable[..., list[str]]) -> str:
-    """Description of ``figure``: the first paragraph of its docstring."""
-    return " ".join(inspect.cleandoc(figure.__doc__ or name).split("\n\n")[0].split())
+    """Return the description of ``figure``: the summary of its docstring."""
+    return inspect.cleandoc(figure.__doc__ or name).split("\n")[0]
 
 
 def values_by_setting(configs: Sequence[Config]) -> dict[str, tuple[str, ...]]:
-    """Dotted key -> distinct values over the composed ``configs`` of jobs, in order of first occurrence."""
+    """Return dotted key -> distinct values over the composed ``configs`` of jobs, in order of first occurrence."""
     import pandas as pd
 
     flat = pd.DataFrame([flatten_settings(without(dict(config), *NOT_SHOWN)) for config in configs])
@@ -189,8 +196,11 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
 
 
 def render_page(page: Page, folder: Path | None = None) -> str:
-    """``page`` as HTML. Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``folder``:
-    where the page is written, from which it links to the folders of runs; without it, runs are named without links."""
+    """Return ``page`` as HTML.
+
+    Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``folder``: where the page is
+    written, from which it links to the folders of runs; without it, runs are named without links.
+    """
     links = {}
     for run, _ in page.jobs:
         if run.result and folder is not None:

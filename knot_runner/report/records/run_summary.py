@@ -24,8 +24,11 @@ SummaryRow = tuple[str, Sequence[Text | str]] | None
 
 
 def summary_table(result: RunResult) -> Group:
-    """Summary of a run: measures per data set before and after distillation; a federated run's measures and rounds; a
-    probe's temperatures."""
+    """Return the summary of a run.
+
+    It has the measures per data set before and after distillation, a federated run's measures and rounds, or a probe's
+    temperatures.
+    """
     name = f"{result.task} · {display(result.method)} · seed {result.seed}"
     if result.status == "diverged":
         return Group(text_line(f"{name}: diverged, so there are no numbers", "bold"), *dim_lines([], result))
@@ -44,6 +47,7 @@ def metrics_summary(name: str, result: RunResult) -> Group:
 
 
 def stages_summary(name: str, result: StagesResult) -> Group:
+    """Return the summary of a distillation."""
     epoch = result.selected_epoch
     measures = [metric for metric in METRICS if metric in result.metrics]
     names = dict.fromkeys(data for metric in measures for data in result.metrics[metric] if data != "ALL")
@@ -86,6 +90,7 @@ def _change(result: StagesResult, metric: str, dataset: str) -> Text:
 
 
 def federated_summary(name: str, result: FederatedResult) -> Group:
+    """Return the summary of a federated run."""
     shown = {METRICS[metric].title: lookup(result, f"metrics.{metric}.ALL") for metric in accuracy_first()}
     titles = {"weighted": "weighted by examples", "unweighted": "unweighted", "clusters": "unweighted over clusters"}
     for key, title in titles.items():
@@ -121,7 +126,7 @@ def federated_summary(name: str, result: FederatedResult) -> Group:
 
 
 def cluster_lines(result: FederatedResult) -> list[str]:
-    """``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``, and their agreement with planted groups."""
+    """Return ``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``, and their agreement with planted groups."""
     clusters = result.clusters
     if clusters is None:
         return []
@@ -135,7 +140,7 @@ def cluster_lines(result: FederatedResult) -> list[str]:
 
 
 def _reached(result: FederatedResult) -> list[str]:
-    """``target 0.740 not reached in 30 rounds``, or how to set one."""
+    """Return ``target 0.740 not reached in 30 rounds``, or how to set one."""
     if result.target is None:
         return ["rounds to target: not recorded. Set training.target=0.8 to count the rounds to 80% accuracy"]
     first = result.rounds_to_target
@@ -146,8 +151,10 @@ def _reached(result: FederatedResult) -> list[str]:
 
 
 def _privacy_lines(result: FederatedResult) -> list[str]:
-    """``(epsilon, delta) = (3.2, 0.001) at user level after 60 rounds`` of private training, and how much was
-    clipped."""
+    """Return the line on private training: its epsilon and delta, and how much was clipped.
+
+    For example ``(epsilon, delta) = (3.2, 0.001) at user level after 60 rounds``.
+    """
     facts = result.privacy
     if facts is None:
         return []
@@ -163,7 +170,7 @@ def _privacy_lines(result: FederatedResult) -> list[str]:
 
 
 def _on_clock(result: FederatedResult) -> list[str]:
-    """``virtual clock: target after 900 s of 3,000 s; 90 updates, 8 of partial work, 12 dropped out``."""
+    """Return ``virtual clock: target after 900 s of 3,000 s; 90 updates, 8 of partial work, 12 dropped out``."""
     fleet = result.fleet
     first = result.time_to_target
     if fleet is None:
@@ -178,7 +185,7 @@ def _on_clock(result: FederatedResult) -> list[str]:
 
 
 def personal_lines(result: FederatedResult) -> list[str]:
-    """Lines on which of the clients' models is reported, and its gains and losses against the last round's."""
+    """Return lines on which of the clients' models is reported, and its gains and losses against the last round's."""
     lines = []
     facts = result.personalization
     if facts is not None:
@@ -234,8 +241,10 @@ def run_view(
     lines: Iterable[str],
     wraps: bool = False,
 ) -> Group:
-    """A table titled ``name`` with ``rows`` under ``heads``, the first of which names the rows; ``lines`` and the run's
-    notes below it, dim. ``wraps``: whether values may wrap."""
+    """Return a table titled ``name`` with ``rows`` under ``heads``, the first of which names the rows.
+
+    ``lines`` and the run's notes stand below it, dim. ``wraps``: whether values may wrap.
+    """
     columns = [TerminalColumn(heads[0], no_wrap=True)]
     columns += [TerminalColumn(head, right=True, no_wrap=not wraps) for head in heads[1:]]
     cells = [None if row is None else (row[0], *row[1]) for row in rows]
@@ -243,17 +252,17 @@ def run_view(
 
 
 def bold(text: str) -> Text:
-    """The main value of a row, in bold."""
+    """Return the main value of a row, in bold."""
     return Text(text, style="bold")
 
 
 def dim_lines(lines: Iterable[str], result: RunResult) -> list[Text]:
-    """``lines`` and the run's notes, dim."""
+    """Return ``lines`` and the run's notes, dim."""
     return [text_line(str(text), DIM) for text in [*lines, *result.notes]]
 
 
 def cost_lines(result: RunResult) -> list[str]:
-    """``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; nothing of results without costs."""
+    """Return ``12.4 MB up, 12.4 MB down; 3.1 TFLOP at clients``; nothing of results without costs."""
     costs = result.costs
     if costs is None:
         return []

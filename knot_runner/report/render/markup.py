@@ -30,8 +30,10 @@ CellText = str | tuple[str, str, str]
 
 @dataclass(frozen=True)
 class TextGrid:
-    """A table as printed. ``right``: whether each column is right-aligned (numbers); ``title``: above it, "" for
-    none."""
+    """A table as printed.
+
+    ``right``: whether each column is right-aligned (numbers); ``title``: above it, "" for none.
+    """
 
     heads: Sequence[str]
     right: Sequence[bool]
@@ -40,7 +42,7 @@ class TextGrid:
 
 
 def markdown_document(title: str, grids: Iterable[TextGrid], lines: Iterable[str]) -> str:
-    """GitHub Markdown: the ``grids``, then the ``lines`` as a list."""
+    """Return GitHub Markdown: the ``grids``, then the ``lines`` as a list."""
     parts = [f"### {escape_markdown(title)}"]
     for grid in grids:
         rule = "|" + "".join("--:|" if right else "---|" for right in grid.right)
@@ -60,7 +62,7 @@ def _markdown_cell(cell: CellText) -> str:
 
 
 def latex_document(title: str, grids: Iterable[TextGrid], lines: Iterable[str]) -> str:
-    """A ``table`` environment for booktabs: a tabular for each of ``grids``, then the ``lines``."""
+    """Return a ``table`` environment for booktabs: a tabular for each of ``grids``, then the ``lines``."""
     parts = ["% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}", "\\begin{table}[t]", "\\centering"]
     parts.append(f"\\caption{{{escape_latex(title)}}}")
     for grid in grids:
@@ -85,8 +87,10 @@ def _latex_cell(cell: CellText) -> str:
 
 
 def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 10, decimals: int | None = None) -> str:
-    """CSV with escaped texts; None is empty. Floats have ``digits`` significant digits, after rounding to ``decimals``
-    if any."""
+    """Return CSV with escaped texts; None is empty.
+
+    Floats have ``digits`` significant digits, after rounding to ``decimals`` if any.
+    """
 
     def cell(value: Any) -> Any:
         if isinstance(value, str):
@@ -117,17 +121,17 @@ CSV_NUMBERS = ("mean", "low", "high", "std", "seeds", "planned", "diverged", "pa
 
 
 def table_markdown(table: ResultTable) -> str:
-    """GitHub Markdown: one table per group of columns, then the lines as a list."""
+    """Return GitHub Markdown: one table per group of columns, then the lines as a list."""
     return markdown_document(table.title, _grids(table), (caption(table), *table.lines))
 
 
 def table_latex(table: ResultTable) -> str:
-    """A ``table`` environment for booktabs: one tabular per group of columns, then the lines."""
+    """Return a ``table`` environment for booktabs: one tabular per group of columns, then the lines."""
     return latex_document(table.title, _grids(table), (caption(table), *table.lines))
 
 
 def _grids(table: ResultTable) -> list[TextGrid]:
-    """The table's blocks as printed."""
+    """Return the table's blocks as printed."""
     grids = []
     for groups in table.blocks():
         heads = list(table.heads)
@@ -143,7 +147,7 @@ def _grids(table: ResultTable) -> list[TextGrid]:
 
 
 def table_csv(table: ResultTable) -> str:
-    """One line per row and column: names, mean, low and high of the 95% interval, deviation, seeds, paper, gap.
+    """Return one line per row and column: names, mean, low and high of the 95% interval, deviation, seeds, paper, gap.
 
     Absent numbers are empty; ``seeds`` of ``planned`` runs finished with this number, ``diverged`` ones diverged.
     """

@@ -14,9 +14,11 @@ METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") f
 
 @dataclass(frozen=True)
 class TableCell(Estimate):
-    """One number. ``planned``, ``diverged``: numbers of seeds; ``gap``: mean - paper, None if they are not comparable.
-    ``text``: printed instead of the mean. ``std``: standard deviation, printed without ``half``; ``paper_std``: the
-    paper's."""
+    """One number.
+
+    ``planned``, ``diverged``: numbers of seeds; ``gap``: mean - paper, None if they are not comparable. ``text``:
+    printed instead of the mean. ``std``: standard deviation, printed without ``half``; ``paper_std``: the paper's.
+    """
 
     planned: int = 0
     diverged: int = 0
@@ -63,8 +65,10 @@ Cells = Mapping[str, Sequence[TableCell]]
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row. ``keys``: its names as typed, None for a setting that its runs lack; ``heads``: as printed; ``cells``: its
-    numbers."""
+    """A row.
+
+    ``keys``: its names as typed, None for a setting that its runs lack; ``heads``: as printed; ``cells``: its numbers.
+    """
 
     keys: tuple[str | None, ...]
     heads: tuple[str, ...]
@@ -77,9 +81,11 @@ Parts = tuple[Sequence[TableRow], Sequence[str], Sequence[ColumnGroup], Sequence
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table. ``kind``: methods, grid, locals, temperatures, trace, clustered or compare. ``lines``: footnotes.
-    ``keys``: of a comparison, the settings below its ``heads``. No row is marked as best: that is for claims to
-    decide."""
+    """A table.
+
+    ``kind``: methods, grid, locals, temperatures, trace, clustered or compare. ``lines``: footnotes. ``keys``: of a
+    comparison, the settings below its ``heads``. No row is marked as best: that is for claims to decide.
+    """
 
     kind: str
     title: str
@@ -90,8 +96,11 @@ class ResultTable:
     keys: Sequence[str] = ()
 
     def blocks(self) -> list[list[ColumnGroup]]:
-        """Groups of columns by grid: one grid per metric in a table of methods, per case for temperatures, per
-        structure and weighting for clustered runs; else a single grid."""
+        """Return the groups of columns by grid.
+
+        There is one grid per metric in a table of methods, per case for temperatures, and per structure and weighting
+        for clustered runs; else a single grid.
+        """
         if self.kind == "methods":
             return [[group] for group in self.groups]
         names = dict.fromkeys(group.block for group in self.groups)
@@ -99,11 +108,11 @@ class ResultTable:
 
 
 def block_title(groups: Sequence[ColumnGroup]) -> str:
-    """Heading of groups that share one grid."""
+    """Return the heading of groups that share one grid."""
     return groups[0].block or "; ".join(group.title for group in groups)
 
 
 def display(method: str) -> str:
-    """The method's name as the paper spells it: ``sinkhorn_e`` is Sinkhorn-E; other names stay."""
+    """Return the method's name as the paper spells it: ``sinkhorn_e`` is Sinkhorn-E; other names stay."""
     loss, _, weighting = method.partition("_")
     return f"{loss.title()}-{weighting.upper()}" if method in METHOD_NAMES else method

@@ -30,13 +30,13 @@ TerminalRow = Sequence[str | Text] | None
 
 
 def output() -> Console:
-    """A console for stdout."""
+    """Return a console for stdout."""
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
 def text_line(text: str, style: str = "") -> Text:
-    """``text`` in one line, in ``style``."""
+    """Return ``text`` in one line, in ``style``."""
     return Text(plain(text), style=style)
 
 
@@ -47,8 +47,11 @@ def print_line(console: Console, text: str, style: str = "") -> None:
 
 @dataclass(frozen=True)
 class TerminalColumn:
-    """A column. ``right``: right-aligned, for numbers; ``no_wrap``: cells do not wrap; ``overflow``: how long cells are
-    shortened; ``ratio``: share of the width, if the table fills it."""
+    """A column.
+
+    ``right``: right-aligned, for numbers; ``no_wrap``: cells do not wrap; ``overflow``: how long cells are shortened;
+    ``ratio``: share of the width, if the table fills it.
+    """
 
     head: str | Text = ""
     right: bool = False
@@ -59,7 +62,7 @@ class TerminalColumn:
 
 
 def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str = "") -> Table:
-    """A table that lists things: bold heads, or none if no column has one."""
+    """Return a table that lists things: bold heads, or none if no column has one."""
     has_heads = any(column.head for column in columns)
     made = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=has_heads)
     return _filled(made, columns, rows)
@@ -76,7 +79,7 @@ def results_grid(
 
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
-    """A table of numbers of one run, titled with its name, with lines below the heads and between parts."""
+    """Return a table of numbers of one run, titled with its name, with lines below the heads and between parts."""
     made = Table(
         title=text_line(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False,
         collapse_padding=True,
@@ -103,7 +106,7 @@ def _cell_text(cell: str | Text) -> Text:
 
 
 def fits(grid: Table, console: Console, options: ConsoleOptions) -> bool:
-    """Whether ``grid`` fits without truncated or folded cells."""
+    """Return whether ``grid`` fits without truncated or folded cells."""
     return console.measure(grid, options=options.update(max_width=WIDEST_GRID)).maximum <= options.max_width
 
 
@@ -139,8 +142,10 @@ class TerminalTable:
 
 
 def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> Table:
-    """One grid. Methods: one head column, settings on its second line. Data sets, clustered runs: one column per
-    head."""
+    """Return one grid.
+
+    Methods: one head column, settings on its second line. Data sets, clustered runs: one column per head.
+    """
     own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
     lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one
     columns = [TerminalColumn(Text(lead + head), no_wrap=not stacked) for head in table.heads[:own_column]]

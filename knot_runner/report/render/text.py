@@ -1,5 +1,7 @@
-"""Names and numbers as text: escaped for their target format, numbers with the digits of their metric, large
-amounts with decimal prefixes."""
+"""Names and numbers as text.
+
+They are escaped for their target format; numbers have the digits of their metric, and large amounts decimal prefixes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _LATEX = {
 
 
 def plain(text: str) -> str:
-    """``text`` in one line with control and invisible characters (ANSI codes among them) as ``?``."""
+    """Return ``text`` in one line with control and invisible characters (ANSI codes among them) as ``?``."""
     return _CONTROL.sub("?", text)
 
 
@@ -32,18 +34,18 @@ def short_line(label: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """``text`` escaped for Markdown and HTML."""
+    """Return ``text`` escaped for Markdown and HTML."""
     text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]#|!~$])", r"\\\1", text)
 
 
 def escape_latex(text: str) -> str:
-    """``text`` escaped for LaTeX."""
+    """Return ``text`` escaped for LaTeX."""
     return "".join(_LATEX.get(letter, letter) for letter in plain(text))
 
 
 def escape_csv(text: str) -> str:
-    """``text`` changed so that no spreadsheet reads it as a formula (quoting is left to ``csv``)."""
+    """Return ``text`` changed so that no spreadsheet reads it as a formula (quoting is left to ``csv``)."""
     text = plain(text)
     return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text
 
@@ -74,23 +76,23 @@ def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
 
 
 def first_few(names: Sequence[str], most: int, gap: str = ", ", more: str = "") -> str:
-    """The first ``most`` of ``names``; of further ones only the number is given: ``a, b and 3 more``."""
+    """Return the first ``most`` of ``names``; of further ones only the number is given: ``a, b and 3 more``."""
     rest = len(names) - most
     return gap.join(names[:most]) + (f" and {rest} more{more}" if rest > 0 else "")
 
 
 def number(value: float, digits: int) -> str:
-    """``0.4123`` as ``0.412`` (three digits); counts (``digits`` 0) with thousands separators."""
+    """Return ``0.4123`` as ``0.412`` (three digits); counts (``digits`` 0) with thousands separators."""
     return f"{value:,.0f}" if digits == 0 else f"{value:.{digits}f}"
 
 
 def signed(value: float, digits: int, plus: bool = True) -> str:
-    """:func:`number`, with ``plus`` also a plus sign if the printed number is positive."""
+    """Return :func:`number`, with ``plus`` also a plus sign if the printed number is positive."""
     return ("+" if plus and round(value, digits) > 0 else "") + number(value, digits)
 
 
 def value_text(cell: TableCell, group: ColumnGroup) -> str:
-    """Our mean as printed; ``div.`` if runs diverged and none finished, ``-`` if there are none."""
+    """Return our mean as printed; ``div.`` if runs diverged and none finished, ``-`` if there are none."""
     if cell.text:
         return cell.text
     if cell.mean is not None:
@@ -99,9 +101,12 @@ def value_text(cell: TableCell, group: ColumnGroup) -> str:
 
 
 def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
-    """A cell as printed: our mean (:func:`value_text`); ``±0.010``, or "" without an interval (under two seeds, and for
-    counts that agree) and standard deviation; the paper's number in brackets, with its printed digits and standard
-    deviation, or "" if the paper prints none."""
+    """Return the three texts of a printed cell.
+
+    They are our mean (:func:`value_text`); ``±0.010``, or "" without an interval (under two seeds, and for counts that
+    agree) and standard deviation; the paper's number in brackets, with its printed digits and standard deviation, or ""
+    if the paper prints none.
+    """
     half = cell.std if cell.half is None else cell.half
     interval = ""
     paper = ""
@@ -116,8 +121,10 @@ def cell_texts(cell: TableCell, group: ColumnGroup) -> tuple[str, str, str]:
 
 
 def too_few_seeds(estimate: Estimate) -> str:
-    """``n=2: too few seeds (~6)`` for a difference over two seeds whose interval includes 0: at the observed variance,
-    six would exclude it. "" for others, and where nothing varies."""
+    """Return ``n=2: too few seeds (~6)`` for a difference over two seeds whose interval includes 0.
+
+    At the observed variance, six seeds would exclude it. "" for others, and where nothing varies.
+    """
     if estimate.n != 2 or estimate.mean is None or not estimate.half or estimate.half < abs(estimate.mean):
         return ""
     count = seeds_to_decide(estimate.mean, estimate.half, estimate.n)
@@ -126,7 +133,7 @@ def too_few_seeds(estimate: Estimate) -> str:
 
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
-    """``±0.010``; for a share whose interval is clipped at 0 or ``top``, the interval: `` [0.905, 1]``."""
+    """Return ``±0.010``; for a share whose interval is clipped at 0 or ``top``, the interval: `` [0.905, 1]``."""
     whole = (mean - half, mean + half)
     low, high = clipped_interval(*whole, top)
     if (low, high) == whole:
@@ -135,7 +142,7 @@ def spread_text(mean: float, half: float, digits: int, top: float | None) -> str
 
 
 def estimate_text(mean: float, half: float | None, digits: int, top: float | None) -> str:
-    """``0.412±0.010``; the mean alone where there is no interval."""
+    """Return ``0.412±0.010``; the mean alone where there is no interval."""
     return number(mean, digits) + ("" if half is None else spread_text(mean, half, digits, top))
 
 
@@ -149,7 +156,7 @@ READING_LINE = (
 
 
 def caption(table: ResultTable) -> str:
-    """How to read a cell of ``table``, in one line."""
+    """Return how to read a cell of ``table``, in one line."""
     if table.kind == "compare":
         return READING_LINE
     parts = {"mean ± half of the 95% interval over seeds": True, CUT: False, FEW: False, "(paper)": False}
@@ -163,7 +170,7 @@ def caption(table: ResultTable) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``0.4 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    """Return ``0.4 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -180,7 +187,7 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def prefix_of(largest: float) -> tuple[str, float]:
-    """(prefix, factor) that print amounts up to ``largest`` with one to three digits before the point."""
+    """Return (prefix, factor) that print amounts up to ``largest`` with one to three digits before the point."""
     step = 0
     while abs(largest) >= 1000 ** (step + 1) and step + 1 < len(PREFIXES):
         step += 1
@@ -188,7 +195,7 @@ def prefix_of(largest: float) -> tuple[str, float]:
 
 
 def quantity(amount: float, unit: str) -> str:
-    """``amount`` with three digits and a prefix: ``12.4 MB``, ``340 B``."""
+    """Return ``amount`` with three digits and a prefix: ``12.4 MB``, ``340 B``."""
     prefix, factor = prefix_of(amount)
     value = amount / factor
     if f"{value:.3g}" == "1e+03" and prefix != PREFIXES[-1]:  # 999.9 rounds to a thousand

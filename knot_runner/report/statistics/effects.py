@@ -32,9 +32,11 @@ SPREADS = (np.arange(100) + 0.5) / 100
 
 @dataclass(frozen=True)
 class EffectEstimate:
-    """A mean ``effect`` over ``seeds``. ``spread``: standard deviation over seeds, None for one seed; ``shared``: the
-    part of the mean's variance that more seeds do not reduce (common test items); ``items``: the variance due to items
-    alone."""
+    """A mean ``effect`` over ``seeds``.
+
+    ``spread``: standard deviation over seeds, None for one seed; ``shared``: the part of the mean's variance that more
+    seeds do not reduce (common test items); ``items``: the variance due to items alone.
+    """
 
     effect: float
     seeds: int
@@ -48,7 +50,7 @@ class EffectEstimate:
         return not self.spread and not self.items
 
     def half(self, alpha: float, seeds: int | None = None) -> float:
-        """Half-width of the interval of level 1 - ``alpha`` with ``seeds`` seeds, by default the estimate's.
+        """Return half-width of the interval of level 1 - ``alpha`` with ``seeds`` seeds, by default the estimate's.
 
         For one seed: over test items only.
         """
@@ -62,7 +64,7 @@ class EffectEstimate:
 
 
 def interval(estimate: EffectEstimate) -> tuple[float, float] | None:
-    """The 95% interval; None if nothing varies."""
+    """Return the 95% interval; None if nothing varies."""
     if estimate.flat:
         return None
     half = estimate.half(1 - LEVEL)
@@ -70,7 +72,7 @@ def interval(estimate: EffectEstimate) -> tuple[float, float] | None:
 
 
 def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
-    """Two-sided p-value: the smallest alpha whose interval excludes ``threshold``; None for one seed.
+    """Return the two-sided p-value: the smallest alpha whose interval excludes ``threshold``; None for one seed.
 
     If all seeds are equal: the p-value of the sign test.
     """
@@ -93,8 +95,11 @@ def sign_test(seeds: int) -> float:
 
 
 def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> float:
-    """Probability that the interval of level 1 - ``alpha`` of ``seeds`` seeds excludes a threshold at distance ``gap``,
-    if effect and spread are as estimated; for two seeds or more, on the same test items."""
+    """Return the probability that an interval excludes a threshold at distance ``gap``.
+
+    The interval is of level 1 - ``alpha`` over ``seeds`` seeds, two or more, on the same test items; effect and spread
+    are taken to be as estimated.
+    """
     if estimate.flat:
         return float(gap > 0 and sign_test(seeds) < alpha)
     noise = (estimate.spread or 0.0) / math.sqrt(seeds)
@@ -109,8 +114,11 @@ def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> flo
 
 
 def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> EffectEstimate:
-    """Estimate from the ``effects`` of n seeds and their ``replicates`` [B, n] on resampled test items: seeds that
-    share items have the same items in a row, others are drawn independently. ``replicates`` None: over seeds only."""
+    """Return the estimate from the ``effects`` of n seeds and their ``replicates`` [B, n] on resampled test items.
+
+    Seeds that share items have the same items in a row, others are drawn independently. ``replicates`` None: over seeds
+    only.
+    """
     count = len(effects)
     effect = math.fsum(effects) / len(effects)
     spread = float(np.std(effects, ddof=1)) if count > 1 else None
@@ -153,7 +161,7 @@ class Look:
 
 
 def looks(planned: int, seeds: int) -> list[Look]:
-    """The looks at ``seeds`` or fewer, the first at the ``planned`` number of seeds."""
+    """Return the looks at ``seeds`` or fewer, the first at the ``planned`` number of seeds."""
     found: list[Look] = []
     while (count := planned * 2 ** len(found)) <= seeds:
         found.append(Look(count, 2 / 3 ** (len(found) + 1)))
@@ -161,8 +169,10 @@ def looks(planned: int, seeds: int) -> list[Look]:
 
 
 def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
-    """Number of seeds beyond ``seeds`` until the first look with 80% power, if effect and spread are as estimated;
-    ``gap``: from the effect to the threshold; ``claims``: number decided at once.
+    """Return the number of seeds beyond ``seeds`` until the first look with 80% power.
+
+    Effect and spread are taken to be as estimated. ``gap``: from the effect to the threshold; ``claims``: number
+    decided at once.
 
     None for one seed, whose spread is unknown; ``MAX_SEEDS + 1`` for more than ``MAX_SEEDS``, or never, since there are
     too few test items.

@@ -1,5 +1,8 @@
-"""95% intervals: Student's t of a mean over seeds, Wilson's of a share, the percentile bootstrap of a metric, and
-its draws of test items, the same for all runs of a test set (Efron 1979)."""
+"""95% intervals, and the draws of test items that the bootstrap uses.
+
+Intervals are Student's t of a mean over seeds, Wilson's of a share, and the percentile bootstrap of a metric (Efron
+1979). Draws of test items are the same for all runs of a test set.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,21 @@ DRAWS = 4_000_000
 
 
 def student_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t distribution with ``freedom`` degrees of freedom."""
+    """Return the quantile of Student's t distribution with ``freedom`` degrees of freedom."""
     from scipy.special import stdtrit  # here, since scipy takes a third of a second to import
 
     return float(stdtrit(freedom, probability))
 
 
 def normal_quantile(probability: float) -> float:
-    """The quantile of the standard normal distribution."""
+    """Return the quantile of the standard normal distribution."""
     from scipy.special import ndtri
 
     return float(ndtri(probability))
 
 
 def clipped_interval(low: float, high: float, top: float | None) -> tuple[float, float]:
-    """The interval, clipped to the possible values 0 to ``top`` of a share; unchanged if ``top`` is None."""
+    """Return the interval, clipped to the possible values 0 to ``top`` of a share; unchanged if ``top`` is None."""
     return (low, high) if top is None else (max(low, 0.0), min(high, top))
 
 
@@ -57,8 +60,11 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """``mean`` over ``n`` seeds, None without any; ``half``-width of its 95% interval, None for fewer than two seeds;
-    ``top``: maximum of a share, at which the interval is clipped, as at 0."""
+    """A mean over seeds and its 95% interval.
+
+    ``mean`` over ``n`` seeds, None without any; ``half``-width of its 95% interval, None for fewer than two seeds;
+    ``top``: maximum of a share, at which the interval is clipped, as at 0.
+    """
 
     mean: float | None = None
     half: float | None = None
@@ -74,13 +80,15 @@ class Estimate:
 
 
 def mean_estimate(values: Sequence[float], top: float | None = None) -> Estimate:
-    """Mean and 95% t interval of ``values``. Raises ValueError when they are empty."""
+    """Return the mean and 95% t interval of ``values``. Raises ValueError when they are empty."""
     return Estimate(*mean_interval(values), len(values), top)
 
 
 def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
-    """Number of seeds whose 95% interval excludes 0 if mean and variance stay those of the ``n`` seeds; None for more
-    than :data:`MAX_SEEDS`."""
+    """Return the number of seeds whose 95% interval excludes 0.
+
+    Mean and variance are taken to stay those of the ``n`` seeds. None for more than :data:`MAX_SEEDS`.
+    """
     level = (1 + LEVEL) / 2
     spread = half * math.sqrt(n) / student_quantile(level, n - 1)
     for count in range(n + 1, MAX_SEEDS + 1):
@@ -90,7 +98,7 @@ def seeds_to_decide(mean: float, half: float, n: int) -> int | None:
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
-    """The 95% interval of a ``share`` of ``count`` examples (Wilson 1927, without continuity correction)."""
+    """Return the 95% interval of a ``share`` of ``count`` examples (Wilson 1927, without continuity correction)."""
     z = normal_quantile((1 + LEVEL) / 2)
     spread = z**2 / count
     center = (share + spread / 2) / (1 + spread)
@@ -99,7 +107,7 @@ def wilson(share: float, count: int) -> tuple[float, float]:
 
 
 def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
-    """Sums [B, K] of the ``columns`` [N, K] over N test items drawn with replacement, B times.
+    """Return sums [B, K] of the ``columns`` [N, K] over N test items drawn with replacement, B times.
 
     The draws depend on N and ``seed`` only, so that columns of other runs get the same items.
     """
@@ -117,8 +125,10 @@ def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -
 
 
 def item_draws(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
-    """Yield the places [rows, items] of ``items`` test items drawn with replacement, some of the resamples at a
-    time."""
+    """Yield the places [rows, items] of ``items`` test items drawn with replacement.
+
+    Each yielded array has some of the resamples.
+    """
     import numpy as np
 
     rng = np.random.default_rng(seed)
@@ -132,8 +142,11 @@ def item_draws(items: int, seed: int, resamples: int = RESAMPLES) -> Iterator[np
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of numbers with exact ones. ``spearman``: rank correlation (Spearman 1904); ``kept`` of ``relations``:
-    pairs of numbers in the same order; ``inflation``: median ratio to the exact number, NaN if one is 0."""
+    """Agreement of numbers with exact ones.
+
+    ``spearman``: rank correlation (Spearman 1904); ``kept`` of ``relations``: pairs of numbers in the same order;
+    ``inflation``: median ratio to the exact number, NaN if one is 0.
+    """
 
     spearman: float
     kept: int
@@ -142,8 +155,10 @@ class Agreement:
 
 
 def agreement_of(ours: np.ndarray, exact: np.ndarray) -> Agreement | None:
-    """Agreement of ``ours`` [M] with ``exact`` [M], all non-negative; None for M < 2 or if all of one list are
-    equal."""
+    """Return the agreement of ``ours`` [M] with ``exact`` [M], all non-negative.
+
+    None for M < 2 or if all of one list are equal.
+    """
     if len(exact) < 2 or np.ptp(exact) == 0 or np.ptp(ours) == 0:
         return None
     from scipy.stats import spearmanr  # here, since scipy takes a third of a second to import
@@ -155,5 +170,5 @@ def agreement_of(ours: np.ndarray, exact: np.ndarray) -> Agreement | None:
 
 
 def log_log_slopes(places: Sequence[float], rows: np.ndarray) -> list[float]:
-    """Least-squares slope of log(row) on log(``places``) [N] for each of ``rows`` [R, N], all positive."""
+    """Return least-squares slope of log(row) on log(``places``) [N] for each of ``rows`` [R, N], all positive."""
     return list(map(float, np.polyfit(np.log(places), np.log(rows).T, 1)[0]))

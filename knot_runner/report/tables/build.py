@@ -37,7 +37,7 @@ TABLE_KINDS: Table[TableKind] = Table("TABLE_KINDS", {
 
 
 def preset_table(jobs: Sequence[Job], spec: Config, command: str) -> ResultTable:
-    """The table of a preset whose ``report:`` is ``spec``. Raises as :func:`build_table`."""
+    """Return the table of a preset whose ``report:`` is ``spec``. Raises as :func:`build_table`."""
     notes = list(spec.get("notes", []))
     kind = spec.get("kind", "methods")
     metrics = spec.get("metrics", table_kind(kind).usual)
@@ -53,7 +53,7 @@ def build_table(
     command: str = "",
     options: Config | None = None,
 ) -> ResultTable:
-    """The table of ``jobs``.
+    """Return the table of ``jobs``.
 
     ``kind``: one of :data:`TABLE_KINDS`: methods (methods x data sets), grid (settings x ALL), gains (a grid with what
     each method gains on ``options["reference"]``, and its teacher), personal (a grid with the trade-offs of clients'
@@ -80,14 +80,14 @@ def build_table(
 
 
 def table_kind(name: str) -> TableKind:
-    """The kind of table ``name``. Raises :class:`UserError` if it is unknown."""
+    """Return the kind of table ``name``. Raises :class:`UserError` if it is unknown."""
     if name not in TABLE_KINDS:
         raise UserError(f"there is no table of kind {name!r}{nearest(name, TABLE_KINDS)}", "report.kind")
     return TABLE_KINDS[name]
 
 
 def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> PrintedTable | None:
-    """The paper's table to show beside ours, checked to fit its ``kind`` and ``metrics``."""
+    """Return the paper's table to show beside ours, checked to fit its ``kind`` and ``metrics``."""
     known = made_by.metrics() if made_by.metrics else metrics
     for metric in metrics:
         if metric not in known:

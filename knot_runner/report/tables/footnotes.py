@@ -27,9 +27,10 @@ _MAX_NAMED = 4
 
 
 def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
-    """Lines on missing runs per table row, rows with the same numbers joined; damaged results are named.
+    """Return lines on missing runs per table row, rows with the same numbers joined; damaged results are named.
 
-    ``rows``: runs as in :func:`run_rows`; ``names``: the table row of each."""
+    ``rows``: runs as in :func:`run_rows`; ``names``: the table row of each.
+    """
     cases: dict[str, list[str]] = {}
     for name, members in rows.groupby(names, sort=False):
         absent = members[members["status"] != "done"]
@@ -43,7 +44,7 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
 
 
 def not_counted(runs: Iterable[Run]) -> list[str]:
-    """One line per result of ``runs`` that exists but is not used (:data:`UNUSED`)."""
+    """Return one line per result of ``runs`` that exists but is not used (:data:`UNUSED`)."""
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
     shown = problems[:_MAX_NAMED]
     if len(problems) > len(shown):
@@ -52,7 +53,7 @@ def not_counted(runs: Iterable[Run]) -> list[str]:
 
 
 def sources(runs: Iterable[Run]) -> list[str]:
-    """Lines on the kind of data, if it affects the comparison."""
+    """Return lines on the kind of data, if it affects the comparison."""
     kinds = sorted({run.result.source for run in finished(runs)})
     lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
     if "embedded" in kinds:
@@ -78,7 +79,7 @@ def training_sizes(runs: Iterable[Run]) -> list[str]:
 
 
 def one_class(runs: Iterable[Run]) -> list[str]:
-    """A line on the runs whose model predicts a single class."""
+    """Return a line on the runs whose model predicts a single class."""
     names = []
     for run in finished(runs):
         if any(note.startswith(ONE_CLASS) for note in run.result.notes):
@@ -87,7 +88,7 @@ def one_class(runs: Iterable[Run]) -> list[str]:
 
 
 def embedded(runs: Iterable[Run]) -> str:
-    """Description of the data of the ``runs`` with task.source=embedded; "" without any."""
+    """Return the description of the data of the ``runs`` with task.source=embedded; "" without any."""
     kinds = [run.setting("task.kind") for run in finished(runs) if run.result.source == "embedded"]
     if not kinds:
         return ""
@@ -95,13 +96,15 @@ def embedded(runs: Iterable[Run]) -> str:
 
 
 def comparable(runs: Iterable[Run]) -> bool:
-    """Whether our numbers and the paper's are on the same kind of data."""
+    """Return whether our numbers and the paper's are on the same kind of data."""
     return all(run.result.source != "embedded" for run in finished(runs))
 
 
 def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], table: PrintedTable | None) -> list[str]:
-    """Lines on the data sets in ALL, if they differ between runs or from the paper; ``measured``: data sets of each
-    run."""
+    """Return lines on the data sets in ALL, if they differ between runs or from the paper.
+
+    ``measured``: data sets of each run.
+    """
     lines = ["Not every run has the same data sets, so their ALL differ in meaning."] if len(set(measured)) > 1 else []
     there = set().union(*measured)
     absent = [name for name in columns if name not in there | {"ALL"}]
@@ -112,7 +115,7 @@ def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], ta
 
 
 def cited(table: PrintedTable | None) -> list[str]:
-    """Lines on the source of the printed numbers and their known errors."""
+    """Return lines on the source of the printed numbers and their known errors."""
     if table is None:
         return []
     place = f", Table {table.table}" if table.table is not None else ""
@@ -120,7 +123,7 @@ def cited(table: PrintedTable | None) -> list[str]:
 
 
 def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> bool:
-    """Whether our data have the paper's number of classes and at least half as many training images."""
+    """Return whether our data have the paper's number of classes and at least half as many training images."""
     facts = table.cases.get(case) if table else None
     return facts is None or all(
         len(run.result.labels.names) == facts.classes and run.result.datasets.train >= MIN_SHARE * facts.images
@@ -130,7 +133,7 @@ def same_data(runs: Iterable[Run], table: PrintedTable | None, case: str) -> boo
 
 
 def other_data(case: str, members: Iterable[Run], table: PrintedTable | None) -> list[str]:
-    """A line on data that differ from the paper's; [] if they do not (:func:`same_data`)."""
+    """Return a line on data that differ from the paper's; [] if they do not (:func:`same_data`)."""
     if table is None or same_data(members, table, case):
         return []
     ours = [run.result for run in finished(members) if isinstance(run.result, FederatedResult)][0]

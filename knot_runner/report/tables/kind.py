@@ -23,9 +23,11 @@ def aggregate(
     comparable: bool = True,
     top: float | None = None,
 ) -> TableCell:
-    """The mean of ``ours`` (None: not measured) over the seeds of ``members`` (rows as in :func:`run_rows`), beside the
-    ``paper``'s number; the gap to it is given only if the two are ``comparable``; ``top``: maximum of a share, 1 or
-    100."""
+    """Return the cell of the mean of ``ours`` over the seeds of ``members``, beside the ``paper``'s number.
+
+    ``ours``: None: not measured; ``members``: rows as in :func:`run_rows`. The gap to the paper is given only if the
+    two are ``comparable``. ``top``: maximum of a share, 1 or 100.
+    """
     measured = [value for value in ours if value is not None]
     planned = len(set(members["seed"]))
     diverged = len({run.seed for run in members["run"] if run.status == "diverged"})
@@ -38,9 +40,11 @@ def aggregate(
 
 @dataclass(frozen=True)
 class TableRequest:
-    """Inputs of a table. ``runs``: those of the preset, finished or not; ``printed``: the paper's table beside it, or
-    None; ``metrics``: those shown, in this order; ``options``: the preset's ``report:``; ``command``: the command that
-    makes the runs."""
+    """Inputs of a table.
+
+    ``runs``: those of the preset, finished or not; ``printed``: the paper's table beside it, or None; ``metrics``:
+    those shown, in this order; ``options``: the preset's ``report:``; ``command``: the command that makes the runs.
+    """
 
     runs: Sequence[Run]
     printed: PrintedTable | None
@@ -51,10 +55,13 @@ class TableRequest:
 
 @dataclass(frozen=True)
 class TableKind:
-    """A kind of table. ``make``: returns rows, their heads, groups of columns and footnotes. ``metrics``: valid names
-    in ``report.metrics``, None for any; ``usual``: the default ones; ``printed``: kind of the paper's table that
-    can be shown beside it, "" for none; ``needs``: a suitable printed table, if the kind requires one since its rows or
-    columns come from it."""
+    """A kind of table.
+
+    ``make``: returns rows, their heads, groups of columns and footnotes. ``metrics``: valid names in
+    ``report.metrics``, None for any; ``usual``: the default ones; ``printed``: kind of the paper's table that can be
+    shown beside it, "" for none; ``needs``: a suitable printed table, if the kind requires one since its rows or
+    columns come from it.
+    """
 
     make: Callable[[TableRequest], Parts]
     metrics: Callable[[], Collection[str]] | None = None

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def methods_table(request: TableRequest) -> Parts:
-    """A row per method and setting, a column per data set and their mean, for each metric."""
+    """Return a row per method and setting, a column per data set and their mean, for each metric."""
     return methods_by_data(request, _columns(request.printed, finished(request.runs)))
 
 
 def grid_table(request: TableRequest) -> Parts:
-    """A row per method and setting, a column per metric: the mean over data sets."""
+    """Return a row per method and setting, a column per metric: the mean over data sets."""
     return methods_by_data(request, ("ALL",))
 
 
@@ -38,8 +38,9 @@ def methods_by_data(
     more: Mapping[ColumnGroup, Callable[[Run], float | None]] | None = None,
     more_lines: Sequence[str] = (),
 ) -> Parts:
-    """The table of the requested metrics on the data sets ``columns``, plus ``more`` columns, each with the number that
-    it shows of a run.
+    """Return the table of the requested metrics on the data sets ``columns``, plus ``more`` columns.
+
+    ``more``: each with the number that it shows of a run.
 
     Raises :class:`UserError` for runs, or a printed table, of another task.
     """
@@ -87,7 +88,7 @@ def methods_by_data(
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
-    """Rows of methods in the paper's order; others and labels as requested."""
+    """Return rows of methods in the paper's order; others and labels as requested."""
     rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
     place = ranks(METHOD_NAMES)
     order = rows["method"].map(lambda method: place.get(method, len(place)))
@@ -95,7 +96,7 @@ def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _columns(table: PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[str, ...]:
-    """The paper's data sets, then our others, the global ones last; then ALL."""
+    """Return the paper's data sets, then our others, the global ones last; then ALL."""
     ours = dict.fromkeys(name for run in there for block in run.result.metrics.values() for name in block)
     of_global = _global_sets(there)
     ordered = sorted(ours, key=lambda name: name in of_global)
@@ -104,13 +105,13 @@ def _columns(table: PrintedTable | None, there: Sequence[MeasuredRun]) -> tuple[
 
 
 def _global_sets(there: Sequence[Run]) -> set[str]:
-    """The data sets of the global model; none for images, whose results have counts instead of parties."""
+    """Return the data sets of the global model; none for images, whose results have counts instead of parties."""
     found = [run.result.datasets for run in finished(there) if isinstance(run.result, StagesResult)]
     return {name for datasets in found for name, sizes in datasets.items() if sizes.role == "global"}
 
 
 def _groups(metric: str, columns: tuple[str, ...], there: Sequence[MeasuredRun]) -> list[ColumnGroup]:
-    """A group per kind of number that a column must not mix; epsilon always names its relation and delta."""
+    """Return a group per kind of number that a column must not mix; epsilon always names its relation and delta."""
     found = variants(f"metrics.{metric}.ALL", [run for run in there if metric in run.result.metrics])
     of_global = _global_sets(there)
     marked = tuple(column for column in columns if column in of_global)

@@ -12,6 +12,7 @@ from knot_runner.report.claims.spec import Claim
 from knot_runner.results.base import total_costs
 from knot_runner.util.errors import UserError
 from tests.contents import read_content
+from tests.of_papers import of_papers
 from tests.unit.report.claimed import COLD, WARMER, claim, courses, grid, judged, rewrite, rounds_claim
 from tests.unit.report.made_runs import COSTS, seal
 
@@ -133,14 +134,14 @@ def test_claims_measure_any_number_in_result(factory, federated):
     assert judged(jobs, flops)[0].effect == -200
 
 
-@pytest.mark.parametrize(("measure", "result", "value"), [
+@pytest.mark.parametrize(("measure", "result", "value"), of_papers([
     ("ari", {"clusters": SimpleNamespace(ari=0.5)}, 0.5), ("ari", {"clusters": SimpleNamespace(ari=0.0)}, 0.0),
     ("ari", {"clusters": SimpleNamespace(ari=None)}, "no planted groups"), ("ari", {}, None),
     ("gap", {"kind": "distance", "value": 3.0, "exact": 4.0}, 0.25),
     ("gap", {"kind": "distance", "value": 5.0, "exact": 4.0}, 0.25),
     ("gap", {"kind": "distance", "value": 3.0, "exact": 0.0}, "the exact distance is 0"),
     ("gap", {"kind": "matrix"}, None),
-])  # fmt: skip
+]))  # fmt: skip
 def test_claim_measures_read_clusters_and_distances(measure, result, value):
     found = SimpleNamespace(**{"kind": "federated", **result})
     assert CLAIM_MEASURES[measure].read(SimpleNamespace(result=found)) == value

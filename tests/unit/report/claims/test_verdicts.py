@@ -12,6 +12,7 @@ from knot_runner.report.claims.verdicts import threshold
 from knot_runner.report.run_folders import load_runs
 from knot_runner.report.statistics.effects import EffectEstimate, seeds_suggested
 from tests.golden.messages import refuses
+from tests.of_papers import of_papers
 from tests.unit.report.claimed import claim, courses, grid, judged, knot, rewrite, rounds_claim
 
 
@@ -84,14 +85,14 @@ def test_one_sided_divergence_prevents_verdict(factory, diverged, verdict):
     assert ("runs diverged on one side alone" in found.note) == (len(diverged) == 1)
 
 
-@pytest.mark.parametrize("changes", [
+@pytest.mark.parametrize("changes", of_papers([
     {"expects": "higher"}, {"expect": "greater"}, {"expect": {"above": 1}}, {"expect": "rises"}, {"trend": "seed"},
     {"expect": "rises", "trend": "seed"}, {"against": None}, {"expect": {"below": 1}, "by": 2}, {"text": " "},
     {"against": "after"}, {"expect": {"ratio": 0}}, {"measure": "rounds", "by": 1}, {"of": {"method.nam": "x"}},
     {"where": {"task.nome": "x"}}, {"measure": "acuracy"}, {"over": "clusters"}, {"measure": "plain_loss"},
     {"measure": "ari"}, {"measure": "rounds", "expect": "lower"}, {"measure": "result.seconds.total"},
     {"measure": "accuracy", "over": "weighted"}, {"measure": "gap"},
-], ids=str)  # fmt: skip
+]), ids=str)  # fmt: skip
 def test_claim_that_cannot_be_meant_is_refused(factory, changes):
     with refuses():
         judged(grid(factory, seeds=1), claim(**changes))

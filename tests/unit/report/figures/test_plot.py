@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import scipy.stats
+from matplotlib import colormaps
 from matplotlib.text import Text
 from safetensors.numpy import save_file
 
@@ -166,6 +167,28 @@ def test_texts_do_not_overlap(out, name, width, tmp_path):
         assert whole.contains(box.x0, box.y0) and whole.contains(box.x1, box.y1), name
     for (one, box), (other, other_box) in itertools.combinations(boxes, 2):
         assert not box.overlaps(other_box), (one, other)
+
+
+def test_numbers_have_a_scale_of_colors_and_other_settings_line_styles(out, tmp_path):
+    (axes,), _, _ = drawn(out, tmp_path, by="method.temperature,training.lr")
+    looks = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
+    assert len(set(looks)) == 6 and len({color for color, _ in looks}) == 3 and len({style for _, style in looks}) == 2
+    coldest = colormaps["viridis"](0)
+    assert {line.get_label() for line in axes.lines if line.get_color() == coldest} == {
+        f"temperature=0.05, lr={rate}" for rate in RATES
+    }
+
+
+def test_smooth_below_1_is_a_share_of_the_rounds(out, tmp_path):
+    _, _, drawing = drawn(out, tmp_path, smooth=0.8)
+    assert "Running means over 3 rounds." in " ".join(drawing.notes)
+
+
+def test_heat_map_shows_values_as_typed(tmp_path):
+    for method, seed in itertools.product(("coreset_knn", "fedavg"), SEEDS):
+        made(tmp_path, 0.5, method__name=method, seed=seed)
+    _, (axes,) = draw_runs(read_runs(tmp_path), PlotRequest(x="method.name", mark="heatmap"))
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["coreset_knn", "fedavg"]
 
 
 def test_runs_that_are_not_drawn_are_counted(tmp_path):
