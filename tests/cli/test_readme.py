@@ -108,7 +108,7 @@ def test_experiment_guide_command_words_compose_to_one_job(name):
     assert len(compose_all([f"experiment={name}", *words, *ONE_JOB[name].split(), "seed=0"])[0]) == 1
 
 
-STOPS = TEXTS["docs/configuration.md"].partition("## What it says when it stops")[2].partition("\n## ")[0]
+STOPS = TEXTS["docs/configuration.md"].partition("## Error messages")[2].partition("\n## ")[0]
 #: Commands, and what the guide says that they print.
 MESSAGES = re.findall(r"^\| `([^`]*)` \| `([^`]*)` \| .+ \|$", STOPS, flags=re.M)
 
