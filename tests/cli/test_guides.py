@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,7 +22,7 @@ TEXTS = {guide: (ROOT / guide).read_text() for guide in GUIDES}
 PAGES = [guide for guide in GUIDES if guide.startswith("docs/") or guide == "README.md"]
 BLOCK = re.compile(r"^```(bash|python|yaml)\n(.*?)^```", re.M | re.S)
 #: First line of a block that a reader saves under this name.
-FILE = re.compile(r"# ([\w./-]+\.(?:py|yaml))\n")
+FILE = re.compile(r"^(?:# @package _global_\n)?# ([\w./-]+\.(?:py|yaml))\n")
 #: A command with one of these is composed, but not run.
 PLACEHOLDER = re.compile(r"\b(FOLDER|DIR|FILE|RUN|BUNDLE|SHARED|QUEUE|HEAD)\b")
 #: An override of an optional package -> its module.
@@ -30,8 +31,11 @@ EXTRAS = {"hydra/launcher=ray": "ray", "hardware.engine=ray": "ray", "hydra/swee
 #: A verb on a preset -> the folder that it writes to.
 WRITTEN = {"table": "tables", "claims": "claims", "report": "reports", "plot": "figures"}
 #: Of a page that runs: what its output holds.
-PRINTED = {"README.md": [*(rf"(?m)^{arm} +0\.\d+" for arm in ("fedavg", "fedprox_0.1", "fedprox_1")),
-                         r"(?m)^outputs/femnist/fedavg/\w+ 0\.\d+$", r"fedprox .*accuracy"]}  # fmt: skip
+PRINTED = {
+    "README.md": [r"fedprox_0.1 +0\.\d+", r"outputs/femnist/fedavg/\w+ 0\.\d+\n", r"fedprox .*accuracy"],
+    "docs/python.md": [r"outputs/femnist/fedavg_chill/\w+ 0\.\d+ 2\n", r"fedprox .*accuracy"],
+    "docs/architecture.md": [r"after iteration 1: 4.44, after iteration 20: 4.31\n"],
+}
 
 
 def blocks(guide: str, language: str = "bash") -> list[str]:
@@ -65,15 +69,38 @@ def is_missing_extra(line: str) -> bool:
 
 
 COMMANDS = {line for page in PAGES for block in blocks(page) for line in commands(block)}
-#: Commands of published results: indented, or in a terminal's text.
-PUBLISHED = {line for text in TEXTS.values() for line in commands("\n".join(re.findall("^    .*", text, re.M)))}
-PUBLISHED |= {line for guide in GUIDES for block in blocks(guide, "console") for line in commands(block)}
+#: Blocks that a reader saves, by name.
+FILES = {FILE.match(block)[1]: block for page in PAGES for _, block in BLOCK.findall(TEXTS[page]) if FILE.match(block)}
+#: Commands of published results, too: indented, or in a terminal's text.
+PUBLISHED = {line for text in TEXTS.values() for line in commands(text)}
+
+
+@pytest.fixture
+def folder_of_reader(tmp_path, monkeypatch, tables_restored):  # noqa: F811
+    """Enter a folder with the guides' files and the data that README's commands read."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("tests", "scripts"):
+        Path(name).symlink_to(ROOT / name)
+    for name in ("cat", "dog"):
+        Path("pets", name).mkdir(parents=True)
+        for n in range(30):
+            Image.effect_noise((30 + n, 60 - n), 50).convert("RGB").save(f"pets/{name}/{n}.{'png' if n % 2 else 'jpg'}")
+    Path("reviews").mkdir()
+    rows = [f"word{number} word{number % 7},{'good' if number % 2 else 'bad'}" for number in range(80)]
+    Path("reviews/texts.csv").write_text("\n".join(["text,label", *rows, ""]))
+    for name, block in FILES.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(block)
+    yield
+    for name in FILES:
+        sys.modules.pop(Path(name).stem, None)
 
 
 @pytest.mark.parametrize("line", [
     *sorted(COMMANDS), *(pytest.param(line, marks=pytest.mark.thorough) for line in sorted(PUBLISHED - COMMANDS)),
 ])  # fmt: skip
-def test_guide_command_composes(line):
+def test_guide_command_composes(line, folder_of_reader):
     verb, _, words = split(line)
     if "optuna" in line and is_missing_extra(line):
         pytest.skip("Optuna, which draws these values, is not installed")
@@ -109,39 +136,18 @@ def run_small(line: str) -> None:
     small = small_settings(words) if words or not verb else []
     small += ["--quick"] if verb == "check" else []
     assert main([verb, *arguments, *small][not verb :]) == 0, line
-    if verb in WRITTEN and words and words[0].startswith("experiment="):
-        assert list(Path().glob(f"*/{WRITTEN[verb]}/{words[0].partition('=')[2]}*")), line
-
-
-@pytest.fixture
-def own_data(tmp_path):
-    """The files that README's commands on your own data read."""
-    for name in ("cat", "dog"):
-        (tmp_path / "pets" / name).mkdir(parents=True)
-        for number in range(30):
-            image = Image.effect_noise((30 + number, 60 - number), 50).convert("RGB")
-            image.save(tmp_path / "pets" / name / f"{number}.{'png' if number % 2 else 'jpg'}")
-    (tmp_path / "reviews").mkdir()
-    rows = [f"word{number} word{number % 7},{'good' if number % 2 else 'bad'}" for number in range(80)]
-    (tmp_path / "reviews" / "texts.csv").write_text("\n".join(["text,label", *rows, ""]))
+    for preset in [word.removeprefix("experiment=") for word in words if verb in WRITTEN and "experiment=" in word]:
+        assert list(Path().glob(f"*/{WRITTEN[verb]}/{preset}*")), line
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("own_data", "tables_restored")
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(TEXTS[page])])
-def test_guide_page_runs(page, tmp_path, monkeypatch, capsys):
-    """Save its files, run its commands and its Python, in their order."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+def test_guide_page_runs(page, folder_of_reader, monkeypatch, capsys):
+    """Run its commands and its Python in their order."""
     monkeypatch.setenv("COLUMNS", "200")  # pandas leaves out columns of a narrow terminal
-    for folder in ("tests", "scripts"):
-        Path(folder).symlink_to(ROOT / folder)
     names = {"__name__": "__main__"}
     for language, block in BLOCK.findall(TEXTS[page]):
-        if file := FILE.match(block):
-            Path(file[1]).parent.mkdir(parents=True, exist_ok=True)
-            Path(file[1]).write_text(block)
-        elif language == "python":
+        if language == "python" and not FILE.match(block):
             exec(compile(block, page, "exec"), names)
         for line in commands(block) if language == "bash" else ():
             if not PLACEHOLDER.search(line) and not is_missing_extra(line):

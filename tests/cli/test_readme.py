@@ -16,7 +16,6 @@ from tests.cli.test_guides import GUIDES, ROOT, TEXTS, blocks
 
 README = TEXTS["README.md"]
 BLOCKS = blocks("README.md")
-BENCHMARKS = blocks("scripts/README.md")[-1].splitlines()
 
 
 @pytest.mark.parametrize("guide", GUIDES)
@@ -50,7 +49,6 @@ def test_readme_is_a_front_page():
 
 def test_ci_runs_first_and_last_readme_blocks():
     assert BLOCKS[0].endswith("&& .venv/bin/knot-runner\n")
-    # three workers for two cores: some tests wait
     assert BLOCKS[-1].endswith("&& .venv/bin/python -m pytest -n 3 --dist worksteal\n")
     ci = (ROOT / ".ci" / "run").read_text()
     assert "readme_command 1)" in ci and f"readme_command {len(BLOCKS)})" in ci
@@ -62,7 +60,7 @@ def test_figures_guide_shows_every_picture_that_its_commands_draw():
     assert all((ROOT / "docs/pictures" / name).stat().st_size <= 80_000 for name in pictures)
 
 
-@pytest.mark.parametrize("line", BENCHMARKS)
+@pytest.mark.parametrize("line", blocks("scripts/README.md")[-1].splitlines())
 def test_benchmarks_are_there_and_have_these_options(line, monkeypatch):
     """That they can be imported and take the options; running all of them takes a minute."""
     monkeypatch.syspath_prepend(ROOT / "scripts")
