@@ -1,4 +1,4 @@
-"""What goes together: writes the table in ``docs/configuration.md``, and tries random compositions against it.
+"""Compatible choices: writes the table in ``docs/configuration.md``, and tries random compositions against it.
 
     python scripts/compositions.py table
     python scripts/compositions.py try --inside 300 --outside 200 --run 60 --seed $(git rev-parse HEAD)
@@ -33,7 +33,7 @@ from knot_runner.util.config_yaml import Config, choices, config_folder
 from knot_runner.util.errors import Misfit
 
 GUIDE = config_folder().parent / "docs" / "configuration.md"
-BEGIN, END = "<!-- what goes together -->", "<!-- end -->"
+BEGIN, END = "<!-- compatible choices -->", "<!-- end -->"
 #: Kind of task -> the task that its other choices are tried on; of images one that is no transfer set.
 KINDS = {"texts": "sa", "images": "gld23k", "gaussians": "gaussians", "image_sets": "image_sets"}
 #: Tasks and transfer sets that need a user's files, beside folders and csv.
@@ -167,7 +167,7 @@ def markdown(found: Table) -> str:
         cells.append(trains.training if trains.trains else "none")
         cells += [_cell(fits.others[group], names[group]) for group in OTHERS if group != "training"]
         rows.setdefault(tuple(cells), []).append(fits.method)
-    heads = ["methods", "tasks of", "training", *(group for group in OTHERS if group != "training")]
+    heads = ["methods", "tasks", "training", *(group for group in OTHERS if group != "training")]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [f"| {', '.join(methods)} | {' | '.join(cells)} |" for cells, methods in rows.items()]
     pairs = [f"`{one}` and `{other}`" for one, other in sorted(found.misfits)]
@@ -175,8 +175,8 @@ def markdown(found: Table) -> str:
     for task, model in found.models.items():
         brought.setdefault(f"`{model}`" if model else "none", []).append(task)
     models = "; ".join(f"{model} ({', '.join(tasks)})" for model, tasks in brought.items())
-    lines += ["", f"Besides, these do not go together: {'; '.join(pairs)}."]
-    return "\n".join([*lines, "", f"Where no model is chosen, it is that of the task: {models}."])
+    lines += ["", f"These pairs are refused, too: {'; '.join(pairs)}."]
+    return "\n".join([*lines, "", f"The default model of each task: {models}."])
 
 
 def _cell(fitting: Iterable[str], names: list[str]) -> str:

@@ -49,7 +49,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 #: Modules whose tests start processes and wait for them, in two parts that take about as long; the first has
 #: ``sweep/``, too.
-LONG_BESIDE_SWEEPS = {"test_readme", "test_distance_runs", "test_execute"}
+LONG_BESIDE_SWEEPS = {"test_guides", "test_distance_runs", "test_execute"}
 LONG = {"test_federated", "test_coreset_runs", "test_matrix_runs", "test_presets", "test_cli",
         "test_check", "test_methods", "test_killed_methods", "test_matrix", "test_unlike_shares"}  # fmt: skip
 
