@@ -223,7 +223,7 @@ ROWS = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", PRESETS, flags=re.M)
 #: Commands of the guide's table of pieces.
 PIECES = re.findall(r"\| `(method=[^`]*)` \|$", (ROOT / "docs" / "configuration.md").read_text(), re.M)
 #: Presets with published values: name -> overrides of their command.
-BESIDES = {name: cells.split("|")[1].strip(" `") for name, cells in ROWS if cells.count("|") > 2}
+BESIDES = {name: cells.split("|")[1].strip(" `") for name, cells in ROWS if cells.count("|") > 1}
 #: Of those whose runs are recorded with settings of their own: one job of the grid.
 ONE_JOB = {
     "chill/table1": "method.temperature=1 method.lr_control=false",
