@@ -235,7 +235,7 @@ METRICS: Table[Metric] = Table("METRICS", {
     "id_accuracy": _of_clients("ID accuracy"),
     "ood_accuracy": _of_clients("OOD accuracy"),
     "ood_weighted": _of_clients("OOD accuracy by examples"),
-    "all_accuracy": _of_clients("accuracy on all clients alike"),
+    "all_accuracy": _of_clients("accuracy on all clients, unweighted"),
     "worst_decile": _of_clients("ID accuracy, worst decile"),
     "clients_hurt": _of_clients("share of clients hurt", "lower"),
     "unseen_accuracy": _of_clients("ID accuracy of unseen clients"),

@@ -99,18 +99,18 @@ def require_result(folder: Path) -> RunResult:
     """:func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
     path = folder / RESULT_FILE
     if not path.exists():
-        raise UserError("file not found. The run in this folder is not finished", path)
+        raise UserError("file not found. The run is not finished", path)
     result = read_json(path)
     if not isinstance(result, dict):
         raise UserError("cannot be read", path)
     if problem := other_version(result):
-        raise OtherVersionError(f"{path}: {problem}; run the command again to recreate it")
+        raise OtherVersionError(f"{path}: {problem}. Repeat the command to recreate it")
     digests = result["digest"] if isinstance(result.get("digest"), dict) else {}
     files = without(digests, RESULT_FILE)
     if problem := _checksum_problem([without(result, "digest"), files], digests.get(RESULT_FILE)):
         raise UserError(f"{problem}", path)
     if result.get("run_id") != folder.name:
-        raise UserError(f"is of another run ({result.get('run_id')!r:.100})", path)
+        raise UserError(f"belongs to another run ({result.get('run_id')!r:.100})", path)
     try:
         return result_of(result)
     except UserError as problem:
@@ -135,9 +135,7 @@ def find_run(word: str, out: Path) -> Path:
         return path
     found = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
     if len(found) != 1:
-        raise UserError(
-            f"is no folder of a run, nor the id of one below {out} (paths.output_dir=DIR names another)", word
-        )
+        raise UserError(f"not a run folder, nor a run id below {out} (set by paths.output_dir)", word)
     return found[0]
 
 
@@ -162,11 +160,11 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
     try:
         content = regular(path).read_bytes()
     except FileNotFoundError:
-        raise UserError("is not there", path) from None
+        raise UserError("file not found", path) from None
     except OSError as problem:
         raise refused(path, problem) from None
     if hashlib.sha256(content).hexdigest() != result.digest.get(name):
-        raise UserError(f"does not match its digest in {RESULT_FILE}", path)
+        raise UserError(f"does not match its checksum in {RESULT_FILE}", path)
     return content
 
 

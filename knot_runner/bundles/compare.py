@@ -63,7 +63,7 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
     names = sorted({*old, *new})
     unlike = [name for name in names if old.get(name) != new.get(name)]
     found = _compared(pairs, _judged_accuracies(was, now), unlike)
-    extent = f", {len(values)} values of the result, {len(names)} files by their bytes"
+    extent = f", {len(values)} values of the result and {len(names)} files"
     return dataclasses.replace(found, extent=extent)
 
 
@@ -88,9 +88,9 @@ def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
 
 
 def _judged(name: str, was: float, now: float, count: int) -> Judged:
-    """Compare an accuracy with that on record, over ``count`` test examples."""
+    """Compare an accuracy with that recorded, over ``count`` test examples."""
     low, high = wilson(was, count)
-    line = f"accuracy {name}: {now:.4f} now; {was:.4f} on record, 95% interval [{low:.4f}, {high:.4f}]"
+    line = f"accuracy {name}: {now:.4f} now; {was:.4f} recorded, 95% interval [{low:.4f}, {high:.4f}]"
     return low <= now <= high, line
 
 
@@ -112,12 +112,12 @@ def _compared(pairs: list[ValuePair], judged: list[Judged], unlike_files: list[s
     unequal = [(path, old, new) for path, old, new in pairs if type(old) is not type(new) or old != new]
     unequal.sort(key=lambda pair: -_gap(pair[1], pair[2]))
     lines = [
-        f"{_shown(path)}: {_shown(old)} on record, {_shown(new)} now" for path, old, new in unequal[:MAX_DIFFERENCES]
+        f"{_shown(path)}: {_shown(old)} recorded, {_shown(new)} now" for path, old, new in unequal[:MAX_DIFFERENCES]
     ]
     if len(unequal) > MAX_DIFFERENCES:
         lines.append(f"and {len(unequal) - MAX_DIFFERENCES} more values")
     if unlike_files:
-        lines.append(f"other bytes: {', '.join(unlike_files)}")
+        lines.append(f"different files: {', '.join(unlike_files)}")
     if not unequal and not unlike_files:
         return Comparison("the same bits", lines, [])
     if all(_close(old, new) for _, old, new in unequal):

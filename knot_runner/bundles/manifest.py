@@ -44,9 +44,9 @@ class PackedFile:
     sha256: str
 
     def __post_init__(self) -> None:
-        require(bool(_FILE_NAME.fullmatch(self.name)), "name", f"{self.name[:200]!r} is no plain file name")
-        require(self.size >= 0, "size", f"{self.size} is not from 0 to {MAX_FILE} bytes")
-        require(bool(re.fullmatch(r"[0-9a-f]{64}", self.sha256)), "sha256", "is not 64 hexadecimal digits")
+        require(bool(_FILE_NAME.fullmatch(self.name)), "name", f"{self.name[:200]!r} is not a plain file name")
+        require(self.size >= 0, "size", f"{self.size} is not 0 to {MAX_FILE} bytes")
+        require(bool(re.fullmatch(r"[0-9a-f]{64}", self.sha256)), "sha256", "expected 64 hexadecimal digits")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class PackedRun:
 
     def __post_init__(self) -> None:
         require(bool(_RUN_FOLDER.fullmatch(self.folder)), "folder", f"{self.folder[:200]!r} is not TASK/METHOD/RUN-ID")
-        require(len({file.name for file in self.files}) == len(self.files), "files", "names a file twice")
+        require(len({file.name for file in self.files}) == len(self.files), "files", "a file is listed twice")
 
     def member(self, name: str) -> str:
         """The name of file ``name`` inside the archive."""
@@ -75,8 +75,8 @@ class Manifest:
     runs: list[PackedRun]
 
     def __post_init__(self) -> None:
-        require(bool(self.runs), "runs", "is empty")
-        require(len({run.folder for run in self.runs}) == len(self.runs), "runs", "names a run twice")
+        require(bool(self.runs), "runs", "no runs")
+        require(len({run.folder for run in self.runs}) == len(self.runs), "runs", "a run is listed twice")
 
     def text(self) -> str:
         """The stored form: JSON with sorted keys."""
@@ -91,7 +91,7 @@ def read_manifest(content: bytes, where: str) -> Manifest:
     except ValueError as problem:
         raise UserError(f"{MANIFEST} cannot be read ({problem})", where) from None
     if isinstance(values, dict) and (problem := other_version(values)):
-        raise UserError(f"{problem}; run the command again to recreate it", where)
+        raise UserError(f"{problem}. Repeat the command to recreate it", where)
     try:
         return build(Manifest, values, "")
     except UserError as problem:
@@ -104,11 +104,11 @@ def strict_json(content: bytes) -> Any:
     try:
         return json.loads(content.decode(), parse_constant=_no_number)
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise ValueError("nested too deeply") from None
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 #: Header after the last member of an archive.
@@ -142,7 +142,7 @@ def read_header(file: BinaryIO) -> tuple[str, int]:
         return END
     info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
-        raise ValueError(f"its member {info.name!r} is no plain file")
+        raise ValueError(f"its member {info.name!r} is not a plain file")
     return info.name, info.size
 
 
@@ -156,7 +156,7 @@ def read_content(file: BinaryIO, size: int) -> bytes:
 def _read(file: BinaryIO, size: int) -> bytes:
     found = file.read(size)
     if len(found) < size:
-        raise ValueError("it is cut short")
+        raise ValueError("it is truncated")
     return found
 
 

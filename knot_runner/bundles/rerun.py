@@ -55,12 +55,12 @@ def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> Co
     Raises :class:`UserError` naming a key that a bundle must not set or that is invalid.
     """
     if config.get("plugins"):
-        raise UserError("names code that is not in the bundle, and verify runs nobody's; [] is right", "plugins")
+        raise UserError("the run uses custom code, which verify does not run", "plugins")
     for key, value in dotted_leaves(without(config, "paths")):
         if isinstance(value, str) and _leads_out(value):
-            raise UserError(f"{value!r:.80} lies outside paths.data_dir; verify reads files below it alone", key)
+            raise UserError(f"{value!r:.80} is outside paths.data_dir, and verify reads only files below it", key)
         if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not place.network:
-            raise UserError("asks for a download from the Hugging Face hub; --network allows it", key)
+            raise UserError("requires a download from the Hugging Face hub. Use --network to allow it", key)
     hardware = config.get("hardware")
     if not isinstance(hardware, dict):
         raise UserError("is not set", "hardware")
@@ -84,7 +84,7 @@ def whole_because(job: ComposedJob) -> str:
     A temperature schedule depends on the rounds, and personalization follows the last round.
     """
     if not isinstance(job.method, FederatedSettings):
-        return "has no rounds of its own"
+        return "has no rounds"
     if reason := job.method.by_all_rounds:
         return reason
     privacy = job.settings.privacy
@@ -102,7 +102,7 @@ def settings_problem(run: BundledRun) -> str:
     named, recorded_seed = run.result.run_id, run.result.seed
     if (found, seed) == (named, recorded_seed):
         return ""
-    problem = f"{CONFIG_FILE}: has the settings of run {found}, seed {seed}; the result is of run {named}"
+    problem = f"{CONFIG_FILE}: these are the settings of run {found}, seed {seed}, but the result is of run {named}"
     if seed != recorded_seed or run.result.code == code_version():
         raise UserError(f"{problem}, seed {recorded_seed}")
     return problem

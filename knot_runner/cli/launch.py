@@ -180,7 +180,7 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
     except UserError:
         raise
     except Exception as problem:  # a launcher's own settings, its queue, its workers
-        LOGGER.info("the launcher ended early: %s: %s", type(problem).__name__, " ".join(str(problem).split()))
+        LOGGER.info("the launcher failed: %s: %s", type(problem).__name__, " ".join(str(problem).split()))
         return []
 
 
@@ -201,7 +201,7 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
             with locked(lock_of(job.settings.paths.output_dir, job.run_id)):
                 if _reasons(job, now):  # no other command has rerun it meanwhile
                     provenance.set_aside(job.folder)
-        LOGGER.info("%d finished runs are set aside (.stale) and made anew", len(found))
+        LOGGER.info("%d finished runs are moved to .stale and rerun", len(found))
     else:
         for line in provenance.staleness_line([reasons for _, reasons in found]):
             LOGGER.info("%s", line)

@@ -56,7 +56,7 @@ def _data() -> Parser:
     text = "List data sets, their state and where to get them. KNOT_DATA=DIR stands for paths.data_dir=DIR."
     examples = ["data", "data mnist cifar10 --fetch paths.data_dir=DIR"]
     parser = Parser("data [TASK or DATA SET ...] [paths.data_dir=DIR] [options]", text, examples, False)
-    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="DIR/data/NAME.yaml is a data set of your own")
+    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with your own data sets, data/NAME.yaml")
     fetch = "download what needs no agreement; sizes and checksums are compared with the published ones"
     parser.add_argument("--fetch", action="store_true", help=fetch)
     return parser
@@ -98,7 +98,7 @@ def _plot() -> Parser:
         "y": "a measure (default: accuracy), clients, or confusion",
         "by": "a line or color per value of these settings (default: all that differ)",
         "row": "a setting with a panel per value",
-        "col": "another one",
+        "col": "another setting with a panel per value",
     }
     for name, text in keys.items():
         parser.add_argument(f"--{name}", metavar="KEYS" if name == "by" else "KEY", help=text)
@@ -168,7 +168,7 @@ def _bundle() -> Parser:
         composes=False,
     )
     parser.add_argument("--to", metavar="FILE", help="the archive, FILE.tar.gz (default: in paths.output_dir/bundles)")
-    parser.add_argument("--weights", action="store_true", help="include files above 4 MB")
+    parser.add_argument("--weights", action="store_true", help="include files above 4 MB, such as weights")
     return parser
 
 
@@ -218,7 +218,7 @@ def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str
         elif key not in known:
             raise UserError(f"not an option of this verb{nearest(key, known)}", key)
         elif not value:
-            raise UserError(f"has no value. Use {key}=DIR", key)
+            raise UserError(f"no value. Use {key}=DIR", key)
         else:
             keys[key] = unquoted(value)
     return names, keys

@@ -59,7 +59,7 @@ def preview(jobs: list[ComposedJob]) -> Preview:
                 return seen
             except EOFError:
                 process.join()
-                return Preview(problem=f"its process ended with exit code {process.exitcode}")
+                return Preview(problem=f"the process ended with exit code {process.exitcode}")
 
 
 def _in_child(pipe: Connection, folder: Path, configs: list[Config]) -> None:

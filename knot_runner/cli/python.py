@@ -107,7 +107,7 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
 
     jobs = [overrides] if isinstance(overrides, ComposedJob) else compose(overrides)
     if len(jobs) != 1:
-        raise UserError(f"{len(jobs)} runs are asked for; kr.sweep runs a grid, kr.run one of kr.compose(...)")
+        raise UserError(f"kr.run takes one run, but {len(jobs)} were given. For a grid, use kr.sweep")
     job = jobs[0]
     require_writable(Path(job.settings.paths.output_dir), "paths.output_dir")
     context = run_context(job, functools.partial(LOGGER.debug, "%s %d/%d %s"), LOGGER.info)
@@ -131,7 +131,7 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
     results = [(job.folder, read_result(job.folder)) for job in jobs]
     missing = sum(result is None for _, result in results)
     if missing:
-        raise UserError(f"{missing} of {len(jobs)} runs have no result (exit code {code}); the lines above say why")
+        raise UserError(f"{missing} of {len(jobs)} runs have no result (exit code {code}). See the messages above")
     return [FinishedRun(folder, result) for folder, result in results if result is not None]
 
 
@@ -174,7 +174,7 @@ def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **fl
     given = [f"--{name}={value}" for name, value in flags.items()]
     options = parser_of("compare").parse([*_words(filters), *given, f"paths.output_dir={out}"])
     if options.export:
-        raise UserError("kr.compare returns a pandas frame, which writes itself (frame.to_csv and others)", "export")
+        raise UserError("not supported by kr.compare. It returns a pandas frame, so use frame.to_csv", "export")
     return exact_frame(answer_of(options))
 
 

@@ -68,7 +68,7 @@ def show_partition(job: ComposedJob) -> None:
     settings, seed, spec, name = job.settings, job.settings.seed, job.settings.partition, job.settings.task.name
     if spec is None:
         own = f"task={name} method={settings.method.name}"
-        raise UserError(f"plot partition: {own} deals nothing to clients; task=femnist would fit")
+        raise UserError(f"plot partition: {own} does not partition data over clients. Use task=femnist")
     root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
     if settings.on_images:
         task = load_images(settings.task, root)
@@ -121,14 +121,14 @@ def folder_for(out: Path, name: str) -> Path:
     except ReadOnlyError:
         folder = Path(tempfile.mkdtemp(prefix="knot-runner-")) / name
         folder.mkdir()
-        LOGGER.info("%s can only be read; files are written to %s", out, folder)
+        LOGGER.info("%s is read-only, so files are written to %s", out, folder)
     return folder
 
 
 def verdicts_of(preset: Preset) -> list[Verdict]:
     """The verdicts on a preset's claims. Raises :class:`UserError`, also for a preset without claims."""
     if not preset.spec.get("claims"):
-        raise UserError("its YAML has no report.claims", f"experiment={preset.name}")
+        raise UserError("the preset has no claims (report.claims)", f"experiment={preset.name}")
     return judge(references(preset.jobs), preset.spec, preset.command)
 
 

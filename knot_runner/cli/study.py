@@ -79,7 +79,7 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
         raise unknown("report.objective", message_text(name), known)
     for key in searched:
         if isinstance(method, KnotSettings) and not key.startswith(OF_KNOT):
-            problem = f"changes what {name} of method={method.name} is measured against (teachers or loss)"
+            problem = f"it changes the teachers or the loss that define {name} of method={method.name}"
             raise UserError(problem, key, hint=f"Search {OF_KNOT}*, and use a grid for other keys")
     return known[name]
 
@@ -160,7 +160,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
             words = " ".join(_words(trial.params))
             LOGGER.info("trial %d of %d: %s: %s%s %s", trial.number + 1, study.trials, words, VALID, metric, said)
     if best is None:
-        raise UserError(f"no trial has a value of {VALID}{metric}; the lines above say why", SWEEPER)
+        raise UserError(f"no trial has a value of {VALID}{metric}. See the messages above", SWEEPER)
     _print_best(study, metric, *best)
     return worst
 
@@ -188,7 +188,7 @@ def _read(arguments: Sequence[str]) -> Study:
             space.append(one)
     if not space:
         hint = "Use training.lr=tag(log,interval(0.001,1)) or a list of values"
-        raise UserError("nothing is searched", SWEEPER, hint=hint)
+        raise UserError("no setting is searched", SWEEPER, hint=hint)
     trials, seed, together = map(int, own.values())
     return Study(words, space, trials, seed, together, options.config_dir)
 
@@ -207,7 +207,7 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
         return CategoricalDistribution(names)
     log = "log" in value.tags
     if not value.start < value.end or (log and value.start <= 0):
-        hint = "Use rising bounds, as in interval(0.001,1); above 0 with tag(log, ...)"
+        hint = "Use increasing bounds, such as interval(0.001,1). With tag(log, ...), use bounds above 0"
         raise UserError("invalid interval", message_text(typed_line(override)), hint=hint)
     kind = IntDistribution if isinstance(value.start, int) else FloatDistribution
     return kind(value.start, value.end, log=log)

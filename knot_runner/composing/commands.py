@@ -90,7 +90,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
     if grid is None:
         return list(arguments), {}
     if not OmegaConf.is_dict(grid):
-        raise UserError("expected keys with values, as in seed: 0,1,2", "sweep")
+        raise UserError("expected keys with values, such as seed: 0,1,2", "sweep")
     values = hydra_compose.plain_content(grid)
     arms = read_arms(values.pop("arms", {}))
     if arms:
@@ -98,7 +98,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
     for key, value in values.items():
         if value is None or isinstance(value, list | dict):
             hint = "Only sweep.arms is a mapping" if isinstance(value, dict) else ""
-            raise UserError(f"expected values separated by commas, as in {key}: '0,1,2'", f"sweep.{key}", hint=hint)
+            raise UserError(f"expected values separated by commas, such as {key}: '0,1,2'", f"sweep.{key}", hint=hint)
     return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)], arms
 
 
@@ -147,7 +147,7 @@ def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None
         if is_hydras(key):
             raise UserError("Hydra's own keys take one value", line)
         if key.startswith("sweep."):
-            raise UserError("a grid needs no sweep on the command line", line, hint=f"Use {key[6:]}=VALUE,VALUE")
+            raise UserError("sweep is for YAML files", line, hint=f"Use {key[6:]}=VALUE,VALUE")
         if len(own) > max(widths):
             widest = line
         widths.append(len(own))

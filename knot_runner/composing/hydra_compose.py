@@ -85,7 +85,7 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
     except MissingConfigException as problem:
         raise missing_config(problem, config_dir) from None
     except RecursionError:
-        raise UserError("a defaults list leads back to its own file, or a value is nested too deeply") from None
+        raise UserError("a defaults list includes its own file, or a value is nested too deeply") from None
     except (HydraException, OmegaConfBaseException, YAMLError) as problem:
         cause = f"\n{problem.__cause__}" if str(problem).startswith("Error merging override") else ""
         raise UserError(bad_override(f"{problem}{cause}", overrides)) from None
@@ -102,7 +102,7 @@ def plain_config(config: DictConfig) -> Config:
     try:
         return plain_content(config, resolve=True)
     except RecursionError:
-        raise UserError("an interpolation ${...} leads back to itself") from None
+        raise UserError("an interpolation ${...} refers to itself") from None
     except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", "")
         if not key:

@@ -124,7 +124,7 @@ def _model(model: Any, where: str, config: Config, values_of: Values) -> Config:
         except UserError as problem:
             raise UserError(str(problem), where) from None
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
-        raise UserError(f"{model!r} is not the name of a model", where)
+        raise UserError(f"expected the name of a model, got {model!r}", where)
     return model
 
 
@@ -140,14 +140,14 @@ def teacher_run(word: str, config: Config) -> Config:
     result = require_result(folder)
     family = FAMILIES.get(result.kind)
     if family is None or not family.ends_with_model:
-        raise UserError(f"is a run of {result.method}, which ends with no model", folder)
+        raise UserError(f"{result.method} saves no model. Use a run with one global model or one student", folder)
     if result.status != "done":
-        raise UserError("diverged, so it has no model", folder)
+        raise UserError("the run diverged, so it has no model. Use another run", folder)
     for name in (MODEL_FILE, CONFIG_FILE):
         read_record(folder, result, name)
     model = recorded_config(folder).get("model")
     if not isinstance(model, dict):
-        raise UserError("names no model", folder / CONFIG_FILE)
+        raise UserError("expected a model", folder / CONFIG_FILE)
     return {
         "kind": "run",
         "name": f"run {result.run_id}",
@@ -208,7 +208,7 @@ Arms = dict[str, list[Override]]
 def read_arms(found: Any) -> Arms:
     """The arms of a preset's ``sweep.arms``. Raises :class:`UserError`, also for an override with several values."""
     if not isinstance(found, dict) or not all(isinstance(own, dict) for own in found.values()):
-        raise UserError("is not a mapping of names to overrides, as in near: {method: finetune}", "sweep.arms")
+        raise UserError("expected a mapping of names to overrides, such as near: {method: finetune}", "sweep.arms")
     arms = {}
     for name, own in found.items():
         words = [key if key.startswith("~") else f"{key}={_text(value)}" for key, value in own.items()]
@@ -229,7 +229,7 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
     found = []
     for name in names:
         if not arms:
-            raise UserError("there are no arms. Choose a preset with sweep.arms", f"{ARM}={message_text(name)}")
+            raise UserError("no arms are defined. Choose a preset with sweep.arms", f"{ARM}={message_text(name)}")
         if name not in arms:
             raise unknown(ARM, message_text(name), arms)
         lines = [typed_line(override) for override in arms[name]]

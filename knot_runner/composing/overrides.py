@@ -120,7 +120,7 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
     if isinstance(value, Glob):
         found = value.filter(choices(override.key_or_group, config_dir))
         if not found:
-            raise UserError(f"no {override.key_or_group} has such a name. Run 'knot-runner ls' to list them", line)
+            raise UserError(f"no {override.key_or_group} matches. Run 'knot-runner ls' to list them", line)
         return found
     if isinstance(value, IntervalSweep):
         raise UserError("only hydra/sweeper=optuna draws from an interval. Use range(0,5) or a list of values", line)
@@ -138,14 +138,14 @@ def _check_range(line: str, values: RangeSweep) -> None:
     start, stop, step = float(values.start), float(values.stop), float(values.step)
     count = math.ceil((stop - start) / step) if step and math.isfinite(start + stop + step) else 0
     if count <= 0:
-        raise UserError("an empty or endless range. Use range(0,5) for 0,1,2,3,4", line)
+        raise UserError("the range is empty or endless. For 0,1,2,3,4, use range(0,5)", line)
     check_count(line, count)
 
 
 def check_count(line: str, jobs: int) -> None:
     """Raises :class:`UserError` naming ``line`` if there are more than :data:`MAX_JOBS` ``jobs``."""
     if jobs > MAX_JOBS:
-        raise UserError(f"{jobs:,} jobs; one command has at most {MAX_JOBS:,}", line)
+        raise UserError(f"{jobs:,} jobs are too many. Use at most {MAX_JOBS:,} per command", line)
 
 
 # --------------------------------------------------------------------------------------------------- override errors
@@ -196,12 +196,12 @@ def bad_override(text: str, overrides: list[str]) -> str:
     if merging := re.search(r"Error merging override (.*)", text):
         expected = re.search(r"could not be converted to (\w+)", text)
         kind = _TYPES.get(expected[1]) if expected else None
-        why = f"expected {kind}" if kind else "this key cannot take that value"
+        why = f"expected {kind}" if kind else "this value is not supported here"
         return f"{message_text(merging.group(1))}: {why}"
     if key := re.search(r"Could not (override|delete from config)[^']*'([^']*)'", text):
         name = message_text(key.group(2).split("=", 1)[0])
         hint = f". Use +{name}@KEY=NAME" if name in GROUPS else ""
-        return f"{name}: there is nothing to {'replace' if key.group(1) == 'override' else 'delete'}{hint}"
+        return f"{name}: nothing to {'replace' if key.group(1) == 'override' else 'delete'}{hint}"
     return one_line(text) or f"{message_text(' '.join(overrides))}: cannot be composed"
 
 

@@ -61,7 +61,7 @@ class Table(UserDict[str, Entry]):
     def __setitem__(self, key: str, entry: Entry) -> None:
         where = f"{self.name}[{key!r}]"
         if not isinstance(key, str):
-            raise UserError(f"{where}: register an entry under a name")
+            raise UserError(f"{where}: an entry has no name. Register it under a name")
         if key in self.data and self._owners.get(key, "") != _loading:
             raise UserError(f"{where} already exists. Register the new entry under another name")
         self.data[key] = entry if _loading == "knot_runner" else self._accept(where, entry)
@@ -191,8 +191,8 @@ def _load(plugin: str) -> None:
     is_file, path, written = plugin.endswith(".py"), Path(plugin).resolve(), as_written(plugin)
     name = path.stem if is_file else plugin
     if is_file and not path.is_file():
-        where = "" if written == str(path) else f"; it was looked for as {path}"
-        raise UserError(f"{written}: is not there{where}", "plugins")
+        where = "" if written == str(path) else f" ({path})"
+        raise UserError(f"{written}: file not found{where}", "plugins")
     if name in sys.modules:
         other = Path(getattr(sys.modules[name], "__file__", None) or "built-in")
         if is_file and not (other.is_file() and other.read_bytes() == path.read_bytes()):
@@ -212,5 +212,5 @@ def _load(plugin: str) -> None:
         sys.modules.pop(name, None)
         if isinstance(problem, UserError):
             raise UserError(str(problem).removeprefix(f"plugins: {written}: "), f"plugins: {written}") from None
-        where = "" if is_file else "; modules are looked for on Python's path, and a file ends in .py"
+        where = "" if is_file else ". For a file, use a name that ends in .py"
         raise UserError(f"{plugin}: cannot be imported ({problem}){where}", "plugins") from None

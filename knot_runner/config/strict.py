@@ -33,7 +33,7 @@ MAX_COUNT, MAX_NUMBER = 10**9, 1e30
 _MOST: dict[type, float] = {int: MAX_COUNT, float: MAX_NUMBER}
 #: Letters of a value that a message shows.
 _MAX_SHOWN = 80
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word (quote yes and no)"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string (in YAML, quote yes and no)"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +45,8 @@ class AtMost:
 
 @dataclasses.dataclass(frozen=True)
 class Holds:
-    """A condition on one setting: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "is not at least 1")]``; the
-    error appends ``text`` to the value."""
+    """A condition on one setting: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "at least 1")]``; the
+    error is ``expected {text}, got {value}``."""
 
     test: Callable[[Any], bool]
     text: str
@@ -81,21 +81,21 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
     ``where`` is the dotted key that errors name. Raises :class:`UserError`.
     """
     if values is None:
-        raise UserError("is not set", where)
-    _expect(values, dict, f"keys of {cls.__name__}", where)
+        raise UserError("required, but not set", where)
+    _expect(values, dict, f"a mapping of the keys of {cls.__name__}", where)
     kind: Any = cls
     hints = _hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for key in values:
         if key not in fields:
-            raise UserError(f"there is no such setting{nearest(str(key), fields)}", _join(where, key))
+            raise UserError(f"unknown setting{nearest(str(key), fields)}", _join(where, key))
     made = {}
     for name, spec in fields.items():
         value = values.get(name, spec.default)  # a plug-in's default 1 of a float is 1.0, as if it were given
         if value is not dataclasses.MISSING:
             made[name] = _convert(hints[name], value, _join(where, name))
         elif spec.default_factory is dataclasses.MISSING:
-            raise UserError("is not set", _join(where, name))
+            raise UserError("required, but not set", _join(where, name))
     try:
         return cls(**made)
     except _Rule as rule:
@@ -127,7 +127,7 @@ def check_keys(values: Any, where: str = "") -> None:
     kinds = {type(key) for key in values}
     for key, value in values.items():
         if kinds != {int} and not isinstance(key, str):
-            raise UserError(f"the key {shorten(key)} is not a word (in YAML, quote numbers, yes and no)", where)
+            raise UserError(f"key {shorten(key)} is not a string. In YAML, quote numbers, yes and no", where)
         check_keys(value, _join(where, key))
 
 
@@ -173,17 +173,17 @@ def _build_by_tag(by: ByTag, values: Any, where: str) -> Any:
         values = {by.tag: values}
     tag = values.get(by.tag)
     if tag is None:
-        raise UserError("is not set", f"{where}.{by.tag}")
+        raise UserError("required, but not set", f"{where}.{by.tag}")
     if not isinstance(tag, str) or tag not in by.classes:
-        raise UserError(f"no {by.noun} {shorten(tag)}{nearest(str(tag), by.classes)}", f"{where}.{by.tag}")
+        raise UserError(f"unknown {by.noun} {shorten(tag)}{nearest(str(tag), by.classes)}", f"{where}.{by.tag}")
     return build(by.classes[tag], values, where)
 
 
 def _build_by_name(by: ByName, values: Any, where: str) -> Config:
-    _expect(values, dict, f"{by.noun}s by name", where)
+    _expect(values, dict, f"a mapping of {by.noun}s", where)
     for name in values:
         if name not in by.classes:
-            raise UserError(f"no such {by.noun}{nearest(str(name), by.classes)}", f"{where}.{name}")
+            raise UserError(f"unknown {by.noun}{nearest(str(name), by.classes)}", f"{where}.{name}")
     return {name: _convert(by.classes[name], options, f"{where}.{name}") for name, options in values.items()}
 
 
@@ -191,7 +191,7 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None:
         if type(None) in options:
             return None
-        raise UserError("is not set", where)
+        raise UserError("required, but not set", where)
     problems: list[UserError] = []
     words: list[Any] = []
     for option in options:
@@ -206,7 +206,7 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
         if typing.get_origin(option) is Literal:
             words += typing.get_args(option)
     if words and len(problems) > 1:
-        raise UserError(f"{problems[-1]}; or {', '.join(map(str, words))}")
+        raise UserError(f"{problems[-1]}. Or use {' or '.join(map(str, words))}")
     raise problems[-1]
 
 
@@ -216,7 +216,7 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
         with contextlib.suppress(ValueError):
             value = float(value)
     if value is None:
-        raise UserError("is not set", where)
+        raise UserError("required, but not set", where)
     if not isinstance(hint, type):
         raise UserError(f"settings cannot have the type {hint}. Use bool, int, float, str, list or dict", where)
     if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
@@ -230,7 +230,7 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
         raise UserError(f"expected a finite number, got {value}", where)
     most = most or _MOST[hint]
     if abs(value) > most:
-        raise UserError(f"expected a magnitude of at most {most:g}, got {shorten(value)}", where)
+        raise UserError(f"expected a number of magnitude at most {most:g}, got {shorten(value)}", where)
     return hint(value)
 
 
@@ -238,7 +238,7 @@ def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str
     made = _convert(hint, value, where, next((rule.most for rule in rules if isinstance(rule, AtMost)), None))
     for rule in rules:
         if isinstance(rule, Holds) and not rule.test(made):
-            raise OutOfRangeError(f"{made} {rule.text}", where)
+            raise OutOfRangeError(f"expected {rule.text}, got {shorten(made)}", where)
     return made
 
 

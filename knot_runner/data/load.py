@@ -24,7 +24,7 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
     task = PartyTask(settings.name, settings.labels, {}, settings.source)
     embedded = settings.source == "embedded"
     if embedded:
-        task.notes.append(f"{settings.name}: the texts are generated; these numbers say nothing of the real data sets")
+        task.notes.append(f"{settings.name}: the texts are generated, not comparable to published results")
     folder = open_folder(data_root) if settings.source == "local" else None
     for name, data in settings.datasets.items():
         parts = generate(settings, name, data) if embedded else _read(settings, name, folder, task)
@@ -35,7 +35,7 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
         if "test" in parts:
             task.notes.extend(repeated_note(name, parts["train"], parts["test"]))
     if not any(data.role == "local" for data in task.datasets.values()):
-        raise UserError(f"no local data set of {settings.name} is left; its files are missing", "task.datasets")
+        raise UserError(f"all local data sets of {settings.name} are missing", "task.datasets")
     if folder is not None:
         task.files.extend(folder.files)
     return task
@@ -60,10 +60,10 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: Pa
     else:
         files, absent = _files_there(settings, name, source, folder)
         if not files:
-            task.notes.append(f"{name}: left out, {', '.join(absent)} not there")
+            task.notes.append(f"{name}: left out, since {', '.join(absent)} is missing")
             return None
         if absent:
-            task.notes.append(f"{name}: read without {', '.join(absent)}: not there")
+            task.notes.append(f"{name}: read without {', '.join(absent)}, which is missing")
         tables = {split: [_table(source, folder, file) for file in own] for split, own in files.items()}
     parts = {}
     for split, own in tables.items():
@@ -80,16 +80,16 @@ def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSourc
     data = settings.datasets[name]
     source = data.local if settings.source == "local" else data.hub
     if source is None:
-        raise UserError(f"is not set, so task.source={settings.source} has no {name}", where)
+        raise UserError(f"required by task.source={settings.source}, but not set", where)
     key, entries = ("files", source.files) if isinstance(source, LocalSource) else ("splits", source.splits)
     splits.check_layout(f"{where}.{key}", {split for split, named in entries.items() if named})
     if isinstance(source, LocalSource) and source.format not in TEXT_READERS:
-        raise UserError(f"no reader '{source.format}'{nearest(source.format, TEXT_READERS)}", f"{where}.format")
+        raise UserError(f"unknown reader '{source.format}'{nearest(source.format, TEXT_READERS)}", f"{where}.format")
     columns, has_pairs = source.columns, settings.kind == "inference"
     if settings.context and columns.dialogue is None:
-        raise UserError(f"is not set, but task.context={settings.context} needs it", f"{where}.columns.dialogue")
+        raise UserError(f"required by task.context={settings.context}, but not set", f"{where}.columns.dialogue")
     if columns.label is None and data.role != "transfer":
-        raise UserError("is not set; only a transfer set may lack it", f"{where}.columns.label")
+        raise UserError("required, but not set. Only a transfer set may have no labels", f"{where}.columns.label")
     if (columns.pair is not None) != has_pairs:
         wanted = "needs" if has_pairs else "cannot use"
         raise UserError(f"kind={settings.kind} {wanted} a second sentence", f"{where}.columns.pair")
@@ -123,10 +123,10 @@ def _files_there(
                 "another data set of it"
             )
         elif role == "local":
-            remedy = f"task.missing=[{name}] goes on without {name}"
+            remedy = f"To run without {name}, use task.missing=[{name}]"
         else:
-            remedy = f"the {role} data set cannot be left out"
-        raise UserError(f"is not there (for {name}); {remedy}", absent[first][0])
+            remedy = f"The {role} data set is required"
+        raise UserError(f"file not found (for {name}). {remedy}", absent[first][0])
     for path in chain.from_iterable(absent.values()):
         folder.absent(path)
     if required:
@@ -135,7 +135,7 @@ def _files_there(
     for split, files in given.items():
         kept[split] = [file for file in files if file.path not in absent]
         if not kept[split]:
-            text = f"none of its files is there, such as {files[0].path}"
+            text = f"no files found, such as {files[0].path}"
             raise UserError(text, f"task.datasets.{name}.local.files.{split}")
     return kept, list(absent)
 

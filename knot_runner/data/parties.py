@@ -44,7 +44,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     datasets[TRANSFER] = Dataset(TRANSFER, "transfer", public)
     notes = [*task.notes, *clients.notes]
     if task.coordinates is None:
-        notes.append(f"{task.name} has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)")
+        notes.append(f"{task.name} has no class coordinates, so all distances are sqrt(2) (task.geometry=onehot)")
     labels = label_space(task.classes, task.coordinates)
     return PartyTask(task.name, labels, datasets, task.source, notes, task.files, read=task.digest)
 

@@ -49,14 +49,14 @@ def _check(task: Any, root: Path | None) -> None:
 
 def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
     if task.source == "hub" and task.hub is None:
-        raise UserError(f"is not set, so task.source=hub has no {task.name}", "task.hub")
+        raise UserError("required by task.source=hub, but not set", "task.hub")
     if task.source == "hub":
         return
     open_folder(root)
     if task.local is None or task.local.format not in (*IMAGE_FORMATS, UNLABELED_FORMAT):
         return  # loading reports the error, or a plug-in reads
     if gone := missing_entries(task.local, root):
-        raise UserError(f"is not there (for {task.name})", root / gone[0])
+        raise UserError(f"file not found (for {task.name})", root / gone[0])
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:
@@ -83,4 +83,4 @@ def no_data(jobs: Iterable[Settings]) -> str | None:
         problems.append(f"{problem} ({which} {total} jobs)" if total > 1 else problem)
     known = {task for one in data_sets().values() for task in one.tasks}
     command = " ".join(["knot-runner data", *(task for task in dict.fromkeys(tasks) if task in known)])
-    return f"{'; '.join(problems)}; '{command}' shows what is needed and where from"
+    return f"{'; '.join(problems)}; Run '{command}' to see which files are needed and where to get them"

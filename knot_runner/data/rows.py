@@ -82,20 +82,20 @@ def read_table(
         else:
             rows.append(row)
     if read == 0:
-        raise UserError("has no rows", source)
+        raise UserError("no rows found", source)
     if expected is not None and read != expected:
-        raise UserError(f"{read} rows where {expected} are expected; the file is cut short or another one", source)
+        raise UserError(f"expected {expected} rows, got {read}. The file is truncated, or not this data set", source)
     if unseen:
         column = min(unseen)
-        raise UserError(f"has no column '{column}'{nearest(column, known)}", source)
+        raise UserError(f"no column '{column}'{nearest(column, known)}", source)
     if dropped and not rows:
-        raise UserError(f"none of its {read} rows has a text", source)
+        raise UserError(f"none of the {read} rows has text", source)
     if not rows:
         for column, values in allowed.items():
             if values.isdisjoint(seen[column]):
                 value = min(map(str, values))
                 raise UserError(f"no row has {column}={value}{nearest(value, map(str, seen[column]))}", source)
-        raise UserError(f"none of its {read} rows fits 'where'", source)
+        raise UserError(f"none of the {read} rows matches 'where'", source)
     return TextTable(source, rows, dropped, read, _name_dialogues(rows))
 
 
@@ -175,7 +175,7 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
     if _is_missing(value):
         return None
     if not isinstance(value, str):
-        raise UserError(f"line {line}: column '{column}' holds {str(value)[:40]!r}, which is no text", source)
+        raise UserError(f"line {line}: column '{column}' contains {str(value)[:40]!r}, which is not text", source)
     # a lone surrogate (JSON "\ud800") is not a character: no tokenizer accepts it and no file can hold it
     return value.encode(errors="replace").decode().strip() or None
 
@@ -229,7 +229,7 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
             for called, client in own.items():
                 clients.setdefault(called, []).append(client)
     if not texts:
-        raise UserError(f"every row's label is in task.datasets.{name}.drop; no row is left", f"{tables[0].source}")
+        raise UserError(f"no row is left, since all labels are in task.datasets.{name}.drop", f"{tables[0].source}")
     return Examples(texts, None if pairs[0] is None else pairs, np.array(numbers, dtype=np.int64), clients)
 
 
@@ -250,9 +250,9 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
     where = f"task.datasets.{name}"
     for raw, label in data.labels.items():
         if label not in labels.names:
-            raise UserError(f"there is no label '{label}'{nearest(label, labels.names)}", f"{where}.labels.{raw}")
+            raise UserError(f"unknown label '{label}'{nearest(label, labels.names)}", f"{where}.labels.{raw}")
         if raw in data.drop:
-            raise UserError(f"'{raw}' is in labels too; one of the two is right", f"{where}.drop")
+            raise UserError(f"'{raw}' is also in labels. Remove it from one of the two", f"{where}.drop")
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
@@ -260,10 +260,10 @@ def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
     read twice counts once."""
     files = {table.source: table for table in tables}.values()
     if dropped := sum(table.dropped for table in files):
-        yield f"{name}: {counted(dropped, 'row')} without text left out"
+        yield f"{name}: {counted(dropped, 'row')} without text are left out"
     without = sum("dialogue" in row.clients and row.dialogue is None for table in files for row in table.rows)
     if without:
-        yield f"{name}: {counted(without, 'row')} without a dialogue id, used without context"
+        yield f"{name}: {counted(without, 'row')} without a dialogue id are used without context"
     if restarts := sum(table.restarts for table in files):
         yield (
             f"{name}: {counted(restarts, 'dialogue')} with the id of an earlier one, counted as separate dialogues. If "

@@ -36,7 +36,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     elif 0 < np.ceil(share * count) < count:
         taken = random_rows(count, share, seed)
     else:
-        raise UserError(f"{count} rows are too few to be cut in two", key)
+        raise UserError(f"{count} rows are too few to be divided in two", key)
     return np.setdiff1d(np.arange(count), taken), taken
 
 
@@ -116,10 +116,10 @@ def check_layout(where: str, names: set[str]) -> None:
     """``names`` of the given splits must be one of :data:`LAYOUTS`, with pool or train. Raises :class:`UserError`."""
     known = set().union(*LAYOUTS)
     for name in sorted(names - known):
-        raise UserError(f"there is no such split{nearest(name, known)}", f"{where}.{name}")
+        raise UserError(f"unknown split{nearest(name, known)}", f"{where}.{name}")
     if names.isdisjoint({"pool", "train"}) or not any(names <= layout for layout in LAYOUTS):
-        wrong = f"{', '.join(sorted(names))} do not go together" if names else "names no files"
-        raise UserError(f"{wrong}; right are pool, train + heldout, or train with valid and test", where)
+        wrong = f"{', '.join(sorted(names))} do not go together" if names else "no files listed"
+        raise UserError(f"{wrong}. Use pool, train + heldout, or train with valid and test", where)
 
 
 def complete_splits(
@@ -136,13 +136,13 @@ def complete_splits(
     def cut(rows: Examples, share: float) -> tuple[Examples, Examples]:
         share = round(share, 9)  # .102 + .198 is a hair above .3, which would take one row more
         if not can_stratify(rows.labels, share):
-            notes.append(f"{name}: too few rows of some labels to cut {len(rows)} rows by label; cut at random")
+            notes.append(f"{name}: too few rows of some labels, so {len(rows)} rows are divided at random")
         kept, taken = cut_splits(rows.labels, share, split.seed, f"task.datasets.{name}")
         return rows.take(kept), rows.take(taken)
 
     wants_test = role != "transfer"
     if wants_test and split.test == 0 and not parts.keys() & {"test", "heldout"}:
-        raise UserError(f"0 leaves {name} no rows to test on", "task.split.test")
+        raise UserError(f"0 leaves no test rows of {name}", "task.split.test")
     splits = dict(parts)
     if "heldout" in splits:
         splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)
@@ -167,7 +167,7 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
     index, count = part
     first, last = len(examples) * index // count, len(examples) * (index + 1) // count
     if first == last:
-        raise UserError(f"{len(examples)} rows cannot be parted into {count}", f"task.datasets.{name}.chunk")
+        raise UserError(f"{len(examples)} rows cannot be divided into {count} parts", f"task.datasets.{name}.chunk")
     return examples.take(np.arange(first, last))
 
 
@@ -180,7 +180,7 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
         is_taken = _sample_each(images.users, share, seed)
         kept, taken = np.flatnonzero(~is_taken), np.flatnonzero(is_taken)
         if not len(taken):
-            raise UserError(f"{share}: no writer has two images, so none can be held out", "task.holdout")
+            raise UserError(f"{share}: no writer has two images, so no image can be held out", "task.holdout")
     return images.take(kept), images.take(taken)
 
 

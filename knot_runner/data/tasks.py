@@ -218,7 +218,7 @@ def repeated_note(name: str, train: Examples | Images, test: Examples | Images) 
     if share <= 0.5:
         return []
     kind = "images" if isinstance(test, Images) else "texts"
-    return [f"{name}: {share:.0%} of the test {kind} are also in the training set, so the score measures memorization"]
+    return [f"{name}: {share:.0%} of the test {kind} are also in the training set, so test scores are too optimistic"]
 
 
 def _content_hashes(part: Examples | Images) -> Iterator[int]:

@@ -85,7 +85,7 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     except Exception as problem:
         raise UserError(f"{spec.target} fails ({type(problem).__name__}: {problem})", "model.target") from None
     if not isinstance(model, nn.Module):
-        raise UserError(f"{spec.target} returns {type(model).__name__}; a torch.nn.Module is right", "model.target")
+        raise UserError(f"{spec.target} returns {type(model).__name__} instead of a torch.nn.Module", "model.target")
     parts = {parameter.rpartition(".")[0] for parameter, _ in model.named_parameters()}
     if not any(f"{part}.".startswith(f"{spec.head}.") for part in parts):
         text = f"{spec.target} has no part '{spec.head}' with parameters{nearest(spec.head, parts)}"
@@ -127,4 +127,4 @@ def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, cla
         raise UserError(f"{spec.target} fails on images of {list(shape)} ({text})", "model.target") from None
     if not isinstance(found, Tensor) or found.shape != (2, classes):
         what = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise UserError(f"{spec.target} maps two images to {what}; logits [2, {classes}] are right", "model.target")
+        raise UserError(f"{spec.target} returns {what} for two images instead of logits [2, {classes}]", "model.target")

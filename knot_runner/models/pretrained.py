@@ -47,7 +47,7 @@ def weight_files(folder: Path) -> list[Path]:
     whole = folder / "model.safetensors"
     files = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
     if not files or not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: a folder with config.json and model.safetensors is right", KEY)
+        raise UserError(f"{folder}: expected a folder with config.json and model.safetensors", KEY)
     return files
 
 
@@ -96,7 +96,7 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
     foreign = [name for name in unused if not name.startswith(HEAD_PREFIXES)]
     _refuse(source, "lacks", "of the encoder", sorted(info["missing_keys"]))
     _refuse(source, "has", "of another shape", sorted(name for name, *_ in info["mismatched_keys"]))
-    _refuse(source, "has", "that the encoder has not", foreign)
+    _refuse(source, "has", "that the encoder does not have", foreign)
     return Encoder(source, dict(model.state_dict()), unused)
 
 
@@ -112,7 +112,7 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
     """Compare with ``wanted``, the model's encoder (on any device, also ``meta``). Raises :class:`UserError`."""
     source, tensors = encoder.source, encoder.tensors
     _refuse(source, "lacks", "of the encoder", [name for name in wanted if name not in tensors])
-    _refuse(source, "has", "that the encoder has not", [name for name in tensors if name not in wanted])
+    _refuse(source, "has", "that the encoder does not have", [name for name in tensors if name not in wanted])
     other_shapes, not_finite = [], []
     for name, tensor in tensors.items():
         if tensor.shape != wanted[name].shape:
@@ -125,8 +125,8 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
 
 def describe_weights(encoder: Encoder) -> str:
     """Returns one line on the loaded and the unused tensors."""
-    unused = f"; unused of the file: {_some(encoder.unused)}" if encoder.unused else ""
-    return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors of the encoder; the head begins at random{unused}"
+    unused = f"; unused tensors: {_some(encoder.unused)}" if encoder.unused else ""
+    return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors loaded; the head starts at random{unused}"
 
 
 def _refuse(source: str, verb: str, what: str, names: list[str]) -> None:

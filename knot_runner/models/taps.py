@@ -111,8 +111,8 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
             if not isinstance(found.get(name), Tensor):
                 what = "is not called as a module"
                 if name in found:
-                    what = f"gives {type(found[name]).__name__}, no tensor"
-                raise UserError(f"'{name}' of {network.spec.name} {what}; another tap would fit", key)
+                    what = f"gives {type(found[name]).__name__} instead of a tensor"
+                raise UserError(f"'{name}' of {network.spec.name} {what}. Use another tap", key)
         return logits, {name: found[name] for name in points}
 
     return read

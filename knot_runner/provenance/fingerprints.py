@@ -108,7 +108,7 @@ class Now:
         self._digests: dict[tuple[Path, str], str | None] = {}
 
     def change(self, root: Path, was: Opened) -> str | None:
-        """``changed``, ``is gone`` or ``is there now`` for a file below the data folder ``root``; None if its content
+        """``changed``, ``no longer exists`` or ``is new`` for a file below the data folder ``root``; None if its content
         is unchanged."""
         key = root, was
         if key not in self._changes:
@@ -120,9 +120,9 @@ class Now:
 
     def _compare(self, path: Path, was: Opened) -> str | None:
         if was.sha256 is None:
-            return "is there now" if path.exists() else None
+            return "is new" if path.exists() else None
         if not (path.is_dir() if was.pattern else path.is_file()):
-            return "is gone"
+            return "no longer exists"
         if was.pattern:
             parts = [_opened(name, (path / name).stat(), None) for name in members(path, was.pattern)]
             same = merge_fingerprints("", was.pattern, parts).listing == was.listing

@@ -108,7 +108,7 @@ def code_changes(record: Facts) -> list[str]:
     for plugin, version in record["plugins"].items():
         now = plugin_version(plugin)
         if now != version:
-            found.append(f"plug-in {plugin} {'is gone' if now is None else 'changed'}")
+            found.append(f"plug-in {plugin} {'was removed' if now is None else 'changed'}")
     if torch != torch_version():
         found.append(f"torch {torch}, now {torch_version()}")
     return found
@@ -192,7 +192,7 @@ def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> st
     if f"{kind}: " == SETTING_CHANGE:
         what = f"{title} ({folder}) was run with other settings: {first}"
     elif f"{kind}: " == DATA_CHANGE:
-        what = f"paths.data_dir: {title} ({folder}) was made from other data: {first}"
+        what = f"paths.data_dir: {title} ({folder}) was run on other data: {first}"
     more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
     runs = f" ({len(changed)} of {finished} finished runs are stale)" if len(changed) > 1 else ""
     return f"{what}{more}{runs}. Use --stale=rerun to rerun stale runs, or --stale=keep to show them as they are"
@@ -210,7 +210,7 @@ def set_aside(folder: Path) -> Path:
             number += 1
         return folder.rename(target)
     except OSError as problem:
-        raise UserError(f"cannot be set aside in {home}: {problem.strerror or problem}", folder) from None
+        raise UserError(f"cannot be moved to {home}: {problem.strerror or problem}", folder) from None
 
 
 def staleness_line(kept: list[list[str]]) -> list[str]:
@@ -218,7 +218,7 @@ def staleness_line(kept: list[list[str]]) -> list[str]:
     if not kept:
         return []
     counts = Counter(reason for reasons in kept for reason in reasons)
-    lines = [f"{counted(len(kept), 'stale run')} kept; --stale=rerun reruns stale runs"]
+    lines = [f"{counted(len(kept), 'stale run')} shown as they are. Use --stale=rerun to rerun stale runs"]
     lines += [f"  {reason} ({counted(count, 'run')})" for reason, count in counts.most_common(MAX_REASONS)]
     if len(counts) > MAX_REASONS:
         lines.append(f"  and {len(counts) - MAX_REASONS} more reasons")

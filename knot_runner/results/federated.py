@@ -7,16 +7,7 @@ from typing import Annotated, Literal
 
 from knot_runner.config.strict import AtMost, require
 from knot_runner.metrics import ACCURACY, METRICS
-from knot_runner.results.base import (
-    Amount,
-    ClassNames,
-    Count,
-    Number,
-    RunResult,
-    Share,
-    TrainTest,
-    check_scores,
-)
+from knot_runner.results.base import Amount, ClassNames, Count, Number, RunResult, Share, TrainTest, check_scores
 
 
 @dataclass(kw_only=True)
@@ -228,7 +219,7 @@ class FederatedResult(RunResult):
 
     def __post_init__(self) -> None:
         for metric in (ACCURACY, *(name for name, metric in METRICS.items() if metric.of_logits)):
-            require("ALL" in self.metrics.get(metric, {}), f"metrics.{metric}", "is not there")
+            require("ALL" in self.metrics.get(metric, {}), f"metrics.{metric}", "missing")
         check_scores("metrics", self.metrics)
         reached = self.rounds_to_target is None or self.rounds_to_target <= self.rounds
         require(reached, "rounds_to_target", f"{self.rounds_to_target} is more than {self.rounds} rounds")

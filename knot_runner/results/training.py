@@ -59,7 +59,7 @@ class StagesResult(RunResult):
     rows: Any = None
 
     def __post_init__(self) -> None:
-        require(bool(self.metrics) and bool(self.datasets), "metrics" if not self.metrics else "datasets", "is empty")
+        require(bool(self.metrics) and bool(self.datasets), "metrics" if not self.metrics else "datasets", "empty")
         check_scores("metrics", self.metrics)
         check_scores("before", self.before or {})
         for key in ("teachers", "baselines"):

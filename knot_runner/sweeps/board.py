@@ -75,7 +75,7 @@ class Board:
                 self._at_work[name] = progress
                 if name not in self._begun and not self._live:  # once: a slow job may have told nothing for a while
                     self._begun.add(name)
-                    self._tell(f"{job.title}: begins  ->  {job.folder}")
+                    self._tell(f"{job.title}: starts  ->  {job.folder}")
 
     def _ended(self, job: ComposedJob) -> str:
         """What a job came to; "" if it has not ended."""
@@ -155,12 +155,12 @@ def sweep_summary(
     if diverged:
         parts.append(f"{len(diverged)} diverged")
     if len(left) > len(failed):
-        parts.append(f"{len(left) - len(failed)} not begun (fail_fast=true)")
-    details = [f"{found_done} were there"] if found_done else []
+        parts.append(f"{len(left) - len(failed)} not started (fail_fast=true)")
+    details = [f"{found_done} were finished before"] if found_done else []
     if went_on := sum(job.run_id in resumed for job in done):
-        details.append(f"{went_on} went on from a commit")
+        details.append(f"{went_on} resumed from a commit")
     if duplicates:
-        details.append(f"{duplicates} more of the grid are the same runs")
+        details.append(f"{duplicates} more jobs of the grid are the same runs")
     lines = [", ".join(parts) + (f" ({', '.join(details)})" if details else ""), *_grouped(causes)]
     if not failed and not diverged:
         return lines, 0
@@ -177,9 +177,9 @@ def _divergence(job: ComposedJob) -> str:
 def _cause(job: ComposedJob) -> str:
     failure = read_failure(job.folder)
     if failure is None and not job.folder.is_dir():
-        return f"{job.folder}: this folder could not be made"
+        return f"{job.folder}: this folder could not be created"
     if failure is None:
-        return "ended without a result or a word; the same command goes on"
+        return "ended without a result or an error. Repeat the command to resume"
     where = "" if failure.kind in ("user", "disk") else f" (see {job.folder}/log.txt)"
     times = f", {failure.attempts} times in a row" if failure.attempts > 1 else ""
     return f"{failure.cause}{times}{where}"

@@ -51,12 +51,14 @@ class RayLauncher:
         """Run all jobs and return their outcomes in the same order."""
         jobs = [job_of(self.plan.config(name)) for (name,) in job_overrides]
         if any(job.settings.hardware.engine == "ray" for job in jobs):
-            raise UserError(f"{_KEY} and hardware.engine=ray: one is right; jobs would keep the cores of actors")
+            raise UserError(f"{_KEY} and hardware.engine=ray conflict: jobs would occupy the cores of actors. Use one")
         ray = connected(_KEY, self.address)
         for resource, wanted in (("CPU", self.kept["num_cpus"]), ("GPU", self.kept["num_gpus"])):
             there = ray.cluster_resources().get(resource, 0)
             if wanted > there:  # not an error: the cluster may scale up
-                LOGGER.info("%s: jobs want %g %s each and the cluster has %g; they wait", _KEY, wanted, resource, there)
+                LOGGER.info(
+                    "%s: jobs need %g %s each, but the cluster has %g, so they wait", _KEY, wanted, resource, there
+                )
         found = run_on_ray(ray, jobs, self.plan, self.kept)
         return [found[job.run_id] for job in jobs]
 
@@ -88,12 +90,12 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
             found[job.run_id] = ray.get(ended)
             continue
         except ray.exceptions.RayTaskError as problem:  # the worker is alive but lacks the folder, plan or program
-            cause = f"{_KEY}: a worker could not begin it: {first_line(problem.cause)}"
+            cause = f"{_KEY}: a worker could not start the job: {first_line(problem.cause)}"
         except ray.exceptions.RayError as problem:
             deaths[job.run_id] += 1
-            cause = f"{_KEY}: its worker was lost ({first_line(problem)})"
+            cause = f"{_KEY}: the worker was lost ({first_line(problem)})"
             if deaths[job.run_id] < MAX_LOST:
-                LOGGER.info("%s: %s; it goes on from its last commit", job.title, cause)
+                LOGGER.info("%s: %s. The job resumes from its last commit", job.title, cause)
                 under_way[submit(job)] = job
                 continue
         state = lost(job.folder, "killed", cause)  # it could not report its failure itself

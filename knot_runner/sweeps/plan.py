@@ -90,7 +90,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def _damaged(path: Path) -> UserError:
-    return UserError("is not there or damaged; the same knot-runner command again makes a new one", path)
+    return UserError("file not found or damaged. Repeat the knot-runner command to create it", path)
 
 
 def _to_json(value: Any) -> Any:

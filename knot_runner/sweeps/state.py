@@ -154,7 +154,7 @@ def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
             return JobState(result.status, result.status)
         if changes[0].startswith(provenance.FILE_CHANGE):
             return JobState("damaged", f"damaged: {changes[0].removeprefix(provenance.FILE_CHANGE)}")
-        return JobState("other data", f"made from other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
+        return JobState("other data", f"run on other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
     if progress := read_progress(job.folder):
         return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")
     if is_locked(lock_of(job.settings.paths.output_dir, job.run_id)):

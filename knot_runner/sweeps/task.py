@@ -46,7 +46,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
             return outcome(job.run_id, told[1], resumed)
         state = lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
-        state = failed(job.folder, "error", f"its process could not be started: {problem}")
+        state = failed(job.folder, "error", f"the process could not be started: {problem}")
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return outcome(job.run_id, state, resumed)
@@ -80,13 +80,13 @@ def lost(folder: Path, kind: Kind, cause: str) -> str:
 def cause_of(code: int) -> tuple[Kind, str]:
     """Kind and description of a process's end, from its exit code (negative: the signal)."""
     if code >= 0:
-        return "exit", f"the job's process ended by itself with exit code {code}"
+        return "exit", f"the process of the job ended with exit code {code}"
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
     hints = {
-        "SIGKILL": " (out of memory, or killed by hand)",
+        "SIGKILL": " (out of memory, or killed by a user)",
         "SIGSEGV": " (a crash in native code; its stack is in log.txt)",
     }
-    return "killed", f"the job's process was ended by {name}{hints.get(name, '')}"
+    return "killed", f"the process of the job was ended by {name}{hints.get(name, '')}"
 
 
 # ------------------------------------------------------------------------------------------------- the process itself

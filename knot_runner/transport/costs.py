@@ -67,7 +67,9 @@ class Solver:
     def __post_init__(self) -> None:
         if self.name in ("newton", "geomloss"):
             require(
-                self.epsilon >= 1e-4, "epsilon", f"{self.epsilon} is below 1e-4; solver exact or line takes the limit"
+                self.epsilon >= 1e-4,
+                "epsilon",
+                f"expected at least 1e-4, got {self.epsilon}. For 0, use the solver exact or line",
             )
-        require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"{self.tolerance} is outside 1e-12..1e-3")
-        require(0 < self.scaling < 1, "scaling", f"{self.scaling} is not between 0 and 1")
+        require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"expected 1e-12 to 1e-3, got {self.tolerance}")
+        require(0 < self.scaling < 1, "scaling", f"expected a number between 0 and 1, got {self.scaling}")

@@ -145,7 +145,7 @@ def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
     """eps = 0 for labels on a line: W1 = sum_k |P_k - Q_k| (x_{k+1} - x_k), P and Q the cumulated p and q."""
     if points.shape[1] != 1:
         raise UserError(
-            f"solver line needs coordinates of one dimension, these have {points.shape[1]}; newton takes any number",
+            f"the solver line requires coordinates of one dimension, but these have {points.shape[1]}. Use newton",
             "task.labels",
         )
     x, order = points[:, 0].double().sort()

@@ -61,8 +61,8 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
     for near, far in itertools.pairwise(levels):
         together = (cost <= near + slack).double()
         if bool(((together @ together > 0) != (together > 0)).any()):
-            text = "tree needs labels that are leaves of a tree, such as superclasses or one-hot labels"
-            raise UserError(f"{text}; newton takes any points", "method.loss.solver")
+            text = "the solver tree requires labels that are leaves of a tree, such as superclasses or one-hot labels"
+            raise UserError(f"{text}. For other labels, use newton", "method.loss.solver")
         groups = together.unique(dim=0)
         below.append(groups)
         weights.append(torch.full((len(groups),), (far - near) / 2, dtype=cost.dtype, device=cost.device))

@@ -59,17 +59,17 @@ def read_config(path: Path) -> Config:
     and OSError.
     """
     if not path.is_file():  # a pipe would never end
-        raise ValueError("is not a file")
+        raise ValueError("not a regular file")
     if path.stat().st_size > LONGEST_CONFIG:
-        raise ValueError("is too long")
+        raise ValueError("too long")
     first, *sections = _SECTION.split(path.read_text(encoding="utf-8"))
     if any(line.strip() and not line.startswith("#") for line in first.split("\n")):
-        raise ValueError("does not begin with a key")
+        raise ValueError("expected a key at the beginning")
     config: Config = {}
     for text in sections:
         found = _section(text)
         if found.keys() & config.keys():
-            raise ValueError("repeats a key")
+            raise ValueError("a key is repeated")
         config |= found
     return config
 
@@ -82,9 +82,9 @@ def _section(text: str) -> Config:
         found = loader.get_single_data()
         loader.dispose()
     except (yaml.YAMLError, RecursionError) as problem:
-        raise ValueError(f"is no plain YAML ({type(problem).__name__})") from None
+        raise ValueError(f"not plain YAML ({type(problem).__name__})") from None
     if not isinstance(found, dict):
-        raise ValueError("is no mapping")
+        raise ValueError("expected a mapping")
     return found
 
 
@@ -93,10 +93,10 @@ def _refuse_bombs(text: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError("has aliases")
+            raise ValueError("YAML aliases are not supported")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
-            raise ValueError("is nested too deep")
+            raise ValueError("nested too deeply")
 
 
 def unquoted(value: str) -> str:

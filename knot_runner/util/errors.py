@@ -142,7 +142,7 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
         return f" (did you mean '{close}'?)"
     if listed_by:
         return f". Run '{listed_by}' to list them"
-    return f" (there is: {', '.join(names)})" if 0 < len(names) <= MAX_NAMES else ""
+    return f" (choose from {', '.join(names)})" if 0 < len(names) <= MAX_NAMES else ""
 
 
 def unknown(key: str, value: str, known: Iterable[str], listed_by: str = "") -> UserError:
@@ -164,7 +164,7 @@ def require_extra(key: str, package: str) -> None:
 
 def not_installed(key: str, extra: str) -> UserError:
     """The error of the setting ``key``, which needs the extra."""
-    return UserError("its package is not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
+    return UserError("package not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
 
 
 # ---------------------------------------------------------------------------------------------------------- messages

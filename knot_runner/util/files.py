@@ -47,7 +47,7 @@ def _shortage(path: Path, needed: int) -> str:
     disk = os.statvfs(next(folder for folder in path.absolute().parents if folder.exists()))
     free = disk.f_bavail * disk.f_frsize
     if disk.f_files and not disk.f_favail:
-        return "has no inodes left for further files"
+        return "has no inodes left"
     if free > needed:
         return f"has {size_text(free)}, so a quota or another limit is reached"
     return f"needs {size_text(needed)}, has {size_text(free)}"
@@ -71,7 +71,7 @@ def removal() -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        LOGGER.warning("%s: no longer needed, but cannot be deleted: %s", problem.filename, problem.strerror)
+        LOGGER.warning("%s: not needed anymore, but cannot be deleted: %s", problem.filename, problem.strerror)
 
 
 def require_writable(folder: Path, key: str) -> None:
@@ -85,7 +85,7 @@ def require_writable(folder: Path, key: str) -> None:
             pass
     except OSError as problem:
         if isinstance(problem, FileExistsError | NotADirectoryError):
-            raise UserError(f"{folder}: is not a folder, nor can one be made there", key) from None
+            raise UserError(f"{folder}: not a folder, and it cannot be created", key) from None
         kind = type(refused(folder, problem))
         raise kind(f"{key}: {folder}: cannot be written: {problem.strerror or problem}") from None
 
@@ -223,7 +223,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
         except BlockingIOError:
             raise BusyError(str(path)) from None
         except OSError as problem:
-            hint = "Its file system has no locks; choose a folder on another one"
+            hint = "The file system does not support locks. Use a folder on another one"
             raise UserError(f"cannot be locked: {problem.strerror}", path, hint=hint) from None
         yield
 

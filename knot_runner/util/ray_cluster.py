@@ -14,13 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from knot_runner.util.errors import UserError, first_line, require_extra
-from knot_runner.util.processes import (
-    POLL_SECONDS,
-    descendants,
-    is_running,
-    kill_descendants_on_signals,
-    send_signal,
-)
+from knot_runner.util.processes import POLL_SECONDS, descendants, is_running, kill_descendants_on_signals, send_signal
 
 
 def connected(key: str, address: str | None = None) -> ModuleType:
@@ -42,7 +36,7 @@ def connected(key: str, address: str | None = None) -> ModuleType:
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except Exception as problem:  # of whatever kind: no cluster, another version of Ray or of Python there
-        raise UserError(f"Ray has no cluster at {address or 'hand'}: {first_line(problem)}", key) from None
+        raise UserError(f"no Ray cluster at {address or 'the default address'}: {first_line(problem)}", key) from None
     finally:
         signal.signal = set_handler
     return ray

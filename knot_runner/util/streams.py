@@ -102,5 +102,5 @@ def print_safely(out: Stream, code: int) -> int:
     if out.problem.errno == errno.EPIPE:  # the reader of our output has closed the pipe
         return NOT_READ
     why = out.problem.strerror or out.problem
-    print(f"knot-runner: output could not be printed ({why}); the same command shows it again", file=sys.stderr)
+    print(f"knot-runner: output could not be printed ({why}). Repeat the command to show it", file=sys.stderr)
     return NOT_PRINTED

@@ -27,8 +27,8 @@ Handler = Callable[[Any], Any]
 #: Requests of one process in flight at most: the current one, and the next.
 AHEAD = 2
 _DIED = (
-    "hardware.num_workers: a worker process died (out of memory?); repeat the command to go on, "
-    "with hardware.num_workers=1 if it dies again"
+    "hardware.num_workers: a worker process died (out of memory?). Repeat the command to resume. "
+    "If it dies again, use hardware.num_workers=1"
 )
 
 

@@ -49,8 +49,8 @@ def check_command(options: argparse.Namespace) -> int:
     console.print(_summary(standings), highlight=False)
     refused = standings["other data"] or standings["damaged"]
     if refused:
-        choices = "--stale=rerun recreates runs that are damaged or of other data, --stale=keep shows them as they are"
-        print_line(console, f"the command would stop; {choices}")
+        choices = "Use --stale=rerun to rerun runs that are damaged or on other data, or --stale=keep to keep them"
+        print_line(console, f"the command would stop. {choices}")
     left = {job.run_id: job for job, state in states if state.standing not in DONE}
     code = _looked_ahead(console, list(left.values()), options.quick) if left else 0
     for line in unlike:
@@ -72,7 +72,7 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
     lines = []
     for (task, *_), configs in groups.items():
         if found := unlike_shares(configs):
-            lines.append(f"jobs of {task} hold out different shares: {found}, or report.unlike=REASON allows it")
+            lines.append(f"jobs of {task} hold out different shares: {found}, or allow it with report.unlike=REASON")
     return list(dict.fromkeys(lines))
 
 
@@ -103,7 +103,7 @@ def _grouped(states: list[tuple[ComposedJob, JobState]]) -> Table:
             notable.append((*_kind(job), "", f"{job.run_id} {state.text}"))
     hidden = len(notable) - NOTABLE
     more = f"{hidden} more such jobs; " if hidden > 0 else ""
-    rows += [*notable[:NOTABLE], ("", "", "", "", f"{more}--all lists every job")]
+    rows += [*notable[:NOTABLE], ("", "", "", "", f"{more}use --all to list every job")]
     return _table(("task", "source", "method", "jobs", "state"), rows)
 
 
@@ -139,7 +139,7 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
         print_line(console, f"the command would stop: {problem}")
         return 2
     if not quick:
-        with console.status("preparing the runs (--quick leaves it out)"):
+        with console.status("preparing the runs (use --quick to skip this)"):
             found = preview(jobs)
         for title, lines in {"notes": found.lines(len(jobs)), **found.counts}.items():
             if lines:

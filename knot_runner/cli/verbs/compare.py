@@ -38,7 +38,7 @@ def answer_of(options: argparse.Namespace) -> ResultTable:
     from knot_runner.report.compare.settings import key_names
 
     if options.over and not options.best:
-        raise UserError("needs --best=MEASURE", "--over")
+        raise UserError("requires --best=MEASURE", "--over")
     out, filters, data = selection(options.words)
     question = Question(
         out=out,

@@ -46,7 +46,7 @@ def data_command(options: argparse.Namespace) -> int:
 
 
 def _print_all(known: list[DataSet], root: Path | None) -> None:
-    print_line(output(), f"{_where(root)}; 'knot-runner data NAME' shows one, with its origin; --fetch downloads")
+    print_line(output(), f"{_where(root)}. 'knot-runner data NAME' describes one. Add --fetch to download")
     titles = ("data set", "state", "files", "size", "download", "tasks")
     columns = [TerminalColumn(title, no_wrap=title in titles[:2], overflow="fold") for title in titles]
     rows = []
@@ -65,7 +65,7 @@ def _state(one: DataSet, root: Path | None) -> str:
 
 
 def _where(root: Path | None) -> str:
-    return f"{_KEY}: {root}" if root else f"{_KEY}: is not set (paths.data_dir=DIR or the variable KNOT_DATA)"
+    return f"{_KEY}: {root}" if root else f"{_KEY}: not set. Use paths.data_dir=DIR or the variable KNOT_DATA"
 
 
 def _size(size: int | None) -> str:
@@ -87,13 +87,13 @@ def _print_one(one: DataSet, root: Path | None) -> None:
         show("file", f"{file.path}: {_file_line(file, root)}")
     for paths in one.instead:
         is_there = root and all((root / path).exists() for path in paths)
-        show("instead", f"{', '.join(paths)}: {'there' if is_there else 'absent'}")
+        show("instead", f"{', '.join(paths)}: {'found' if is_there else 'not found'}")
     if one.sources:
         show("get", shlex.join(["knot-runner", "data", one.name, "--fetch", f"paths.data_dir={root or 'DIR'}"]))
     if one.how:
         show("get", one.how)
     if one.use:
-        show("read by", one.use)
+        show("used by", one.use)
     console.print()
 
 
@@ -101,14 +101,14 @@ def _file_line(file: DataFile, root: Path | None) -> str:
     """State, size and checksum of a local file beside the published ones."""
     checksum = f"sha256 {file.sha256}"
     if file.sha256 is None:
-        checksum = "no checksum known" if file.size is None else "size only"
+        checksum = "no published checksum" if file.size is None else "size only"
     published = f"{_size(file.size)}, {checksum}"
     if root is None:
         return f"published: {published}"
     path = root / file.path
     state = file_state(path, file)
     if state == "same":
-        return f"there, {'checksum' if file.sha256 else 'size'} as published ({published})"
+        return f"found, {'checksum' if file.sha256 else 'size'} as published ({published})"
     text = SAID[state]
     if path.is_file():
         text += f" ({size_text(path.stat().st_size)})"
@@ -126,17 +126,19 @@ def _fetched(chosen: list[DataSet], root: Path | None) -> int:
     from knot_runner.cli.progress import Live
 
     if root is None:
-        raise UserError("is not set; --fetch needs paths.data_dir=DIR or the variable KNOT_DATA", _KEY)
+        raise UserError("required by --fetch, but not set. Use paths.data_dir=DIR or the variable KNOT_DATA", _KEY)
     failed = 0
     with Live(Console(stderr=True)) as live:
         for one in chosen:
             if not one.sources:
-                LOGGER.info("%s: %s", one.name, "present" if one.standing(root) == "present" else f"by hand: {one.how}")
+                LOGGER.info(
+                    "%s: %s", one.name, "present" if one.standing(root) == "present" else f"download by hand: {one.how}"
+                )
                 continue
             for file in one.files:
                 failed += not _fetched_one(one, file, root, live.watch)
             if one.use:
-                LOGGER.info("%s: is read by %s", one.name, one.use)
+                LOGGER.info("%s: used by %s", one.name, one.use)
     return 1 if failed else 0
 
 

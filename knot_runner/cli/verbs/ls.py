@@ -36,7 +36,7 @@ def ls_command(options: argparse.Namespace) -> int:
     if "method" in groups:
         _print_compositions(folder)
     for path in hidden(folder):
-        output().print(text_line(f"{path}: is not used, since there is one of that name; another name is right"))
+        output().print(text_line(f"{path}: ignored, since another file has this name. Rename it"))
     return 0
 
 
@@ -97,7 +97,7 @@ def describe_yaml(path: Path) -> str:
             return text
         jobs = math.prod(len(one if isinstance(one, dict) else str(one).split(",")) for one in sweep.values())
     except UNREADABLE:
-        return "cannot be read: a run says where it is wrong"
+        return "cannot be read. Run it to see the error"
     return f"{text} ({counted(jobs, 'job')})"
 
 

@@ -28,7 +28,7 @@ def plot_command(options: argparse.Namespace) -> int:
     given = [name for name in OF_RUNS if getattr(options, name) is not None]
     of_runs = not first or (set("=<>") & set(first) and not first.lstrip("+").startswith("experiment="))
     if given and not of_runs:
-        raise UserError(f"is for runs that filters select; plot {first} has its own figure", f"--{given[0]}")
+        raise UserError(f"only for runs selected by filters. plot {first} has a fixed figure", f"--{given[0]}")
     if options.out:
         formats = (_format_of(options.out),)
     with figure_output(FigureOutput(formats, width)):
@@ -55,7 +55,7 @@ def _format_of(file: str) -> str:
     if form not in FORMATS:
         raise UserError(f"the name must end in .png, .pdf or .svg{nearest(form, FORMATS)}", f"--out={file}")
     if not path.parent.is_dir():
-        raise UserError(f"there is no folder {path.parent}", f"--out={file}")
+        raise UserError(f"folder {path.parent} not found", f"--out={file}")
     return form
 
 

@@ -47,7 +47,7 @@ def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
     name, *overrides = options.words or [""]
     name = unquoted(name.lstrip("+").removeprefix("experiment="))
     if not name or "=" in name:
-        raise UserError("needs a preset", verb, hint="Run 'knot-runner ls experiment' to list them")
+        raise UserError("expected a preset", verb, hint="Run 'knot-runner ls experiment' to list them")
     return preset_of(name, [*options.flags, *overrides])
 
 
@@ -62,9 +62,9 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
         raise unknown("experiment", name, known, "knot-runner ls experiment")
     for word in arguments:
         if word.lstrip("+~").startswith(SEEDS_KEY):
-            raise UserError("is planned before the runs. Set it in the preset's YAML", SEEDS_KEY)
+            raise UserError("not a command-line option. Set it in the YAML of the preset", SEEDS_KEY)
         if word.startswith("experiment="):
-            raise UserError("the preset is named already", word)
+            raise UserError("a preset is given already. Remove one", word)
     jobs, _ = compose_all([f"experiment={name}", *arguments])
     check_shown(jobs)
     return Preset(name, jobs, shlex.join(["knot-runner", f"experiment={name}", *arguments]))

@@ -168,12 +168,12 @@ def _execute(one: Candidate, end: float) -> str:
     minutes, seconds = one.minutes_left(), end - time.monotonic()
     if seconds <= 0 or not (one.named or (minutes is not None and 60 * minutes <= seconds)):
         takes = "an unknown time" if minutes is None else f"about {minutes:.3g} minutes"
-        return f"skipped, it takes {takes}, and {max(seconds, 0) / 60:.3g} minutes are left"
+        return f"skipped, it takes {takes}, but {max(seconds, 0) / 60:.3g} minutes are left"
     LOGGER.info("%s: %s", one.preset.name, counted(one.left(), "run"))
     command = [sys.executable, "-m", "knot_runner", f"experiment={one.preset.name}", *one.words]
     code = run_for(command, one.preset.out / "reproduced" / f"{one.preset.name}.txt", seconds)
     if code is None:
-        return "the time is over; the same command resumes it"
+        return "the time is over. Repeat the command to resume"
     return f"failed with exit code {code}, {counted(one.left(), 'run')} left" if code else ""
 
 

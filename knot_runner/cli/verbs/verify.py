@@ -22,7 +22,7 @@ def verify_command(options: argparse.Namespace) -> int:
     """Rerun the runs and print a verdict on each. Raises :class:`UserError`, for example for a damaged bundle."""
     names, keys = names_and_keys(options.words, ("paths.data_dir", "paths.output_dir"))
     if len(names) != 1:
-        raise UserError("needs one bundle", "verify", hint="Use knot-runner verify FILE.tar.gz")
+        raise UserError("expected one bundle", "verify", hint="Use knot-runner verify FILE.tar.gz")
     for name in ("rounds", "memory"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -34,10 +34,10 @@ def verify_command(options: argparse.Namespace) -> int:
         runs = read_bundle(Path(names[0]).expanduser(), folder / "bundle")
         out = Path(keys.get("paths.output_dir", f"{folder}/runs")).expanduser()
         if out.exists() and (not out.is_dir() or any(out.iterdir())):  # a run in it would be compared with itself
-            raise UserError("not an empty folder. The runs are rerun there", f"paths.output_dir={out}")
+            raise UserError("not an empty folder. Use a new folder for the reruns", f"paths.output_dir={out}")
         known = [total for run in runs if (total := run.result.seconds.total) is not None and total <= 1e9]
         if known:
-            LOGGER.info("%s took %s on record", counted(len(known), "run"), duration(sum(known)))
+            LOGGER.info("%s took %s when it was recorded", counted(len(known), "run"), duration(sum(known)))
         from knot_runner.bundles.rerun import RerunPlace  # imports torch
 
         data = keys.get("paths.data_dir") or os.environ.get("KNOT_DATA")
@@ -50,7 +50,7 @@ def verify_command(options: argparse.Namespace) -> int:
 
 
 #: The verdict on a run that was refused or failed here.
-NOT_MADE = "not made again"
+NOT_MADE = "not rerun"
 
 
 def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
@@ -84,7 +84,7 @@ def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[s
     problem = settings_problem(run)
     lines = [problem] if problem else []
     if rounds is not None and (why := whole_because(job)):
-        lines.append(f"is made again whole: it {why}")
+        lines.append(f"is rerun completely: it {why}")
     elif rounds is not None and rounds < len(rows):
         cut = rounds
         job = job_here(run.config, place, cut)
@@ -105,12 +105,12 @@ def _differences(was: RunResult, now: RunResult) -> list[str]:
 
     lines = []
     if was.data != now.data:
-        lines.append(f"made from other data: {_data_text(was, now)}")
-    lines += [f"made by other code: {change}" for change in code_changes(was.made_by)]
+        lines.append(f"different data: {_data_text(was, now)}")
+    lines += [f"different code: {change}" for change in code_changes(was.made_by)]
     for key in ("device", "engine"):
         then, today = getattr(was, key, None), getattr(now, key, None)
         if then != today:
-            lines.append(f"made on {then}, now on {today}")
+            lines.append(f"recorded on {then}, rerun on {today}")
     return lines
 
 

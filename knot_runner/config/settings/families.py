@@ -113,7 +113,7 @@ def other_owners(key: str, algorithm: Any) -> str:
     "" where none has it."""
     classes = [pair for family in FAMILIES.values() for pair in family.settings.items()]
     owners = [name for name, cls in classes if key in {own.name for own in fields(cls)}]
-    return f"not a setting of method.algorithm={algorithm}, but of {', '.join(owners)}" if owners else ""
+    return f"method.algorithm={algorithm} does not have this setting. These do: {', '.join(owners)}" if owners else ""
 
 
 def load(name: str) -> Any:

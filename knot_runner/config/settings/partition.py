@@ -14,7 +14,7 @@ from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fracti
 from knot_runner.config.strict import AtMost, Holds, require, without
 from knot_runner.util.config_yaml import Config
 
-Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "is not in (0, 1e6]; kind=iid is its limit")]
+Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "a number in (0, 1e6] (limit: kind=iid)")]
 
 
 @dataclass
@@ -91,12 +91,12 @@ class Pairs:
     def __post_init__(self) -> None:
         groups = 2 if self.groups is None else len(self.groups)
         if self.groups is not None:
-            require(groups >= 2, "groups", "needs at least two groups of classes")
+            require(groups >= 2, "groups", "expected at least two groups of classes")
             flat = list(itertools.chain(*self.groups))
             fits = all(self.groups) and len(set(flat)) == len(flat)
-            require(fits, "groups", "a group is empty or a class is in two groups")
+            require(fits, "groups", "each group needs a class, and a class may be in one group only")
         fits = self.num_clients >= 2 * groups
-        require(fits, "num_clients", f"{self.num_clients} give no two clients a group")
+        require(fits, "num_clients", f"{self.num_clients} is fewer than two clients per group")
 
 
 @dataclass
@@ -139,7 +139,7 @@ class PartyShares:
 
     def __post_init__(self) -> None:
         total = self.server + (self.transfer or 0)
-        require(total < 1, "transfer", f"server + transfer = {total:g} leave the clients no images; below 1 is right")
+        require(total < 1, "transfer", f"server + transfer = {total:g} leaves no images for clients")
 
 
 @dataclass

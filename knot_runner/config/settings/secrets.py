@@ -24,7 +24,7 @@ def refuse_secrets(config: Config) -> None:
         for key, text in dotted_leaves(config):
             if isinstance(text, str) and value in text:
                 raise UserError(
-                    f"holds the value of the environment variable {name}, which records and trackers would "
-                    "keep; what needs it reads the environment by itself",
+                    f"contains the value of the environment variable {name}, which records and trackers would "
+                    "keep. Remove it: services read the variable themselves",
                     key,
                 )

@@ -120,7 +120,7 @@ class _Capped:
         block = self.file.read(size)
         self.left -= len(block)
         if self.left < 0:
-            raise UserError(f"unfolds to more than {self.most} bytes", self.path)
+            raise UserError(f"decompresses to more than {self.most} bytes", self.path)
         return block
 
 
@@ -143,14 +143,14 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
                     if name not in wanted or info.isdir():
                         continue
                     if name in contents:
-                        raise UserError(f"has two members {name}", path)
+                        raise UserError(f"has two members named {name}", path)
                     if info.size > most:
                         raise UserError(f"member {name} has {info.size} bytes, more than {most}", path)
                     contents[name] = tar.extractfile(info).read()
     except UserError:
         raise
     except Exception as problem:  # tarfile raises its own, struct's, zlib's and OS errors
-        raise UserError(f"is no tar archive, or cut short or broken ({problem})", path) from None
+        raise UserError(f"not a tar archive, or truncated or corrupt ({problem})", path) from None
     return contents
 
 
@@ -158,6 +158,6 @@ def check_member(archive: Path, name: str, is_plain: bool) -> None:
     """Raise :class:`UserError` for a member of an archive that leads out of it, or is no plain file or folder."""
     parts = name.replace("\\", "/").split("/")
     if not is_plain:
-        raise UserError(f"member {name!r:.100} is a link or device; an archive of images holds files only", archive)
+        raise UserError(f"member {name!r:.100} is a link or a device, which is not allowed", archive)
     if ".." in parts or parts[0] == "" or parts[0].endswith(":"):
-        raise UserError(f"member {name!r:.100} leads out of the archive", archive)
+        raise UserError(f"member {name!r:.100} points outside the archive", archive)

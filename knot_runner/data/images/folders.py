@@ -40,7 +40,7 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     if archive is None:
         path = folder.path(entry)
         if not path.is_dir():
-            raise UserError("is not there, or no folder of class folders", path)
+            raise UserError("expected a folder with one folder per class", path)
         found = folder.contents(path, "*/*", check_image_file)
         files = ((file.parent.name, str(file), data) for file, data in found)
     else:
@@ -49,13 +49,13 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     rows: list[tuple[int, str, np.ndarray]] = []
     for label, name, data in files:
         if label not in classes:
-            raise UserError(f"folder {label!r} is not one of task.classes{nearest(label, classes)}", name)
+            raise UserError(f"folder {label!r} is not in task.classes{nearest(label, classes)}", name)
         rows.append((classes.index(label), name, decode(name, data, shape)))
     rows.sort(key=lambda row: row[:2])
     labels = np.array([label for label, _, _ in rows], dtype=np.int64)
     absent = np.setdiff1d(np.arange(len(classes)), labels)
     if len(absent):
-        text = f"has no images of {len(absent)} of task.classes, such as {classes[absent[0]]!r}"
+        text = f"no images for {len(absent)} of task.classes, such as {classes[absent[0]]!r}"
         raise UserError(text, folder.path(entry))
     return Images(np.stack([pixels for _, _, pixels in rows]), labels)
 
@@ -91,7 +91,7 @@ def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
     except UserError:
         raise
     except Exception as problem:  # zipfile raises its own, zlib's and OS errors, and RuntimeError
-        raise UserError(f"the zip file is cut short or broken ({problem})", archive) from None
+        raise UserError(f"the zip file is truncated or corrupt ({problem})", archive) from None
 
 
 def _check_list(archive: Path) -> None:
@@ -102,7 +102,7 @@ def _check_list(archive: Path) -> None:
     record = tail[tail.rfind(b"PK\x05\x06") :]
     size = int.from_bytes(record[12:16], "little")
     if len(record) >= 22 and size > MAX_LIST:
-        raise UserError(f"its list of members has {size} bytes, more than {MAX_LIST}", archive)
+        raise UserError(f"the list of members has {size} bytes, more than {MAX_LIST}", archive)
 
 
 def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.ZipInfo]:
@@ -111,7 +111,7 @@ def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.
     if len(members) > MAX_MEMBERS:
         raise UserError(f"has {len(members)} members, more than {MAX_MEMBERS}", archive)
     if len({info.filename for info in members}) < len(members):
-        raise UserError("has two members of one name", archive)
+        raise UserError("two members have the same name", archive)
     depth = len(PurePosixPath(inside).parts) + 2
     chosen = []
     for info in members:
@@ -122,7 +122,7 @@ def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.
         where = f"{archive}/{info.filename}"
         _check_file(where, path.name, info.file_size)
         if info.file_size > MAX_RATIO * max(info.compress_size, 1):
-            raise UserError(f"unfolds to more than {MAX_RATIO} times its size in the zip", where)
+            raise UserError(f"decompresses to more than {MAX_RATIO} times its size in the zip file", where)
         chosen.append(info)
     return chosen
 
@@ -155,7 +155,7 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
     """
     mode = MODES.get(shape[0])
     if mode is None:
-        raise UserError(f"{shape[0]} channels; images in files have 1 (gray) or 3 (color)", "task.shape")
+        raise UserError(f"expected 1 (gray) or 3 (color) channels for images in files, got {shape[0]}", "task.shape")
     if image.mode not in READABLE:
         raise UserError(
             f"image mode {image.mode} is not supported. Save it with 8 bits per channel, as grayscale or RGB", where
@@ -172,11 +172,7 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
     page = Image.new("RGBA", layered.size, "white")
     page.alpha_composite(layered)
     if _is_uniform(page) and not _is_uniform(layered):
-        raise UserError(
-            "nothing is visible on a white page, where its transparent pixels show white. Save it with an "
-            "opaque background",
-            where,
-        )
+        raise UserError("the image is white where it is not transparent. Save it with an opaque background", where)
     return page.convert(mode)
 
 
@@ -187,4 +183,4 @@ def _is_uniform(image: Image.Image) -> bool:
 
 def _broken(where: str, problem: Exception) -> UserError:
     """Pillow's decoders raise OSError, SyntaxError, struct.error and more for a broken file, so all are caught."""
-    return UserError(f"is no readable PNG or JPEG image ({type(problem).__name__})", where)
+    return UserError(f"not a readable PNG or JPEG image ({type(problem).__name__})", where)

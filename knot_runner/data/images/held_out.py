@@ -34,7 +34,7 @@ def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
         valid.append(np.sort(rows[order[:wanted]]))
         train.append(np.sort(rows[order[wanted:]]))
     total = sum(map(len, valid))
-    note = f"partition.valid: {total} of the clients' training examples are held out, for choices among models"
+    note = f"partition.valid: {total} of the clients' training examples are held out to select models"
     return dataclasses.replace(partition, train=train, valid=valid, notes=[*partition.notes, note])
 
 
@@ -43,7 +43,7 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
     seed, ascending. Raises :class:`UserError` where fewer than one would be left to train."""
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
-        raise UserError(f"{share:g} of {clients} clients leaves none to train; null is right", "partition.unseen")
+        raise UserError(f"{share:g} of {clients} clients leaves none to train. Use null", "partition.unseen")
     return tuple(_draw_clients(clients, wanted, seed, "unseen"))
 
 
@@ -57,8 +57,8 @@ def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
 #: images turned, or random training labels and true test labels (Ditto's corruption, Li et al. 2021).
 ALTERED_SHARES = {"conflict": 0.5, "shift": 0.5, "noise": 0.3}
 ALTERED_NOTES = {
-    "conflict": "have their labels in reverse order",
-    "shift": "have their images turned by 180 degrees",
+    "conflict": "have reversed labels",
+    "shift": "have images rotated by 180 degrees",
     "noise": "have random training labels",
 }
 
@@ -75,7 +75,7 @@ def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -
     as group 1. Raises :class:`UserError` where another client has one of these examples, too."""
     chosen = altered_clients(len(partition.names), kind, seed)
     if not chosen:
-        raise UserError(f"{kind} needs two clients at the least; null is right", "partition.alter")
+        raise UserError(f"{kind} needs at least two clients. Use null", "partition.alter")
     held = partition.valid or [rows[:0] for rows in partition.train]
     own = [np.concatenate(pair) for pair in zip(partition.train, held, strict=True)]
     _check_shared(own, "training")
@@ -147,7 +147,7 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
     count, most = len(pixels), settings.max_examples
     if most is not None and most > count:
         raise UserError(
-            f"{most} images are asked for, but {settings.name} has {count}; at most {count}, or null for all, is right",
+            f"{most} is larger than the {count} images of {settings.name}. Use at most {count}, or null for all",
             "transfer.max_examples",
         )
     if most is not None:
@@ -177,7 +177,7 @@ def fit_images(images: Images, like: np.ndarray) -> Images:
     channels, wanted = pixels.shape[1], shape[0]
     if channels != wanted and {channels, wanted} != {1, 3}:
         raise UserError(
-            f"images of {channels} channels, where task.shape has {wanted}; equal, or 1 and 3, is right",
+            f"{channels} channels do not match the {wanted} of task.shape. Use the same number, or 1 and 3",
             "transfer.shape",
         )
     if pixels.shape[1:] == shape and pixels.dtype == like.dtype:
@@ -225,11 +225,11 @@ def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]
     """Path and bytes of each PNG or JPEG file in the folder ``entry``, or, where it has none, in its folders."""
     path = folder.path(entry)
     if not path.is_dir():
-        raise UserError("is not there, or no folder of images", path)
+        raise UserError("expected a folder of images", path)
     flat = any(file.is_file() and not is_hidden(file.name) for file in path.iterdir())
     count = 0
     for found in folder.contents(path, "*" if flat else "*/*", check_image_file):
         count += 1
         yield found
     if not count:
-        raise UserError("there is no image", path)
+        raise UserError("no images found", path)

@@ -125,15 +125,15 @@ def open_source(
     Raises :class:`UserError`."""
     source = settings.local
     if source is None:
-        raise UserError(f"is not set, so task.source=local has no {settings.name}", "task.local")
+        raise UserError("required by task.source=local, but not set", "task.local")
     if not source.train:
-        raise UserError("names no file", "task.local.train")
+        raise UserError("expected a file", "task.local.train")
     if source.format not in formats:
-        raise UserError(f"no reader '{source.format}'{nearest(source.format, IMAGE_READERS)}", "task.local.format")
+        raise UserError(f"unknown reader '{source.format}'{nearest(source.format, IMAGE_READERS)}", "task.local.format")
     folder = open_folder(data_root)
     twice = set(source.train) & set(source.test)
     if twice and source.format != "cifar":  # one cifar archive holds both
-        raise UserError(f"{min(twice)} is in task.local.train too", "task.local.test")
+        raise UserError(f"{min(twice)} is also in task.local.train", "task.local.test")
     return folder
 
 
@@ -142,12 +142,12 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
     train, test, notes = parts.train, parts.test, list(parts.notes)
     for part, images in (("train", train), ("test", test)):
         if images is not None and not len(images):
-            raise UserError(f"{settings.name} has no {part} images", f"task.{settings.source}")
+            raise UserError(f"no {part} images found for {settings.name}", f"task.{settings.source}")
     if test is None:
         train, test = hold_out(train, settings.holdout, settings.cut_seed)
         of = "the images" if test.users is None else "each writer's images"
         share = f"{settings.holdout:.0%} of {of}, {len(test)}, are held out"
-        notes.append(f"{settings.name}: no test set of its own; {share}")
+        notes.append(f"{settings.name}: no test set. {share}")
     if settings.max_examples is not None:
         train, test = limited(train, test, settings.max_examples, settings.cut_seed)
     return train, test, notes

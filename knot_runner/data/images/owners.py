@@ -82,12 +82,12 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
     nameless = [0 if part is None else int((part == NOBODY).sum()) for part in (numbers, test)]
     if any(nameless):
         notes.append(
-            f"partition: {nameless[0]} training and {nameless[1]} test examples name no {one} and are left out"
+            f"partition: {nameless[0]} training and {nameless[1]} test examples have no {one} and are left out"
         )
     if test is None:
         counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
         test_owner = follow_training(counts, task.test.labels, rng)
-        notes.append(f"partition: the test examples name no {many}; each class is dealt as the training examples are")
+        notes.append(f"partition: the test examples have no {many}, so classes are divided as in training")
     else:
         place = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
         test_owner = np.where(clients[place] == test, place, NOBODY)
@@ -106,14 +106,14 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
     kept = np.flatnonzero(sizes >= least)
     notes = list(whole.notes)
     if not len(kept):
-        text = f"none of {total} {many} has {least} training examples; the largest has {sizes.max()}"
+        text = f"none of the {total} {many} has {least} training examples. Use at most {sizes.max()}"
         raise UserError(text, "partition.least")
     if len(kept) < total:
         left_out = f"{total - len(kept)} of {total} {many} have fewer training examples and are left out"
         notes.append(f"partition.least={least}: {left_out}")
     if wanted is not None:
         if wanted > len(kept):
-            raise UserError(f"{wanted} is more than the {len(kept)} {many} there are", "partition.num_clients")
+            raise UserError(f"{wanted} is more than the {len(kept)} {many}. Use fewer", "partition.num_clients")
         kept = np.sort(rng.choice(kept, wanted, replace=False))
     names = [whole.names[client] for client in kept]
     return Partition(names, [whole.train[client] for client in kept], [whole.test[client] for client in kept], notes)
@@ -140,7 +140,7 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     present, clients, size = np.unique(task.train.labels), settings.num_clients, len(task.train)
     classes = settings.classes_per_client or min(CLASSES_PER_CLIENT, len(present))
     if classes > len(present):
-        text = f"{classes} is more than the {len(present)} classes with training examples in {task.name}"
+        text = f"{classes} is more than the {len(present)} classes of {task.name} with training examples. Use fewer"
         raise UserError(text, "partition.classes_per_client")
     sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset
     sizes *= size / sizes.sum()
@@ -152,9 +152,9 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     uses = np.bincount(np.concatenate(train), minlength=size)
     several, none, notes = int((uses > 1).sum()), int((uses == 0).sum()), []
     if several or none:
-        notes.append(f"partition: of {size} training examples {several} are at two clients or more and {none} at none")
+        notes.append(f"partition: {several} of {size} training examples are at several clients, {none} at none")
     if settings.classes_per_client is None and classes < CLASSES_PER_CLIENT:
-        notes.append(f"partition.classes_per_client={classes}: all that there are")
+        notes.append(f"partition.classes_per_client={classes}: all classes")
     return Partition(client_names(clients), train, test, notes)
 
 

@@ -31,8 +31,8 @@ from knot_runner.util.errors import UserError, nearest
 FLOOR = 10
 #: ``partition.kind`` -> what would help where a client is left without images
 REMEDIES = {
-    "dirichlet": "fewer clients, a larger partition.alpha or partition.floor=1 would help",
-    "pairs": "fewer clients, or groups of classes with more examples, would help",
+    "dirichlet": "Use fewer clients, a larger partition.alpha or partition.floor=1",
+    "pairs": "Use fewer clients, or groups of classes with more examples",
 }
 
 
@@ -44,7 +44,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     """
     kind, images = settings.kind, len(task.train)
     if kind not in PARTITIONS:
-        raise UserError(f"no partition {kind!r}{nearest(kind, PARTITIONS)}", "partition.kind")
+        raise UserError(f"unknown partition {kind!r}{nearest(kind, PARTITIONS)}", "partition.kind")
     # checked before tables of clients are made; natural takes existing clients, and manual repeats images
     clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "num_clients", None) or 1
     if clients > images:
@@ -54,7 +54,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
         text = f"client {sizes.index(0)} of {len(sizes)} would have no training examples (there are {images})"
-        raise UserError(f"{text}; {REMEDIES.get(kind, 'fewer clients would help')}", "partition.num_clients")
+        raise UserError(f"{text}. {REMEDIES.get(kind, 'Use fewer clients')}", "partition.num_clients")
     return partition
 
 
@@ -76,7 +76,7 @@ def _untrained(task: ImageTask) -> list[str]:
     if not missing:
         return []
     named = ", ".join(missing if len(missing) <= 5 else [*missing[:5], "..."])
-    return [f"partition: no training example shows {named}; their test examples are dealt by the clients' sizes"]
+    return [f"partition: no training examples of {named}, so clients get test examples by their size"]
 
 
 def _sizes(task: ImageTask) -> np.ndarray:
@@ -102,7 +102,7 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
     if floor * clients > size:
         raise UserError(
             f"{floor} examples for each of {clients} clients are {floor * clients}, but class "
-            f"{task.classes[smallest]} has {size}; partition.floor={size // clients} would fit",
+            f"{task.classes[smallest]} has {size}. Use partition.floor={size // clients}",
             "partition.floor",
         )
     shares = rng.dirichlet(np.full(settings.num_clients, settings.alpha), len(sizes)).T
@@ -140,8 +140,8 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
     clients, each, labels = settings.num_clients, settings.shards_per_client, task.train.labels
     count = clients * each
     if count > len(labels):
-        text = f"{clients} clients x {each} are {count} shards, more than the {len(labels)} training examples"
-        raise UserError(f"{text}; fewer clients or shards would fit", "partition.shards_per_client")
+        text = f"{clients} clients x {each} = {count} shards are more than the {len(labels)} training examples"
+        raise UserError(f"{text}. Use fewer clients or shards", "partition.shards_per_client")
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     shard_owner = rng.permutation(np.arange(count) % settings.num_clients)
@@ -156,7 +156,7 @@ def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
     present = np.flatnonzero(sizes)
     count = min((len(present) + 1) // 2, clients // 2)
     if count < 2:
-        raise UserError("needs at least three classes", "partition=pairs")
+        raise UserError("requires at least three classes", "partition=pairs")
     return [group.tolist() for group in np.array_split(present, count)]
 
 
@@ -167,7 +167,7 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     chosen = settings.groups or _neighbors(_sizes(task), clients)
     for label in chain.from_iterable(chosen):
         if not 0 <= label < classes:
-            raise UserError(f"there is no class {label}; {task.name} has 0 to {classes - 1}", "partition.groups")
+            raise UserError(f"unknown class {label}. {task.name} has 0 to {classes - 1}", "partition.groups")
     count = len(chosen)
     extra = rng.integers(count, size=settings.num_clients - 2 * count)
     groups = np.sort(np.concatenate([np.repeat(np.arange(count), 2), extra]))
@@ -181,7 +181,7 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
         owners.append(assign_images(images.labels, apportion(shares * sizes), rng))
     left, notes = [int((owner == NOBODY).sum()) for owner in owners], []
     if any(left):
-        text = f"{left[0]} training and {left[1]} test examples of classes in no group are left out"
+        text = f"{left[0]} training and {left[1]} test examples are left out, since their classes are in no group"
         notes.append(f"partition.groups: {text}")
     train, test = (client_rows(owner, clients) for owner in owners)
     return Partition(client_names(clients), train, test, notes, groups.tolist())
@@ -203,14 +203,14 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
         return select_clients(settings, by_source(settings, task, numbers, rng), many, rng)
     if task.source != "embedded":
         raise UserError(
-            f"{task.name} ({task.source}) names no {many}, which partition=natural needs. "
-            "Choose partition=iid, partition=dirichlet or partition=shards",
+            f"{task.name} ({task.source}) has no {many}, which partition=natural needs. "
+            "Use partition=iid, partition=dirichlet or partition=shards",
             f"partition.by={settings.by}",
         )
     clients, alpha = settings.embedded_clients, settings.alpha
     partition = _dirichlet(Dirichlet("dirichlet", clients, alpha, 0), task, rng)
-    dealt = f"{clients} clients are dealt by Dirichlet({alpha:g}) shares"
-    partition.notes.insert(0, f"partition: {task.name} ({task.source}) knows no {many}, so {dealt}")
+    dealt = f"the examples are divided over {clients} clients by Dirichlet({alpha:g}) shares"
+    partition.notes.insert(0, f"partition: {task.name} ({task.source}) has no {many}, so {dealt}")
     return select_clients(settings, partition, "clients", rng)
 
 
@@ -225,7 +225,7 @@ def _problem(partition: object, settings: Any, task: ImageTask, rng: np.random.G
         for client, own in enumerate(rows):
             own = np.asarray(own)
             if own.ndim != 1 or (len(own) and not np.issubdtype(own.dtype, np.integer)):
-                return f"{name} rows of client {client} that are no list of integers"
+                return f"{name} rows of client {client} that are not a list of integers"
             if len(own) and not (own.min() >= 0 and own.max() < count):
                 return f"{name} rows of client {client} outside 0 to {count - 1}"
     return ""

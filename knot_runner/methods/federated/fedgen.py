@@ -167,7 +167,7 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
     found = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
     if set(found) != {"weight", "bias"} or len(found["weight"].shape) != 2:
         has = f"{head.removesuffix('.')} has {', '.join(found)}"
-        raise UserError(f"{has}; of fedgen it is one linear layer with weight and bias", "model.head")
+        raise UserError(f"{has}, but fedgen needs one linear layer with weight and bias", "model.head")
     return found["weight"], found["bias"]
 
 

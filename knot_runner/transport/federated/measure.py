@@ -32,7 +32,7 @@ class Measure:
     def __post_init__(self) -> None:
         points = np.asarray(self.points, dtype=np.float64)
         if points.ndim != 2 or 0 in points.shape:
-            raise UserError(f"shape {points.shape}; [n, d] with at least one point and one feature is right", "samples")
+            raise UserError(f"expected shape [n, d] with n, d >= 1, got {points.shape}", "samples")
         bad = (~np.isfinite(points).all(1)).sum()
         if bad:
             raise UserError(f"{bad} of {len(points)} points have values that are not finite", "samples")
@@ -42,10 +42,10 @@ class Measure:
         weights = np.asarray(self.weights)
         weights = weights.astype(np.int64 if np.issubdtype(weights.dtype, np.integer) else np.float64)
         if weights.shape != (self.size,):
-            text = f"shape {weights.shape} for {self.size} points; one number for each point is right"
+            text = f"expected one number for each of the {self.size} points, got the shape {weights.shape}"
             raise UserError(text, "weights")
         if not (np.isfinite(weights).all() and (weights > 0).all()):
-            raise UserError("not all are finite and above 0", "weights")
+            raise UserError("expected finite numbers above 0", "weights")
         object.__setattr__(self, "weights", weights)
 
     @property

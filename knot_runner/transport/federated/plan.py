@@ -51,7 +51,7 @@ def optimal_plan(
     plan is then not optimal.
     """
     if not np.isfinite(cost).all():
-        raise UserError("distances between them are not finite; values are too large", "samples")
+        raise UserError("the distances are not finite, since the values are too large", "samples")
     n, m = cost.shape
     unit = 1.0
     if a is None or b is None:

@@ -112,7 +112,7 @@ def distance_matrix(
     """
     features = {samples.points.shape[1] for samples in sets}
     if len(features) > 1:
-        raise UserError(f"sets of {sorted(features)} features; the same number in all is right", "samples")
+        raise UserError(f"the data sets have different numbers of features: {sorted(features)}", "samples")
     known = dict(done or {})
     largest = max(samples.size for samples in sets)
     tiles = cut_tiles(len(sets), options.fedwad.support, features.pop(), largest)
@@ -227,4 +227,4 @@ def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTab
 
 def _check_finite(values: np.ndarray) -> None:
     if not np.isfinite(values).all():
-        raise UserError("distances between them are not finite; values are too large", "samples")
+        raise UserError("the distances are not finite, since the values are too large", "samples")

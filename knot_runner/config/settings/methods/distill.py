@@ -117,7 +117,7 @@ class PhaseSettings:
     terms: Terms
 
     def __post_init__(self) -> None:
-        require(bool(self.terms), "terms", "has none; {hint: {weight: 1}} is FitNets' first stage")
+        require(bool(self.terms), "terms", "no terms. For the first stage of FitNets, use {hint: {weight: 1}}")
 
 
 @dataclass
@@ -138,7 +138,7 @@ class MutualSchedule:
 
     kind: Literal["mutual"]
     #: number of students
-    students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "is not in 2..64")]
+    students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "2 to 64")]
 
 
 @dataclass
@@ -225,7 +225,7 @@ class DistillSettings:
     synthesis: Annotated[Synthesis, ByTag("kind", SYNTHESIS_SETTINGS, "synthesis")] | None = None
 
     def __post_init__(self) -> None:
-        require(bool(self.terms), "terms", "has none; {ce: {weight: 1}} learns from labels alone")
+        require(bool(self.terms), "terms", "no terms. To train on labels only, use {ce: {weight: 1}}")
 
 
 def teacher_names(count: int) -> list[str]:

@@ -77,11 +77,11 @@ class ServerDistillation:
     def _require_of_terms(self) -> None:
         """What terms say themselves, or do not have."""
         for key in ("student_temperature", "teacher_temperature"):
-            require(getattr(self, key) == 1, key, "works only with loss; each term has its own temperature. Use 1")
-        require(self.ensemble == "logits", "ensemble", "each works only with loss, not with terms. Use logits")
-        require(not self.valid, "valid", "works only with loss, not with terms. Use 0")
+            require(getattr(self, key) == 1, key, "requires loss, since each term has its own temperature. Use 1")
+        require(self.ensemble == "logits", "ensemble", "each requires loss instead of terms. Use logits")
+        require(not self.valid, "valid", "requires loss instead of terms. Use 0")
         for name, options in self.terms.items():
-            wrong = "auto weighs by first values, and the averaged model begins near its clients; a number is right"
+            wrong = "auto is not supported here, since the averaged model starts close to the clients. Use a number"
             require(options.weight != "auto", f"terms.{name}.weight", wrong)
 
     def distills(self, round: int) -> bool:
@@ -125,5 +125,5 @@ class LatentGenerator:
     diversity: NotNegative
 
     def __post_init__(self) -> None:
-        problem = f"{self.batch_size} has no spread to normalize by; at least 2 is right"
+        problem = f"{self.batch_size} example has no spread to normalize by. Use at least 2"
         require(self.batch_size >= 2, "batch_size", problem)
