@@ -65,7 +65,7 @@ def sealed_problem(value: Any) -> str:
 
 
 def other_version(record: dict[str, Any]) -> str:
-    """The message on a ``record`` that another version wrote, as text to follow its path; "" if this one did."""
+    """Return the message on a ``record`` that another version wrote, as text to follow its path; "" if this one did."""
     version = record.get("written_by")
     if version == WRITTEN_BY:
         return ""
@@ -74,10 +74,11 @@ def other_version(record: dict[str, Any]) -> str:
 
 
 def write_result(folder: Path, result: RunResult) -> RunResult:
-    """Write ``result.json`` with the run's id and, in ``digest``, the sha256 by name of every other file in ``folder``
-    that is part of the result, and of the result itself under its own name; returns what was written.
+    """Write ``result.json`` and return the written result.
 
-    Raises :class:`UserError` for a result that is not as its dataclass says.
+    It has the run's id and, in ``digest``, the sha256 by name of every other file in ``folder`` that is part of the
+    result, and of the result itself under its own name. Raises :class:`UserError` for a result that does not match its
+    dataclass.
     """
     content = without(content_of(result), "digest") | {"run_id": folder.name, "written_by": WRITTEN_BY}
     files = _digests(folder)
@@ -88,7 +89,7 @@ def write_result(folder: Path, result: RunResult) -> RunResult:
 
 
 def read_result(folder: Path) -> RunResult | None:
-    """The result of the finished run in ``folder``; None if it is missing, damaged, of another run or version."""
+    """Return the result of the run in ``folder``; None if it is missing, damaged, of another run or version."""
     try:
         return require_result(folder)
     except UserError:
@@ -96,7 +97,7 @@ def read_result(folder: Path) -> RunResult | None:
 
 
 def require_result(folder: Path) -> RunResult:
-    """:func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
+    """Return :func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
     path = folder / RESULT_FILE
     if not path.exists():
         raise UserError("file not found. The run is not finished", path)
@@ -129,7 +130,7 @@ def result_problem(folder: Path) -> str:
 
 
 def find_run(word: str, out: Path) -> Path:
-    """The folder that ``word`` names: its path, or the id of a run below ``out``. Raises :class:`UserError`."""
+    """Return the folder that ``word`` names: its path, or the id of a run below ``out``. Raises :class:`UserError`."""
     path = Path(word).expanduser()
     if word and path.is_dir():
         return path
@@ -147,12 +148,12 @@ def _checksum_problem(content: Any, checksum: Any) -> str:
 
 
 def has_record(folder: Path, result: RunResult, name: str) -> bool:
-    """Whether a finished run's file ``name`` exists, or existed when its ``result`` was written."""
+    """Return whether a finished run's file ``name`` exists, or existed when its ``result`` was written."""
     return (folder / name).exists() or name in result.digest
 
 
 def read_record(folder: Path, result: RunResult, name: str) -> bytes:
-    """The bytes of file ``name`` of the finished run in ``folder``, checked against the seals in its ``result``.
+    """Return the bytes of file ``name`` of the finished run in ``folder``, checked against the seals in its ``result``.
 
     Raises :class:`UserError` naming the file if it is missing or changed.
     """
@@ -185,7 +186,7 @@ def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
 
 
 def recorded_config(folder: Path) -> dict[str, Any]:
-    """The settings of the run in ``folder``. Raises :class:`UserError`."""
+    """Return the settings of the run in ``folder``. Raises :class:`UserError`."""
     try:
         return read_config(folder / CONFIG_FILE)
     except (ValueError, OSError) as problem:
@@ -193,12 +194,12 @@ def recorded_config(folder: Path) -> dict[str, Any]:
 
 
 def lock_of(out: str, run_id: str) -> Path:
-    """Path of a run's lock below ``out``: not in the run's folder, which may be set aside."""
+    """Return the path of a run's lock below ``out``: not in the run's folder, which may be set aside."""
     return Path(out) / ".locks" / run_id
 
 
 def lock_of_stage(root: Path, stage: str, key: str) -> Path:
-    """Path of the lock of a stage's artifact below ``root``."""
+    """Return the path of the lock of a stage's artifact below ``root``."""
     return root / ".locks" / f"{stage}-{key}"
 
 
@@ -214,7 +215,7 @@ def clear_states(folder: Path) -> None:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Name -> sha256 (hex) of every file that is part of the run's result."""
+    """Return name -> sha256 (hex) of every file that is part of the run's result."""
     files = (path for path in folder.glob("[!.]*") if path.is_file() and path.suffix != ".tmp")
     files = (path for path in files if not path.match(PART_FILES))
     return {path.name: sha256(path) for path in sorted(files) if path.name not in NOT_SEALED}

@@ -81,7 +81,7 @@ def main(names: list[str]) -> int:
         for path in sorted(root.rglob("*")) if root.is_dir() else [root]:
             if path.suffix in (".py", ".md", ".yaml") or path == root:
                 for line, text in sorted(set(findings(path))):
-                    print(f"{path.relative_to(ROOT)}:{line}: {text}")
+                    print(f"{path}:{line}: {text}".removeprefix(f"{ROOT}/"))
                     found += 1
     print(f"{found} findings")
     return int(found > 0)

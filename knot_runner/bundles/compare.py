@@ -40,8 +40,11 @@ LONGEST_SHOWN = 80
 
 @dataclass(frozen=True)
 class Comparison:
-    """The verdict and its basis. ``extent``: what was compared beside rows of the log, for a line of text;
-    ``differences``: lines, largest first; ``intervals``: lines on accuracies and their intervals."""
+    """The verdict and its basis.
+
+    ``extent``: what was compared beside rows of the log, for a line of text; ``differences``: lines, largest first;
+    ``intervals``: lines on accuracies and their intervals.
+    """
 
     likeness: Likeness
     differences: list[str]
@@ -68,8 +71,15 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
 
 
 def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
-    """Compare first rounds: recorded ``rows`` and those of a run cut after as many rounds; ``was``: the recorded
-    result. The accuracy of the last round that both have measured is judged."""
+    """Compare the first rounds of a rerun with the recorded ones.
+
+    The accuracy of the last round that both have evaluated is judged.
+
+    Args:
+        was: The recorded result.
+        rows: Recorded rows of the log.
+        new_rows: Rows of a rerun that was cut after as many rounds.
+    """
     count, judged = _test_examples(was).get("ALL", 0), []
     for number, (old, new) in enumerate(zip(rows, new_rows, strict=False), 1):
         if count > 0 and _is_share(old.get(ACCURACY)) and _is_share(new.get(ACCURACY)):
@@ -78,9 +88,11 @@ def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[Lo
 
 
 def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
-    """The accuracies in both results for which the recorded one states the number of test examples: over all test
-    examples if there is such a one, since many small parties, whose intervals each miss one time in twenty, must not
-    decide; else of each data set."""
+    """Judge the accuracies whose number of test examples is recorded.
+
+    This is the accuracy over all test examples if it is recorded, else that of each data set: with many small parties,
+    one in twenty intervals is missed by chance.
+    """
     tests, old, new = _test_examples(was), _accuracy(was), _accuracy(now)
     names = ["ALL"] if "ALL" in old else old
     known = [name for name in names if name in new and tests.get(name, 0) > 0]
@@ -135,9 +147,11 @@ ABSENT = object()
 
 
 def _pairs(was: Any, now: Any, path: str) -> list[ValuePair]:
-    """(Path, recorded value, new value) of everything in the record except :data:`PASSING`; without recursion, since
-    the record may be nested arbitrarily deep. Values only in the new run do not count: a run that is cut measures its
-    last round."""
+    """Return (path, recorded value, new value) of everything in the record except :data:`PASSING`.
+
+    This works without recursion, since a record may be nested arbitrarily deeply. Values that only the new run has are
+    ignored: a run that is cut evaluates its last round.
+    """
     found, left = [], [(path, was, now)]
     while left:
         where, old, new = left.pop()
@@ -160,7 +174,7 @@ def _parts(where: str, old: Any, new: Any) -> Iterator[ValuePair]:
 
 
 def _close(old: Any, new: Any) -> bool:
-    """Whether two unequal values differ by rounding only: both are numbers, at least one of them a float."""
+    """Return whether two unequal values differ by rounding only: both are numbers, at least one of them a float."""
     if not _is_number(old) or not _is_number(new) or (isinstance(old, int) and isinstance(new, int)):
         return False
     return math.isclose(old, new, rel_tol=RELATIVE, abs_tol=ABSOLUTE)

@@ -32,7 +32,7 @@ class RunContents:
 
 
 def finished_runs(folder: Path) -> list[Path]:
-    """``[folder]`` if it is a run's, else the sorted folders of all finished runs up to three levels below it."""
+    """Return ``[folder]`` for a run's folder, else the sorted folders of all finished runs up to three levels below."""
     if (folder / RESULT_FILE).is_file():
         return [folder]
     depths = ("*", "*/*", "*/*/*")
@@ -85,7 +85,7 @@ def too_much(files: int, size: int) -> str:
 
 
 def contents_lines(runs: Sequence[RunContents]) -> list[str]:
-    """Lines describing the content of a bundle."""
+    """Return lines describing the content of a bundle."""
     lines = []
     for one in runs:
         size = size_text(sum(map(len, one.contents.values())))

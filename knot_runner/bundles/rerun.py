@@ -39,8 +39,15 @@ _STEPS = re.compile(r"(rounds|epochs|steps|iterations|generations)$")
 
 @dataclass(frozen=True)
 class RerunPlace:
-    """Environment for reruns: ``data`` (``paths.data_dir``, None: none) and the folder ``out``; ``network``: whether
-    the hub may be used; ``max_steps``: of a setting that repeats work; ``memory``: GB of a process on the CPU."""
+    """Environment for reruns.
+
+    Attributes:
+        data: ``paths.data_dir``, or None.
+        out: Folder for the reruns.
+        network: Whether the hub may be used.
+        max_steps: Limit of each setting that repeats work.
+        memory: Limit of a process on the CPU, in GB.
+    """
 
     data: str | None
     out: Path
@@ -50,7 +57,7 @@ class RerunPlace:
 
 
 def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> ComposedJob:
-    """The job of a bundled run's ``config`` with the paths of ``place``, limited to the first ``rounds`` rounds.
+    """Return the job of a bundled run's ``config`` with the paths of ``place``, limited to the first ``rounds`` rounds.
 
     Raises :class:`UserError` naming a key that a bundle must not set or that is invalid.
     """
@@ -109,8 +116,10 @@ def settings_problem(run: BundledRun) -> str:
 
 
 def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: Note) -> tuple[RunResult, list[LogRow]]:
-    """Run ``job`` in this process within the limits of ``place``; return its result and the rows of its log. Raises
-    :class:`UserError`."""
+    """Run ``job`` in this process within the limits of ``place``; return its result and the rows of its log.
+
+    Raises :class:`UserError`.
+    """
     for key, value in dotted_leaves(job.own_config):
         if _STEPS.search(key) and isinstance(value, int) and value > place.max_steps:
             hint = "Use --max-steps=N to allow it, or --rounds=N for the first rounds of a federated run"
@@ -124,8 +133,11 @@ def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: No
 
 
 def _hardware_here(hardware: Config) -> Config:
-    """Return the hardware of a rerun: the GPU of a run on one, if there is any, else the CPU; an engine that computes
-    on this machine alone; no more processes and threads than cores."""
+    """Return the hardware of a rerun on this machine.
+
+    A run on a GPU is rerun on a GPU if there is one, else on the CPU. The engine runs on this machine only, and there
+    are no more processes and threads than cores.
+    """
     kind = str(hardware.get("device")).partition(":")[0]
     device = kind if kind in DEVICES and DEVICES[kind].count() else "cpu"
     is_local = hardware.get("engine") in ("loop", "lean", "stacked")

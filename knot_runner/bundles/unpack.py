@@ -1,5 +1,8 @@
-"""Reads a bundle as untrusted input. Members must be those of its table of contents, in order; they are checked against
-their digests and written below a temporary folder, under names that cannot point outside."""
+"""Reads a bundle as untrusted input.
+
+Members must be those of its table of contents, in order; they are checked against their digests and written below a
+temporary folder, under names that cannot point outside.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,14 @@ from knot_runner.util.files import LogRow
 
 @dataclass(frozen=True)
 class BundledRun:
-    """An unpacked run: ``folder`` (``<task>/<method>/<run id>``), composed ``config``, ``result``, and the path of its
-    ``log`` (``rounds.jsonl``)."""
+    """An unpacked run.
+
+    Attributes:
+        folder: ``<task>/<method>/<run id>``.
+        config: The composed settings.
+        result: The result.
+        log: Path of ``rounds.jsonl``.
+    """
 
     folder: str
     config: Config
@@ -40,7 +49,7 @@ class BundledRun:
     log: Path
 
     def rows(self) -> list[LogRow]:
-        """The rows of the log, [] without one. Raises :class:`UserError` if the log is invalid."""
+        """Return the rows of the log, [] without one. Raises :class:`UserError` if the log is invalid."""
         if not self.log.exists():
             return []
         where = f"run {self.folder}: {ROUNDS_FILE}"
@@ -87,8 +96,11 @@ def quoted(text: str) -> str:
 
 
 def _table_of_contents(path: Path, file: BinaryIO) -> Manifest:
-    """Read the first member. Raises ValueError if it is not the table of contents, :class:`UserError` if that lists
-    anything a bundle cannot have."""
+    """Read the first member.
+
+    Raises ValueError if it is not the table of contents, :class:`UserError` if that lists anything a bundle cannot
+    have.
+    """
     name, size = read_header(file)
     if name != MANIFEST or size > MAX_MANIFEST:
         raise ValueError(f"it does not begin with {MANIFEST} ('knot-runner bundle RUN...' writes one)")

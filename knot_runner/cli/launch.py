@@ -77,13 +77,15 @@ def _trial(stale_runs: str, command: Command) -> int:
 
 
 def _code(stale_runs: str) -> str | None:
-    """The code with which stages must have been computed; None if any will do."""
+    """Return the code with which stages must have been computed; None if any will do."""
     return provenance.code_version() if stale_runs == "rerun" else None
 
 
 def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:
-    """Run one preset, or a command without one, and show its report; returns the exit code. An error in one of several
-    presets does not stop the others."""
+    """Run one preset, or a command without one, and show its report; returns the exit code.
+
+    An error in one of several presets does not stop the others.
+    """
     has_report = command.jobs[0].settings.report
     try:
         if has_report:
@@ -107,7 +109,7 @@ def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:
 
 
 def _single(job: ComposedJob, stale_runs: str) -> int:
-    """One run in this process; returns the exit code."""
+    """Return one run in this process; returns the exit code."""
     console = Console(stderr=True)
     if read_result(job.folder) is None:
         if problem := no_data([job.settings]):
@@ -171,8 +173,11 @@ def _sweep(command: Command, stale_runs: str) -> int:
 
 
 def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list[Outcome]:
-    """The launcher's outcomes; if it crashes, a warning and an empty list, since the runs' records tell the rest.
-    Raises :class:`UserError` if a dependency of the launcher is missing."""
+    """Run the launcher and return its outcomes.
+
+    If the launcher crashes, log a warning and return an empty list, since the records of the runs contain the rest.
+    Raises :class:`UserError` if a dependency of the launcher is missing.
+    """
     from knot_runner.sweeps.launchers import launch
 
     try:
@@ -188,8 +193,11 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
 
 
 def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
-    """Report finished runs made with other code or data, or whose files changed; with ``stale`` "rerun", set them aside
-    so that they are rerun. Raises :class:`UserError` for other data and changed files if ``stale`` is empty."""
+    """Report finished runs made with other code or data, or whose files changed.
+
+    If ``stale`` is "rerun", move them to ``.stale`` so that they are rerun. Raises :class:`UserError` for other data
+    and changed files if ``stale`` is empty.
+    """
     now = provenance.Now()
     finished = [job for job in {job.run_id: job for job in jobs}.values() if read_result(job.folder)]
     found = [(job, reasons) for job in finished if (reasons := _reasons(job, now))]

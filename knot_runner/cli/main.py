@@ -1,5 +1,7 @@
-"""The ``knot-runner`` command: runs and sweeps, or one of the verbs. Imports little before signals are handled, and
-torch only when a run begins."""
+"""The ``knot-runner`` command: runs and sweeps, or one of the verbs.
+
+Imports little before signals are handled, and torch only when a run begins.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
 
 
 def parser_of(verb: str) -> Parser:
-    """The parser of ``verb``, or of a command without one."""
+    """Return the parser of ``verb``, or of a command without one."""
     return VERBS[verb][1]() if verb else _run()
 
 
@@ -208,8 +208,10 @@ VERBS: Table[tuple[str, Callable[[], Parser], str]] = Table("VERBS", {
 
 
 def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """(Words without ``=``, the values of the ``known`` keys) for verbs that compose nothing. Raises
-    :class:`UserError`."""
+    """Return (words without ``=``, the values of the ``known`` keys) for verbs that compose nothing.
+
+    Raises :class:`UserError`.
+    """
     names, keys = [], {}
     for word in words:
         key, equals, value = word.partition("=")

@@ -58,8 +58,14 @@ class RunSelection:
     out: Path
 
     def frame(self, per: Per = "run") -> pd.DataFrame:
-        """One row per run and metric, with ``per="round"`` per round, too, with ``per="client"`` per round and client;
-        see :meth:`knot_runner.report.frame.RunSet.frame` for the columns."""
+        """Return one row per run and metric, or per round or client.
+
+        Args:
+            per: "run", "round" or "client"; the last two give one row per run, round (and client) and metric.
+
+        Returns:
+            A frame with the columns of :meth:`knot_runner.report.frame.RunSet.frame`.
+        """
         from knot_runner.report.frame import tidy_frame
 
         return tidy_frame(self.out, self.filters, per)
@@ -136,14 +142,20 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
 
 
 def runs(filters: str | Sequence[str] = "", out: str | Path = "outputs") -> RunSelection:
-    """Select finished and unfinished runs below ``out`` by ``filters`` as in ``knot-runner compare``, such as
-    ``"task=femnist method=fedavg,fedprox training.lr>=0.01"``."""
+    """Select finished and unfinished runs below ``out``.
+
+    Args:
+        out: Folder of the runs.
+        filters: Filters as in ``knot-runner compare``: ``"task=femnist method=fedavg,fedprox training.lr>=0.01"``.
+    """
     return RunSelection(tuple(_words(filters)), Path(out).expanduser())
 
 
 def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
-    """A preset's table from the records of its runs: one row per cell of the printed table, with mean, 95% interval,
-    seeds and the paper's number."""
+    """Return the table of a preset from the records of its runs.
+
+    There is one row per cell of the published table, with mean, 95% interval, number of seeds and published value.
+    """
     from knot_runner.cli.show import references
     from knot_runner.cli.verbs.preset import preset_of
     from knot_runner.report.render.markup import table_csv
@@ -154,7 +166,7 @@ def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
-    """The verdict on each of a preset's claims: holds, does not hold or undecided, with effect and interval."""
+    """Return the verdict on each of a preset's claims: holds, does not hold or undecided, with effect and interval."""
     from knot_runner.cli.show import verdicts_of
     from knot_runner.cli.verbs.preset import preset_of
     from knot_runner.report.claims.view import claims_csv

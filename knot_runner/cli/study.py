@@ -57,8 +57,11 @@ OF_KNOT = "training.distill."
 
 
 def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
-    """The validation metric of a study over the keys ``searched``: ``report.objective``, else the one that runs of this
-    kind record, by default accuracy. Raises :class:`UserError` if the run records none that can compare trials."""
+    """Return the validation metric of a study over the keys ``searched``.
+
+    It is ``report.objective`` if set, else the metric that runs of this kind record, by default accuracy. Raises
+    :class:`UserError` if the runs record no metric that can compare trials.
+    """
     method, settings = job.method, job.settings
     own = RECORDED.get(type(method), ACCURACY)
     recorded = [own]
@@ -85,7 +88,7 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
 
 
 def valid_value(job: ComposedJob, metric: str) -> float | None:
-    """A finished run's ``metric`` on its validation examples; None if it diverged or did not finish."""
+    """Return a finished run's ``metric`` on its validation examples; None if it diverged or did not finish."""
     result = read_result(job.folder)
     if result is None or result.status != "done":
         return None
@@ -97,8 +100,11 @@ def valid_value(job: ComposedJob, metric: str) -> float | None:
 
 
 def student_value(rows: list[LogRow], metric: str) -> float | None:
-    """``metric`` of the epoch that a distillation kept, from the last log row in ``rows`` that has it: under the
-    student's name, for KNOT as ``loss``, for mutual learning as ``valid``."""
+    """Return the validation ``metric`` of the epoch that a distillation selected.
+
+    It comes from the last log row in ``rows`` that has it: under the name of the student, as ``loss`` for KNOT, as
+    ``valid`` for mutual learning.
+    """
     key_names = ("loss",) if metric == "loss" else ("student", "valid")
     found = [row[key] for row in rows if "round" in row for key in key_names if key in row]
     return found[-1] if found else None
@@ -111,8 +117,11 @@ DEFAULTS = {"hydra.sweeper.n_trials": "20", SAMPLER_SEED: "0", "hydra.sweeper.n_
 
 @dataclass(frozen=True)
 class Study:
-    """A study's request. ``words``: flags and overrides of all trials; ``space``: overrides that define the search
-    space; ``together``: number of trials drawn at once."""
+    """A study's request.
+
+    ``words``: flags and overrides of all trials; ``space``: overrides that define the search space; ``together``:
+    number of trials drawn at once.
+    """
 
     words: list[str]
     space: list[Override]
@@ -123,8 +132,10 @@ class Study:
 
 
 def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
-    """Run every batch of trials by ``sweep`` as a grid; returns the exit code. Raises :class:`UserError`, before any
-    trial if the request is invalid."""
+    """Run every batch of trials by ``sweep`` as a grid; returns the exit code.
+
+    Raises :class:`UserError`, before any trial if the request is invalid.
+    """
     study = _read(arguments)
     require_extra(SWEEPER, "optuna")
     import optuna
@@ -166,7 +177,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
 
 
 def _read(arguments: Sequence[str]) -> Study:
-    """The study of a command line. Raises :class:`UserError`."""
+    """Return the study of a command line. Raises :class:`UserError`."""
     options = read_flags(arguments)
     own, rest = dict(DEFAULTS), []
     for word in options.words:
@@ -194,8 +205,10 @@ def _read(arguments: Sequence[str]) -> Study:
 
 
 def _distribution(override: Override, config_dir: str | None) -> BaseDistribution:
-    """The distribution of an override, as in Hydra's own sweepers: intervals are uniform, or logarithmic with
-    ``tag(log, ...)``; ranges have steps, and lists are categorical."""
+    """Return the distribution of an override, as in Hydra's own sweepers.
+
+    Intervals are uniform, or logarithmic with ``tag(log, ...)``. Ranges have steps, and lists are categorical.
+    """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     value: Any = override.value()
@@ -214,7 +227,7 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
 
 
 def _grid(study: Study, drawn: Sequence[Config]) -> Command:
-    """The runs of trials with the values ``drawn``, as one grid. Raises :class:`UserError`."""
+    """Return the runs of trials with the values ``drawn``, as one grid. Raises :class:`UserError`."""
     commands = [compose_all([*study.words, *_words(params)])[1][0] for params in drawn]
     return replace(commands[0], preset=None, jobs=[command.jobs[0] for command in commands], sweep=True)
 

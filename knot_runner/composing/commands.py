@@ -67,7 +67,7 @@ def compose_all(arguments: list[str], first: bool = False) -> tuple[list[Compose
 
 
 def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[list[str]]:
-    """The overrides as typed, one list per preset in them."""
+    """Return the overrides as typed, one list per preset in them."""
     words = [typed_line(override) for override in overrides]
     preset = preset_in(words)
     if preset is None:
@@ -78,8 +78,10 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
-    """Return (``arguments`` plus the grid of their preset or own YAML (``sweep:``), without keys that they set
-    themselves; its arms)."""
+    """Return ``arguments`` with the grid of their preset or own YAML (``sweep:``), and its arms.
+
+    Keys that the arguments set themselves are not added.
+    """
     if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}
     overrides = parse_overrides(arguments)
@@ -105,8 +107,10 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
 def _composed(
     arguments: list[str], arms: Arms, config_dir: str | None, first: bool = False
 ) -> tuple[list[ComposedJob], JobGrid]:
-    """Return (jobs, or the ``first`` of them; their grid). Hydra composes once per choice of groups; swept values are
-    inserted."""
+    """Return (jobs, or the ``first`` of them; their grid).
+
+    Hydra composes once per choice of groups; swept values are inserted.
+    """
     overrides = parse_overrides(arguments)
     values = [values_of(override, config_dir) for override in overrides]
     _check_grid(overrides, values)
@@ -131,7 +135,7 @@ def _composed(
 
 
 def _sets_a_value(override: Override) -> bool:
-    """Whether an override sets an existing key; others choose a group's file, add, delete, or set Hydra's keys."""
+    """Return whether an override sets an existing key. Others select a file, add, delete, or set Hydra's keys."""
     key = override.key_or_group
     plain = override.type == OverrideType.CHANGE and override.package is None
     return plain and "/" not in key and key not in (*GROUPS, ARM) and key.partition(".")[0] not in ("hydra", "sweep")

@@ -40,8 +40,9 @@ def composing(folder: Path | None = None) -> AbstractContextManager[None]:
 
 
 def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
-    """Compose the config with its ``hydra`` part; call inside :func:`composing`. Every error is one line that names
-    the key.
+    """Compose the config with its ``hydra`` part; call inside :func:`composing`.
+
+    Every error is one line that names the key.
 
     The environment variable ``KNOT_HARDWARE`` chooses the hardware unless ``overrides`` do.
     """
@@ -73,8 +74,10 @@ def _main_config(name: str, overrides: list[str], config_dir: str | None) -> Dic
 
 
 def choice_config(choice: str, config_dir: str | None) -> DictConfig:
-    """Compose one group's ``choice`` (``model/cnn_8``) alone, in half the time of the whole config; call inside
-    :func:`composing`."""
+    """Compose the ``choice`` of a single group (``model/cnn_8``), in half the time of the whole config.
+
+    Call this inside :func:`composing`.
+    """
     return _composed(choice, [], config_dir, hydra=False)
 
 
@@ -178,7 +181,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line that composes jobs. Raises :class:`UserError`, also for a missing folder."""
+    """Return the options of a command line that composes jobs. Raises :class:`UserError`, also for a missing folder."""
     options = Parser("[KEY=VALUE ...]", "").parse(arguments)
     folder = options.config_dir
     if folder is not None and not (folder and Path(folder).is_dir()):

@@ -43,12 +43,12 @@ RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
 
 def typed_line(override: Override) -> str:
-    """The ``override`` as it was typed, or would be."""
+    """Return the ``override`` as it was typed, or would be."""
     return override.input_line or ""
 
 
 def preset_in(words: Iterable[str]) -> str | None:
-    """The preset in overrides as typed; None without one."""
+    """Return the preset in overrides as typed; None without one."""
     return next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
 
 
@@ -111,7 +111,7 @@ def last_counts(overrides: Sequence[Override]) -> list[Override]:
 
 
 def values_of(override: Override, config_dir: str | None) -> list[str] | None:
-    """The values an override lists, as they would be typed; None for a single value.
+    """Return the values an override lists, as they would be typed; None for a single value.
 
     Raises :class:`UserError` if it lists none, or more than :data:`MAX_JOBS`.
     """
@@ -143,7 +143,7 @@ def _check_range(line: str, values: RangeSweep) -> None:
 
 
 def check_count(line: str, jobs: int) -> None:
-    """Raises :class:`UserError` naming ``line`` if there are more than :data:`MAX_JOBS` ``jobs``."""
+    """Raise :class:`UserError` naming ``line`` if there are more than :data:`MAX_JOBS` ``jobs``."""
     if jobs > MAX_JOBS:
         raise UserError(f"{jobs:,} jobs are too many. Use at most {MAX_JOBS:,} per command", line)
 
@@ -162,18 +162,18 @@ _TYPES = {"Integer": "an integer", "Float": "a number", "Boolean": "true or fals
 
 
 def message_text(text: str, most: int = 60) -> str:
-    """``text`` for a message: one line without invisible characters, at most ``most`` characters."""
+    """Return ``text`` for a message: one line without invisible characters, at most ``most`` characters."""
     text = _CONTROL.sub("?", text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def one_line(text: str) -> str:
-    """``text`` without line breaks."""
+    """Return ``text`` without line breaks."""
     return message_text(" ".join(text.split()), 200)
 
 
 def missing_config(problem: MissingConfigException, config_dir: str | None) -> UserError:
-    """The error of an unknown choice such as ``method=sinkhron_e``."""
+    """Return the error of an unknown choice such as ``method=sinkhron_e``."""
     text, wanted = str(problem), problem.missing_cfg_file or ""
     own = re.match(r"In '([^']*)': Could not (?:find|load)", text)
     if own and config_dir and (path := Path(config_dir) / f"{own.group(1)}.yaml").is_file():
@@ -190,7 +190,7 @@ def missing_config(problem: MissingConfigException, config_dir: str | None) -> U
 
 
 def bad_override(text: str, overrides: list[str]) -> str:
-    """The message for an override that Hydra refuses; ``text``: Hydra's error."""
+    """Return the message for an override that Hydra refuses; ``text``: Hydra's error."""
     if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
         return f"+{appended.group(1)}: exists already. Use {appended.group(1)}=VALUE, without +"
     if merging := re.search(r"Error merging override (.*)", text):
@@ -209,7 +209,10 @@ def bad_override(text: str, overrides: list[str]) -> str:
 
 
 def search_path(config_dir: str | None) -> list[str]:
-    """The override that adds ``config_dir`` to Hydra's search path, through :class:`OwnYaml`; [] without a folder."""
+    """Return the override that adds ``config_dir`` to Hydra's search path, through :class:`OwnYaml`.
+
+    The list is empty without a folder.
+    """
     if not config_dir:
         return []
     Plugins.instance().register(OwnYaml)
@@ -221,7 +224,7 @@ class OwnYaml(ConfigSource):
 
     @staticmethod
     def scheme() -> str:
-        """The URL scheme, as in ``own://FOLDER``."""
+        """Return the URL scheme, as in ``own://FOLDER``."""
         return "own"
 
     def load_config(self, config_path: str) -> ConfigResult:
@@ -241,15 +244,19 @@ class OwnYaml(ConfigSource):
         return ConfigResult(self.provider, self.full_path(), config, header)
 
     def available(self) -> bool:
+        """Return True: the folder was checked before."""
         return True
 
     def is_group(self, config_path: str) -> bool:
+        """Return whether the path is a folder."""
         return Path(unquote(self.path), config_path).is_dir()
 
     def is_config(self, config_path: str) -> bool:
+        """Return whether the path is a YAML file."""
         return self._file(config_path).is_file()
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        """Return no names."""
         return []  # for messages of Hydra's own, which ours replace
 
     def _file(self, config_path: str) -> Path:
@@ -272,12 +279,12 @@ SUPPORTED = (LAUNCHER_GROUP, BATCH, CONFIG_NAME)
 
 
 def is_hydras(key: str) -> bool:
-    """Whether ``key`` (dotted, or a group with slashes) is one of Hydra's own."""
+    """Return whether ``key`` (dotted, or a group with slashes) is one of Hydra's own."""
     return key.replace("/", ".").split(".")[0] == "hydra"
 
 
 def check_key(key: str) -> None:
-    """Raises :class:`UserError` for an unsupported key of Hydra's (dotted, or a group)."""
+    """Raise :class:`UserError` for an unsupported key of Hydra's (dotted, or a group)."""
     if key not in SUPPORTED and not key.startswith(f"{LAUNCHER}."):
         hint = f"Of Hydra's keys, use {LAUNCHER_GROUP}, {LAUNCHER}.* or {BATCH}"
         raise UserError("not supported", key, hint=hint)

@@ -83,7 +83,7 @@ class Table(UserDict[str, Entry]):
         return iter(self.data)
 
     def is_built_in(self, key: str) -> bool:
-        """Whether the package has the entry ``key``, not a plug-in."""
+        """Return whether the package has the entry ``key``, not a plug-in."""
         return self._owners.get(key) == "knot_runner"
 
 
@@ -158,8 +158,10 @@ def load_plugins(plugins: Sequence[str]) -> None:
 
 @functools.cache
 def load_papers(module: str) -> None:
-    """Import ``module`` of each folder of ``knot_runner/papers`` that has it: ``settings`` adds families and kinds of
-    task, ``report`` figures, tables and claims."""
+    """Import ``module`` of each folder of ``knot_runner/papers`` that has it.
+
+    ``settings`` adds families and kinds of task; ``report`` adds figures, tables and claims.
+    """
     with _owner("knot_runner"):
         for path in sorted(PAPERS.glob(f"*/{module}.py")):
             importlib.import_module(f"knot_runner.papers.{path.parent.name}.{module}")
@@ -177,13 +179,13 @@ def _owner(name: str) -> Iterator[None]:
 
 
 def found_from(folder: Path, plugin: str) -> str:
-    """Returns a plug-in named in a YAML file in ``folder`` in a form that is found from any folder."""
+    """Return a plug-in named in a YAML file in ``folder`` in a form that is found from any folder."""
     is_relative = plugin.endswith(".py") and "${" not in plugin and not Path(plugin).is_absolute()
     return f"{folder}{BESIDE}{plugin}" if is_relative else plugin
 
 
 def as_written(plugin: str) -> str:
-    """Returns a plug-in as written in its YAML file, whatever the file's folder: this form enters the run id."""
+    """Return a plug-in as written in its YAML file, whatever the file's folder: this form enters the run id."""
     return plugin.rpartition(BESIDE)[2]
 
 

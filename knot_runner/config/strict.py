@@ -45,8 +45,10 @@ class AtMost:
 
 @dataclasses.dataclass(frozen=True)
 class Holds:
-    """A condition on one setting: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "at least 1")]``; the
-    error is ``expected {text}, got {value}``."""
+    """A condition on one setting: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "at least 1")]``.
+
+    The error is ``expected {text}, got {value}``.
+    """
 
     test: Callable[[Any], bool]
     text: str
@@ -54,8 +56,10 @@ class Holds:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByTag:
-    """The class of a setting is that of its key ``tag`` in an open table: ``loss: Annotated[Any, ByTag("name",
-    LOSS_SETTINGS, "loss")]``; ``noun`` names the entries in errors."""
+    """Rule that takes the class of a setting from an open table, by its key ``tag``.
+
+    An example is ``loss: Annotated[Any, ByTag("name", LOSS_SETTINGS, "loss")]``. ``noun`` names the entries in errors.
+    """
 
     tag: str
     classes: Mapping[str, type]
@@ -64,8 +68,10 @@ class ByTag:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByName:
-    """The class of each value of a mapping is that of its name in an open table; ``noun`` names the entries in
-    errors."""
+    """Rule that takes the class of each value of a mapping from an open table, by its name.
+
+    ``noun`` names the entries in errors.
+    """
 
     classes: Mapping[str, type]
     noun: str
@@ -82,7 +88,7 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
     """
     if values is None:
         raise UserError("required, but not set", where)
-    _expect(values, dict, f"a mapping of the keys of {cls.__name__}", where)
+    _expect(values, dict, "a mapping of keys to values", where)
     kind: Any = cls
     hints = _hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
@@ -105,8 +111,10 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
 
 
 def content_of(value: Any) -> Any:
-    """Returns the plain data from which :func:`build` makes the dataclass ``value``, without fields that are None by
-    default."""
+    """Return the plain data from which :func:`build` makes the dataclass ``value``.
+
+    Fields that are None by default are left out.
+    """
     if isinstance(value, list | tuple):
         return [content_of(part) for part in value]
     if isinstance(value, dict):
@@ -118,8 +126,7 @@ def content_of(value: Any) -> Any:
 
 
 def check_keys(values: Any, where: str = "") -> None:
-    """Raises :class:`UserError` for a mapping anywhere in ``values`` whose keys are neither all words nor all whole
-    numbers."""
+    """Raise :class:`UserError` for a mapping whose keys are neither all strings nor all whole numbers."""
     if isinstance(values, list):
         values = dict(enumerate(values))
     if not isinstance(values, dict):
@@ -205,13 +212,14 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
             problems.append(problem)
         if typing.get_origin(option) is Literal:
             words += typing.get_args(option)
+            problems.insert(0, problems.pop())  # the last one is of another option if there is any
     if words and len(problems) > 1:
         raise UserError(f"{problems[-1]}. Or use {' or '.join(map(str, words))}")
     raise problems[-1]
 
 
 def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
-    """``value`` as ``hint`` (bool, int, float, str); numbers of a magnitude of at most ``most``."""
+    """Return ``value`` as ``hint`` (bool, int, float, str); numbers of a magnitude of at most ``most``."""
     if hint is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string
         with contextlib.suppress(ValueError):
             value = float(value)
@@ -243,7 +251,7 @@ def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str
 
 
 def shorten(value: Any) -> str:
-    """A value as a message shows it: long numbers and lists are cut."""
+    """Return a value as a message shows it: long numbers and lists are cut."""
     if isinstance(value, int) and abs(value) >= 10**15:
         return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # about; str() itself has a limit
     text = repr(value)
@@ -261,13 +269,13 @@ def require(holds: bool, key: str, text: str) -> None:
 
 
 def digest(value: Any, length: int = 16) -> str:
-    """Hash of plain data (JSON with sorted keys), ``length`` hex digits."""
+    """Return the hash of plain data (JSON with sorted keys), ``length`` hex digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=dataclasses.asdict, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
-    """Key -> all its values, from (key, value) ``pairs``; keys and values are in the order of the pairs."""
+    """Return key -> all its values, from (key, value) ``pairs``; keys and values are in the order of the pairs."""
     found: dict[Any, list[Any]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)
@@ -286,5 +294,5 @@ def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def without(values: Config, *keys: str) -> Config:
-    """A copy of ``values`` less ``keys``."""
+    """Return a copy of ``values`` less ``keys``."""
     return {key: value for key, value in values.items() if key not in keys}

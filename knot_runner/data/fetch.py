@@ -60,7 +60,7 @@ def wrong_content(path: Path, file: DataFile) -> str:
 
 
 def place_of(root: Path, file: DataFile) -> Path:
-    """The path of ``file`` below ``root``. Raises :class:`UserError` where a link leads out of it."""
+    """Return the path of ``file`` below ``root``. Raises :class:`UserError` where a link leads out of it."""
     path = root / file.path
     if not path.parent.resolve().is_relative_to(root.resolve()):
         raise UserError("a link leads it out of paths.data_dir, where nothing is written", path)
@@ -97,8 +97,10 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
 
 
 def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) -> None:
-    """Make ``part`` the published file, from the first address that serves it. Raises :class:`FetchError` with what
-    was wrong with each. Wrong content is removed."""
+    """Create ``part`` the published file, from the first address that serves it.
+
+    Raises :class:`FetchError` with what was wrong with each. Wrong content is removed.
+    """
     problems = []
     for address in addresses:
         before = part.stat().st_size if part.exists() else 0
@@ -115,8 +117,10 @@ def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) 
 
 
 def _receive(address: str, part: Path, before: int, file: DataFile, progress: Told) -> str:
-    """Append the answer to the ``before`` bytes of ``part``, or replace them if the server sends the whole file. Return
-    the problem, or "" if all was sent."""
+    """Append the answer to the ``before`` bytes of ``part``, or replace them if the server sends the whole file.
+
+    Return the problem, or "" if all was sent.
+    """
     headers = {"User-Agent": "knot-runner"}
     if before:
         headers["Range"] = f"bytes={before}-"
@@ -146,7 +150,7 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yields the response's data; network failures raise ConnectionError, unlike those of the disk."""
+    """Yield the response's data; network failures raise ConnectionError, unlike those of the disk."""
     while True:
         try:
             chunk = answer.read(CHUNK)

@@ -18,8 +18,11 @@ from knot_runner.util.errors import UserError, nearest
 
 
 def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list[str]) -> Any:
-    """Return one split of a hub data set. ``notes`` grows by a line if ``source`` names a branch, which may move.
-    Raises :class:`UserError` that begins with ``where``, the setting, and gives the hub's reason in one line."""
+    """Return one split of a hub data set.
+
+    ``notes`` grows by a line if ``source`` names a branch, which may move. Raises :class:`UserError` that begins with
+    ``where``, the setting, and gives the hub's reason in one line.
+    """
     import datasets  # takes a second to import, and only this source needs it
 
     try:
@@ -38,8 +41,10 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
 
 
 def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, list[TextTable]]:
-    """Tables of data set ``name`` per split (train, valid, test, pool, heldout); ``notes`` grows. Raises
-    :class:`UserError`."""
+    """Return the tables of data set ``name`` per split (train, valid, test, pool, heldout); ``notes`` grows.
+
+    Raises :class:`UserError`.
+    """
     label = f"{source.id}[{source.config}]" if source.config else source.id
     found: dict[str, list[TextTable]] = {}
     for split, names in source.splits.items():
@@ -77,7 +82,7 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
 
 
 def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any, numbers: dict[str, int]) -> Images:
-    """The ``rows`` of one split; ``numbers`` (writer -> number) grows by the writers that are new."""
+    """Return the ``rows`` of one split; ``numbers`` (writer -> number) grows by the writers that are new."""
     from knot_runner.data.images.checks import check_image_labels
     from knot_runner.data.images.folders import decode  # with Pillow, which texts need not
 

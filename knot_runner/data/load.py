@@ -17,7 +17,7 @@ from knot_runner.util.errors import UserError, nearest
 
 
 def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
-    """The task's data sets from ``settings.source`` (``data_root``: the folder that ``local`` reads).
+    """Return the task's data sets from ``settings.source`` (``data_root``: the folder that ``local`` reads).
 
     Same settings and files, same task. Raises :class:`UserError` naming the key, or the file and line.
     """
@@ -42,8 +42,10 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
 
 
 def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
-    """Raise the :class:`UserError` of :func:`load_task` where a data set has no source, or files of it are not below
-    ``folder`` (of ``source=local``) and it may not be left out. Nothing is read."""
+    """Raise the :class:`UserError` of :func:`load_task` for missing sources and files, without reading any.
+
+    Files of ``source=local`` are below ``folder``.
+    """
     for name in settings.datasets:
         source = _checked_source(settings, name)
         if isinstance(source, LocalSource):
@@ -75,7 +77,7 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: Pa
 
 
 def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSource:
-    """The data set's source, after all checks that need no file."""
+    """Return the data set's source, after all checks that need no file."""
     where = f"task.datasets.{name}.{settings.source}"
     data = settings.datasets[name]
     source = data.local if settings.source == "local" else data.hub
@@ -99,11 +101,12 @@ def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSourc
 def _files_there(
     settings: TaskSettings, name: str, source: LocalSource, folder: DataFolder
 ) -> tuple[dict[str, list[File]], list[str]]:
-    """Split -> the files to read of the data set ``name``, and the paths of those that are not there, which ``folder``
-    records. No files: the data set is left out.
+    """Return split -> files to read of the data set ``name``; ``folder`` records the missing paths.
 
-    Raises :class:`UserError` where ``task.missing`` does not have the data set or the file that is not there, or a
-    split is left without a file.
+    The data set is left out if there are no files.
+
+    Raises:
+        UserError: ``task.missing`` has neither the data set nor the missing file, or a split has no file.
     """
     given = {split: files for split, files in source.files.items() if files}
     absent: dict[str, list[Path]] = {}
@@ -118,10 +121,7 @@ def _files_there(
     if required and not (is_whole and name in settings.may_be_missing):
         role, first = settings.datasets[name].role, required[0]
         if not is_whole:
-            remedy = (
-                f"other files of {name} are. task.missing=[{first}] reads {name} without this file, which makes "
-                "another data set of it"
-            )
+            remedy = f"Other files of {name} exist. To read {name} without this file, use task.missing=[{first}]"
         elif role == "local":
             remedy = f"To run without {name}, use task.missing=[{name}]"
         else:
@@ -135,7 +135,7 @@ def _files_there(
     for split, files in given.items():
         kept[split] = [file for file in files if file.path not in absent]
         if not kept[split]:
-            text = f"no files found, such as {files[0].path}"
+            text = f"none of the files found, such as {files[0].path}"
             raise UserError(text, f"task.datasets.{name}.local.files.{split}")
     return kept, list(absent)
 

@@ -60,8 +60,11 @@ def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:
-    """One line on the missing data of jobs with these settings, how many jobs lack them, and the command that lists
-    the data; None where no file is missing. Jobs of one task and folder are checked once."""
+    """Return one line on the missing data of jobs with these settings, or None if no file is missing.
+
+    It has the number of jobs without data and the command that lists the data. Jobs of one task and folder are checked
+    once.
+    """
     seen: dict[str, str | None] = {}
     missing: Counter[str] = Counter()
     tasks: list[str] = []
@@ -83,4 +86,4 @@ def no_data(jobs: Iterable[Settings]) -> str | None:
         problems.append(f"{problem} ({which} {total} jobs)" if total > 1 else problem)
     known = {task for one in data_sets().values() for task in one.tasks}
     command = " ".join(["knot-runner data", *(task for task in dict.fromkeys(tasks) if task in known)])
-    return f"{'; '.join(problems)}; Run '{command}' to see which files are needed and where to get them"
+    return f"{'; '.join(problems)}. Run '{command}' to see which files are needed and where to get them"

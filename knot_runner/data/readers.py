@@ -30,7 +30,7 @@ END_OF_UTTERANCE = "__eou__"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of each line, with its line end, without a byte order mark. Raises on an empty file."""
+    """Yield number and text of each line, with its line end, without a byte order mark. Raises on an empty file."""
     number = 0
     try:
         with open_unpacked(path) as file:
@@ -51,7 +51,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
-    """Rows of a csv file with a header line; every row must have as many fields as the header."""
+    """Yield rows of a csv file with a header line; every row must have as many fields as the header."""
     last = ""
 
     def lines() -> Iterator[str]:
@@ -87,7 +87,7 @@ def _check_delimiter(path: Path, header: list[str]) -> None:
 
 
 def read_jsonl(path: Path) -> Iterator[FileRecord]:
-    """Objects of a JSON-lines file; blank lines are skipped."""
+    """Yield objects of a JSON-lines file; blank lines are skipped."""
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -95,7 +95,7 @@ def read_jsonl(path: Path) -> Iterator[FileRecord]:
 
 
 def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any]:
-    """The JSON object in ``text``; ``options`` of ``json.loads``. Raises :class:`UserError` naming ``where``."""
+    """Return the JSON object in ``text``; ``options`` of ``json.loads``. Raises :class:`UserError` naming ``where``."""
     try:
         content = json.loads(text, **options)
     except (ValueError, RecursionError) as problem:
@@ -107,7 +107,7 @@ def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any
 
 
 def emotion_file(path: Path) -> Path:
-    """The file of emotion labels beside a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
+    """Return the file of emotion labels beside a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
     return path.with_name(path.name.replace("dialogues_", "dialogues_emotion_", 1))
 
 

@@ -44,8 +44,11 @@ class TextRow:
 
 @dataclass
 class TextTable:
-    """Rows of one file (or hub split), in order. ``dropped``: rows without text, left out; ``read``: all rows of the
-    file, also those that ``where`` filters out; ``restarts``: dialogues whose id an earlier one has."""
+    """Rows of one file (or hub split), in order.
+
+    ``dropped``: rows without text, left out; ``read``: all rows of the file, also those that ``where`` filters out;
+    ``restarts``: dialogues whose id an earlier one has.
+    """
 
     source: str
     rows: list[TextRow]
@@ -57,7 +60,7 @@ class TextTable:
 def read_table(
     source: str, records: Iterable[FileRecord], columns: TextColumns, where: dict[str, Any], expected: int | None = None
 ) -> TextTable:
-    """The ``columns`` of the records that match ``where``; rows without text are dropped and counted.
+    """Return the ``columns`` of the records that match ``where``; rows without text are dropped and counted.
 
     Raises :class:`UserError` for a column that no record has, when no row is left, and unless ``expected`` are read.
     """
@@ -107,8 +110,10 @@ def listed(column: str | list[str] | None) -> list[str]:
 
 
 def _name_dialogues(rows: list[TextRow]) -> int:
-    """Replace the ids in ``rows`` by a unique name for each dialogue, which is consecutive rows with one id: that id,
-    or ``id #2`` and so on where it is repeated. Return the number of repetitions."""
+    """Replace the ids in ``rows`` by a unique name for each dialogue; return the number of repeated ids.
+
+    A dialogue consists of consecutive rows with one id. Its name is that id, or ``id #2`` and so on if it is repeated.
+    """
     names: set[str] = set()
     times: Counter[str] = Counter()
     restarts = 0
@@ -162,7 +167,9 @@ def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
 
 def identity(value: Any) -> str | None:
     """Return what a dialogue, a speaker or a filter is compared by: the whole value, as :func:`raw_label` writes it.
-    None for a missing one: null, NaN or a blank."""
+
+    None for a missing one: null, NaN or a blank.
+    """
     return None if _is_missing(value) else raw_label(value) or None
 
 
@@ -193,7 +200,7 @@ def raw_label(value: Any) -> str:
 
 
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
-    """Each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, with [SEP] between.
+    """Return each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, with [SEP] between.
 
     A row without a dialogue id has no context.
     """
@@ -209,10 +216,10 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
 
 
 def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, labels: Labels, context: int) -> Examples:
-    """The tables' rows concatenated and labeled as ``task.datasets.<name>`` says; contexts are built before rows are
-    dropped.
+    """Return the concatenated rows of the tables, labeled by ``task.datasets.<name>``.
 
-    Raises :class:`UserError` naming file, line and label for a raw label that is in neither ``labels`` nor ``drop``.
+    Contexts are built before rows are dropped. Raises :class:`UserError` naming file, line and label for a raw label
+    that is in neither ``labels`` nor ``drop``.
     """
     texts, pairs, numbers = [], [], []
     clients: dict[str, list[str | None]] = {}
@@ -256,8 +263,10 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids or repeats them. A file that is
-    read twice counts once."""
+    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids or repeats them.
+
+    A file that is read twice counts once.
+    """
     files = {table.source: table for table in tables}.values()
     if dropped := sum(table.dropped for table in files):
         yield f"{name}: {counted(dropped, 'row')} without text are left out"

@@ -77,7 +77,7 @@ class DataSet:
         return [source + PurePosixPath(file.path).name for source in self.sources]
 
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
-        """Returns whether all of its files (or their substitutes) are below ``root``, some of them, or none."""
+        """Return whether all of its files (or their substitutes) are below ``root``, some of them, or none."""
         if root is None:
             return "absent"
         groups = [[file.path for file in self.files], *self.instead]
@@ -88,7 +88,7 @@ class DataSet:
 
 
 def data_sets(config_dir: str | None = None) -> dict[str, DataSet]:
-    """All data sets by their names, sorted. Raises :class:`UserError` naming the file and key of a wrong one."""
+    """Return all data sets by their names, sorted. Raises :class:`UserError` naming the file and key of a wrong one."""
     return {name: _read(path) for name, path in yaml_files("data", config_dir).items()}
 
 
@@ -108,7 +108,7 @@ def _read(path: Path) -> DataSet:
 
 
 def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSet]:
-    """Those of ``names``, each the name of a data set or of a task; all without any. Raises :class:`UserError`."""
+    """Return the data sets of ``names`` (data sets or tasks); all without names. Raises :class:`UserError`."""
     if not names:
         return list(known.values())
     chosen = set()

@@ -18,12 +18,12 @@ LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 
 def named_rng(name: str) -> np.random.Generator:
-    """Returns the random generator of the draw ``name``, which holds its seed: of its sha256's first 64 bits."""
+    """Return the random generator of the draw ``name``, which holds its seed: of its sha256's first 64 bits."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
 def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """Rows (kept, taken) of ``labels`` (int [N]), ``share`` of them taken; both sorted.
+    """Return rows (kept, taken) of ``labels`` (int [N]), ``share`` of them taken; both sorted.
 
     Stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code; a label with a single row stays in
     the kept part. Plain random where :func:`can_stratify` says no. Raises :class:`UserError` that names ``key`` for too
@@ -41,7 +41,7 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:
-    """Whether both parts have room for every label that has two rows or more."""
+    """Return whether both parts have room for every label that has two rows or more."""
     common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))
     return min(taken, len(common) - taken) >= max(1, len(np.unique(common)))
@@ -53,7 +53,7 @@ def _is_single(labels: np.ndarray) -> np.ndarray:
 
 
 def random_rows(count: int, share: float, seed: int) -> np.ndarray:
-    """``share`` of the rows 0..``count`` - 1, rounded up, sorted.
+    """Return ``share`` of the rows 0..``count`` - 1, rounded up, sorted.
 
     Here and in :func:`stratified_rows`, row for row what ``train_test_split`` samples (tested). Importing scikit-learn
     would take longer than a short run, and another version may sample other rows.
@@ -80,7 +80,7 @@ def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
-    """``counts`` [C] scaled to sum to ``total``, as whole numbers: largest remainders first, ties at random."""
+    """Return ``counts`` [C] scaled to sum to ``total``, as whole numbers: largest remainders first, ties at random."""
     exact = counts / counts.sum() * total
     rounded = np.floor(exact)
     remainders, left = exact - rounded, int(total - rounded.sum())
@@ -95,7 +95,7 @@ def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) ->
 
 
 def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
-    """``exact`` [C] >= 0 rounded to whole numbers that sum to ``total``, the first of tied remainders up."""
+    """Return ``exact`` [C] >= 0 rounded to whole numbers that sum to ``total``, the first of tied remainders up."""
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
     return counts
@@ -163,7 +163,10 @@ def complete_splits(
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
-    """The ``i``-th of ``n`` consecutive parts (``part`` = [i, n]), whose sizes differ by at most one (knot.md 1.6)."""
+    """Return the ``i``-th of ``n`` consecutive parts (``part`` = [i, n]) of nearly equal size (knot.md 1.6).
+
+    Sizes differ by at most one.
+    """
     index, count = part
     first, last = len(examples) * index // count, len(examples) * (index + 1) // count
     if first == last:
@@ -172,8 +175,11 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
 
 
 def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
-    """(train, test), ``share`` of the images in test: stratified by label, or, where writers are known, sampled of each
-    writer, so that every writer of two images or more has some in both. Raises :class:`UserError`."""
+    """Return (train, test) with a ``share`` of the images in test.
+
+    Images are stratified by label; if writers are known, they are sampled from each writer, so that every writer of two
+    images or more has some in both. Raises :class:`UserError`.
+    """
     if images.users is None:
         kept, taken = cut_splits(images.labels, share, seed, f"task.holdout: {share}")
     else:
@@ -185,7 +191,7 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
 
 
 def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """bool [N]: a random ``share`` of each user's rows; at least one and never all, so none of a single row."""
+    """Return bool [N]: a random ``share`` of each user's rows; at least one and never all, so none of a single row."""
     _, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
     wanted = np.maximum(np.rint(counts * share).astype(int), 1)
     wanted = np.minimum(wanted, counts - 1)

@@ -1,5 +1,7 @@
-"""An architecture as plain data, and the module it describes: one type for models of texts and of images, and for image
-models made by a function given by name."""
+"""An architecture as plain data, and the module that it describes.
+
+One type covers models of texts, models of images, and image models made by a function given by name.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class Network:
 
 
 def build_network(network: Network) -> nn.Module:
-    """The module, randomly initialized from torch's current seed: ``module(**batch)`` -> logits [B, classes].
+    """Return the module, randomly initialized from torch's current seed: ``module(**batch)`` -> logits [B, classes].
 
     A batch is ``x`` [B, C, H, W] of images; ``ids``, ``mask`` and ``types`` [B, L] of texts.
     """
@@ -73,8 +75,11 @@ def build_network(network: Network) -> nn.Module:
 
 
 def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.Module:
-    """Returns the module that ``spec.target`` makes. Raises :class:`UserError` naming the key where there is no such
-    function, it fails, or its module lacks the head named in the settings."""
+    """Return the module that ``spec.target`` makes.
+
+    Raises :class:`UserError` naming the key where there is no such function, it fails, or its module lacks the head
+    named in the settings.
+    """
     module_name, _, name = spec.target.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), name)
@@ -101,7 +106,7 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
 def _images_first(
     _: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor]
 ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """The images as the first argument, whatever ``forward`` calls it."""
+    """Return the images as the first argument, whatever ``forward`` calls it."""
     return (*args, *named.values()), {}
 
 
@@ -118,7 +123,7 @@ def _thaw(module: nn.Module, *_: object) -> None:
 
 
 def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, classes: int) -> None:
-    """Raises :class:`UserError` unless ``model`` maps images of ``shape`` to logits of ``classes``."""
+    """Raise :class:`UserError` unless ``model`` maps images of ``shape`` to logits of ``classes``."""
     try:
         with torch.no_grad():
             found = model.eval()(torch.zeros(2, *shape))

@@ -36,14 +36,16 @@ class Encoder:
 
 
 def local_path(name: str, data_root: Path | None) -> Path:
-    """``name`` as a path, relative ones from ``paths.data_dir``."""
+    """Return ``name`` as a path, relative ones from ``paths.data_dir``."""
     path = Path(name).expanduser()
     return path if path.is_absolute() or data_root is None else data_root / path
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files in ``folder`` that hold weights: model.safetensors, or all parts of a large one. Raises
-    :class:`UserError` where there is none."""
+    """Return the files in ``folder`` that hold weights: model.safetensors, or all parts of a large one.
+
+    Raises :class:`UserError` where there is none.
+    """
     whole = folder / "model.safetensors"
     files = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
     if not files or not (folder / "config.json").is_file():
@@ -63,7 +65,7 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
 
 
 def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
-    """The encoder that ``spec.weights`` names, not yet compared with a model. Raises :class:`UserError`."""
+    """Return the encoder that ``spec.weights`` names, not yet compared with a model. Raises :class:`UserError`."""
     from transformers import AutoConfig, BertModel
     from transformers.utils import logging
 
@@ -124,7 +126,7 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
 
 
 def describe_weights(encoder: Encoder) -> str:
-    """Returns one line on the loaded and the unused tensors."""
+    """Return one line on the loaded and the unused tensors."""
     unused = f"; unused tensors: {_some(encoder.unused)}" if encoder.unused else ""
     return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors loaded; the head starts at random{unused}"
 

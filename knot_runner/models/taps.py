@@ -52,7 +52,7 @@ class _Point:
 
 
 def tap_names(network: Network) -> list[str]:
-    """The network's named taps in forward order; the last is ``features``."""
+    """Return the network's named taps in forward order; the last is ``features``."""
     return list(_named_points(network))
 
 
@@ -64,7 +64,7 @@ def _taps(network: Network, kind: Literal["block", "layer"]) -> list[str]:
 def default_taps(
     kind: Literal["none", "features", "middle", "last", "maps"], student: Network, teacher: Network
 ) -> list[tuple[str, str]]:
-    """Returns the default pairs (student's tap, teacher's tap) of a loss term that names none.
+    """Return the default pairs (student's tap, teacher's tap) of a loss term that names none.
 
     ``middle``: the middle map, of an even number the one before the half (FitNets' hint); ``last``: the last map;
     ``maps``: all, paired from the end where one network has more. Where one of the two has no maps, ``middle`` is the
@@ -85,18 +85,20 @@ def default_taps(
 
 
 def check_taps(network: Network, names: Sequence[str], key: str) -> None:
-    """Raises :class:`UserError` naming ``key``, a setting, unless all ``names`` are taps of the network."""
+    """Raise :class:`UserError` naming ``key``, a setting, unless all ``names`` are taps of the network."""
     with torch.device("meta"):
         model = build_network(network)
     _points(model, network, names, key)
 
 
 def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str = "taps") -> TapReader:
-    """One forward pass of a batch -> (logits [B, C], tap -> its output), with gradients; ``model`` is of ``network``.
+    """Run one forward pass of a batch and return logits [B, C] and tap -> output, with gradients.
 
-    Of a module that is called several times in a pass, the last output is read. A module that changes its input in
-    place, such as ``ReLU(inplace=True)``, changes what a tap before it reads. Raises :class:`UserError` naming ``key``,
-    a setting, for an unknown tap, and in the first pass for one that has no tensor there.
+    ``model`` is built from ``network``. If a module is called several times in a pass, its last output is read. A
+    module that changes its input in place, such as ``ReLU(inplace=True)``, changes what a tap before it reads.
+
+    Raises:
+        UserError: A tap is unknown, or in the first pass it has no tensor. The message names the setting ``key``.
     """
     points = _points(model, network, names, key)
     modules = {name: model.get_submodule(point.module) for name, point in points.items()}
@@ -119,8 +121,10 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
 
 
 def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
-    """Returns a function batch -> features [B, H], the inputs of the last layer of ``model``, built by ``network``
-    ([CLS] of a text)."""
+    """Return a function batch -> features [B, H], the inputs of the last layer of ``model``, built by ``network``.
+
+    The features of a text are those of [CLS].
+    """
     if network.reads_texts:
         return model.features
     tap = "features"
@@ -129,7 +133,7 @@ def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
 
 
 def _hooked(module: nn.Module, point: _Point, name: str, found: dict[str, Any]) -> RemovableHandle:
-    """Returns a hook, removed at the end of a ``with`` block, that puts the value at ``point`` into ``found[name]``."""
+    """Return a hook, removed at the end of a ``with`` block, that puts the value at ``point`` into ``found[name]``."""
 
     def keep_input(_: nn.Module, inputs: tuple[Any, ...]) -> None:
         found[name] = inputs[0]
@@ -159,8 +163,10 @@ def _points(model: nn.Module, network: Network, names: Sequence[str], key: str) 
 
 
 def _named_points(network: Network) -> dict[str, _Point]:
-    """Returns the position of each named tap, in forward order. ReLU and pooling of a cnn and an mlp are not modules:
-    their output is read as the next module's input."""
+    """Return the position of each named tap, in forward order.
+
+    ReLU and pooling of a cnn and an mlp are not modules: their output is read as the next module's input.
+    """
     spec, head = network.spec, network.head.removesuffix(".")
     blocks: list[_Point] = []
     layers: list[_Point] = []

@@ -50,7 +50,7 @@ class Encoded:
         return self.offsets[1:] - self.offsets[:-1]
 
     def batch(self, rows: Tensor) -> dict[str, Tensor]:
-        """The texts ``rows`` padded to the longest: ``ids``, ``mask``, ``types`` int64 [B, L]."""
+        """Return the texts ``rows`` padded to the longest: ``ids``, ``mask``, ``types`` int64 [B, L]."""
         lengths = self.lengths[rows]
         position = torch.arange(int(lengths.max()))[None, :]
         mask = position < lengths[:, None]
@@ -60,6 +60,7 @@ class Encoded:
         return {"ids": ids, "mask": mask, "types": types.long()}
 
     def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors by name, as they are stored."""
         return {"ids": self.ids, "offsets": self.offsets, "second": self.second}
 
 
@@ -131,11 +132,11 @@ def _own_tokenizer(place: str | Path, revision: str | None) -> Tokenizer:
 
 
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
-    """A WordPiece vocabulary of at most ``size`` pieces learned on ``texts``; the same texts give the same pieces.
+    """Return a WordPiece vocabulary of at most ``size`` pieces learned from ``texts``, the same in every process.
 
-    The library's own WordPiece trainer numbers its ## pieces in hash order, so its result differs between two
-    processes (tested). Its plain BPE trainer does not; its pieces become ``piece`` or ``##piece`` by where in a word
-    they are used, most used first, behind every single character seen and all of ASCII, so that these are never [UNK].
+    The library's own WordPiece trainer numbers its ## pieces in hash order, so its result differs between two processes
+    (tested). Its plain BPE trainer does not. Its pieces become ``piece`` or ``##piece`` by where in a word they are
+    used, most used first, after all single characters of the texts and of ASCII, so that these are never [UNK].
     """
     from tokenizers import Tokenizer, models, trainers
     from tokenizers.normalizers import BertNormalizer

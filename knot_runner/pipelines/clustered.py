@@ -92,7 +92,7 @@ def labeled(
     made = []
     for client, own in enumerate(rows):
         if not len(own):
-            raise UserError(f"client {client} of 0..{len(rows) - 1}: has no training {what}, so no distance")
+            raise UserError(f"client {client} of {len(rows)}: no training {what}, so its distance is undefined")
         if len(own) > otdd.samples:
             rng = numpy_generator(seed, "otdd", "samples", client)
             own = own[np.sort(rng.permutation(len(own))[: otdd.samples])]
@@ -100,7 +100,7 @@ def labeled(
         try:
             made.append(LabeledSamples(where.points(examples), examples.labels))
         except UserError as problem:
-            raise UserError(f"client {client} of 0..{len(rows) - 1}: {problem}") from None
+            raise UserError(f"client {client} of {len(rows)}: {problem}") from None
     return made
 
 
@@ -136,7 +136,7 @@ def _measured(
         nonlocal began
         for (i, j), value in zip(finished, values, strict=True):
             if not math.isfinite(value):
-                raise UserError(f"{names[i]}, {names[j]}: distance {value}. Check for constant or huge pixels")
+                raise UserError(f"{names[i]}, {names[j]}: distance is {value}. Check for constant or huge pixels")
             known[min(i, j), max(i, j)] = value
         done = int(known.isfinite().sum())
         if commits.due() or done == pairs:

@@ -36,8 +36,10 @@ SOURCES = (".py", ".cpp", ".h")
 
 @functools.cache
 def code_version() -> str:
-    """Our code version: ``0.1.0+`` and a 12-digit hex digest of the source files that can change numbers; computed once
-    per process."""
+    """Return the code version: ``0.1.0+`` and a 12-digit hex digest of the source files that can change numbers.
+
+    It is computed once per process.
+    """
     found = [path for path in PACKAGE_FOLDER.rglob("*") if path.suffix in SOURCES and _counts(path)]
     return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, found)}"
 
@@ -60,7 +62,7 @@ def _digest(folder: Path, files: Iterable[Path]) -> str:
 
 @functools.cache
 def torch_version() -> str:
-    """Version of the installed torch without its build (``+cpu``); read from metadata, without importing torch."""
+    """Return the version of the installed torch without its build (``+cpu``), without importing torch."""
     from importlib import metadata  # only runs that exist need it
 
     return _public(metadata.version("torch"))
@@ -101,7 +103,7 @@ def made_by(plugins: Iterable[str]) -> Facts:
 
 
 def code_changes(record: Facts) -> list[str]:
-    """One line per code version in ``record`` (see :func:`made_by`) that differs from the current one; [] if none."""
+    """Return one line per code version in ``record`` (see :func:`made_by`) that differs from the current one."""
     found, code, torch = [], record["code"], _public(record["versions"]["torch"])
     if code != code_version():
         found.append(f"code {code}, now {code_version()}")
@@ -130,8 +132,11 @@ def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None
 
 
 def _setting_changes(folder: Path, settings: Settings) -> list[str]:
-    """Return one line per setting whose value in the record of a finished run is another one than in ``settings``, of
-    those that can change its numbers: values that were null in the run id may be filled in differently today."""
+    """Return one line per setting whose recorded value differs from that in ``settings``.
+
+    Only settings that can change the numbers of a finished run count. Values that were null in the run id may be filled
+    in differently today.
+    """
     if not (folder / CONFIG_FILE).is_file():  # which _file_changes reports
         return []
     recorded = dict(dotted_leaves(counted_settings(recorded_config(folder))))
@@ -146,17 +151,17 @@ def _file_changes(folder: Path, result: RunResult) -> list[str]:
 
 
 def blocking(found: Sequence[str]) -> list[str]:
-    """Return those of :func:`reasons` for which a run does not count as done: other data or settings, and files that
-    are changed or missing. Missing weights are only reported: who removes them to save space must not pay with a
-    retraining."""
+    """Return those of :func:`reasons` for which a run is not finished: other data, settings or files.
+
+    Missing weights are only reported: users who delete weights to save space must not have to retrain.
+    """
     counted_changes = (DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE)
     missing_weights = f"{FILE_CHANGE}{MODEL_FILE}: file not found"
     return [reason for reason in found if reason.startswith(counted_changes) and reason != missing_weights]
 
 
 def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:
-    """One line per file below ``data`` (``paths.data_dir``) that has changed, vanished or appeared since a finished
-    run; [] if none.
+    """Return one line per file below ``data`` (``paths.data_dir``) that changed since a finished run.
 
     Files are read only if their metadata differ; ``now`` caches their state for the runs of one command. If ``data`` is
     None, files cannot be compared and the list is empty.
@@ -184,8 +189,10 @@ class CurrentData:
 
 
 def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> str:
-    """The error line for runs (title, folder, changes), out of ``finished`` ones, whose data, settings or files have
-    changed: their numbers are not those of the request."""
+    """Return the error line for runs (title, folder, changes) whose data, settings or files changed.
+
+    ``finished`` is the number of all finished runs.
+    """
     title, folder, changes = changed[0]
     kind, _, first = changes[0].partition(": ")
     what = f"{folder}/{first}"
@@ -199,8 +206,11 @@ def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> st
 
 
 def set_aside(folder: Path) -> Path:
-    """Move a run's ``folder`` (``<out>/<task>/<method>/<run id>``) to ``<out>/.stale/<task>/<method>/<run id>-<n>``
-    with the first free n; returns the new folder. Call under the run's lock. Raises :class:`UserError`."""
+    """Move a run's ``folder`` below ``<out>/.stale`` and return the new folder.
+
+    ``<out>/<task>/<method>/<run id>`` becomes ``<out>/.stale/<task>/<method>/<run id>-<n>`` with the first free n. Call
+    this under the lock of the run. Raises :class:`UserError`.
+    """
     task, method, run = folder.parts[-3:]
     home = folder.parents[2] / ".stale" / task / method
     try:
@@ -214,7 +224,7 @@ def set_aside(folder: Path) -> Path:
 
 
 def staleness_line(kept: list[list[str]]) -> list[str]:
-    """A few warning lines for a command that keeps stale runs, from the reasons of each; [] without runs."""
+    """Return a few warning lines for a command that keeps stale runs, from the reasons of each; [] without runs."""
     if not kept:
         return []
     counts = Counter(reason for reasons in kept for reason in reasons)

@@ -1,7 +1,7 @@
-"""Output of a sweep: a live view of all jobs on a terminal, else one plain line when a job starts or ends; and the
-summary, the number of jobs that are done, resumed, failed or diverged, with the causes.
+"""Output of a sweep: a live view on a terminal, else one line when a job starts or ends; and a summary.
 
-It reads the runs' folders only, so it works the same for any launcher and machine.
+The summary has the number of jobs that are done, resumed, failed or diverged, with the causes. Only the folders of the
+runs are read, so it works for any launcher and machine.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Board:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def view(self) -> Group:
-        """The live view: the sweep's progress and each running job."""
+        """Return the live view: the sweep's progress and each running job."""
         ended = self._total - len(self._waiting)
         finished = ended + sum(one.done / max(one.total, 1) for one in self._at_work.values())
         spent = time.monotonic() - self._began
@@ -121,7 +121,7 @@ class Board:
 
 
 def ended_line(result: RunResult) -> str:
-    """``done, accuracy 0.912, 12 s``: what one finished run came to, in few words."""
+    """Return ``done, accuracy 0.912, 12 s``: what one finished run came to, in few words."""
     if result.status != "done":
         return "diverged"
     parts = ["done"]
@@ -186,7 +186,7 @@ def _cause(job: ComposedJob) -> str:
 
 
 def _grouped(causes: Sequence[tuple[str, str]]) -> list[str]:
-    """One line per distinct cause, from (cause, title) of each job: an error common to a grid is printed once."""
+    """Return one line per distinct cause, from (cause, title) of each job, so that a common error is shown once."""
     lines = []
     for text, (first, *others) in by_key(causes).items():
         more = f" and {len(others)} more" if others else ""

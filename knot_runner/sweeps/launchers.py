@@ -40,8 +40,10 @@ MAX_LOST = 2
 
 
 class RayLauncher:
-    """The Ray launcher. ``address``: the cluster's (:func:`connected`). ``num_cpus``, ``num_gpus``: reserved per
-    job."""
+    """The Ray launcher.
+
+    ``address``: the cluster's (:func:`connected`). ``num_cpus``, ``num_gpus``: reserved per job.
+    """
 
     def __init__(self, plan: Plan, address: str | None, num_cpus: float, num_gpus: float) -> None:
         self.plan, self.address = plan, address
@@ -113,15 +115,16 @@ class PlannedConfigs:
     """Replaces Hydra's config loader for the launcher: returns the config's ``hydra`` part and the run id."""
 
     def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
-        """Interface of Hydra's loader; ``overrides``: the run id only."""
+        """Return the interface of Hydra's loader; ``overrides``: the run id only."""
         config = copy.deepcopy(master)
         (config.run_id,) = overrides
         return config
 
 
 def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[Outcome]:
-    """Run the plan's ``jobs``; return their outcomes. Jobs locked by another process
-    come last.
+    """Run the plan's ``jobs``; return their outcomes.
+
+    Jobs locked by another process come last.
 
     Raises whatever the launcher raises.
     """

@@ -32,7 +32,7 @@ def run_task(config: Any, plan_path: str, parent: int | None = None) -> Outcome:
 
 
 def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
-    """:func:`run_task` for an already composed job."""
+    """Return :func:`run_task` for an already composed job."""
     resumed = False
     if plan.stopped:
         return outcome(job.run_id, "skipped", False)
@@ -63,13 +63,15 @@ def _told(pipe: Connection) -> list[Any]:
 
 
 def outcome(run_id: str, state: str, resumed: bool) -> Outcome:
-    """An outcome as plain data, since launchers send it between processes."""
+    """Return an outcome as plain data, since launchers send it between processes."""
     return {"run_id": run_id, "state": state, "resumed": resumed}
 
 
 def lost(folder: Path, kind: Kind, cause: str) -> str:
-    """Final state of a job whose process died without reporting one: that of its result if it had already written one,
-    else "failed", which is recorded in its folder."""
+    """Return the final state of a job whose process died without reporting one.
+
+    It is the state of its result if there is one, else "failed", which is recorded in its folder.
+    """
     found = status(folder)
     if found is not None:
         clear_failure(folder)
@@ -93,13 +95,12 @@ def cause_of(code: int) -> tuple[Kind, str]:
 
 
 def server(job: ComposedJob) -> BaseContext:
-    """The fork server for job processes, with the modules the first ``job`` needs already imported."""
+    """Return the fork server for job processes, with the modules the first ``job`` needs already imported."""
     return prepared(["knot_runner.sweeps.job", *family_of(job.method).preload])
 
 
 def in_job(*arguments: Any) -> None:
-    """Run :func:`in_own_process`; imported only here, in the job's process, so that the launcher does not load
-    torch."""
+    """Run :func:`in_own_process`, imported only in the job's process, so that the launcher does not load torch."""
     from knot_runner.sweeps.job import in_own_process
 
     in_own_process(*arguments)

@@ -99,7 +99,7 @@ def _made(term: Term, settings: Any, networks: list[list[Tensor]]) -> TermLoss:
 def _asked(
     loss: TermLoss, networks: list[list[Tensor]], rows: Tensor = _ALL, labels: Tensor = _LABELS, seed: int = 0
 ) -> tuple[Tensor, list[Tensor]]:
-    """Loss of the examples ``rows``, and its gradients by what the student says; 0 by what is not read."""
+    """Return the loss of the examples ``rows``, and its gradients by what the student says; 0 by what is not read."""
     leaves = [part.clone().requires_grad_() for part in networks[0]]
     own, *others = ([part[rows] for part in outputs] for outputs in (leaves, *networks[1:]))
     batch = TermBatch(labels[rows], rows, torch.Generator().manual_seed(seed))

@@ -67,7 +67,7 @@ def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-
 def _answers(
     name: str, workers: int, cohort: dict[str, LocalTraining], questions: dict[str, Inference]
 ) -> dict[str, Tensor]:
-    """Returns what the engine makes of all requests, each part by its name."""
+    """Return what the engine makes of all requests, each part by its name."""
     hardware = HardwareSettings("cpu", "cpu", 1, workers, engine=name, precision="float64", stack=0)
     with closing(make_engine(hardware, _NETWORKS[0], _images(80), _images(40), others=_NETWORKS[1:])) as engine:
         assert engine.train([]) == engine.logits([]) == [], f"engine={name} answers requests that nobody made"

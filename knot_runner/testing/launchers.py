@@ -50,7 +50,7 @@ def check_launcher(name: str, *overrides: str) -> None:
 
 
 def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:
-    """Return of every finished run below ``out`` its result, rounds (both without times) and weights, by its folder."""
+    """Return folder -> result and rounds (both without times) and weights of every finished run below ``out``."""
     found = {}
     for folder in (path.parent for path in out.glob("*/*/*/result.json")):
         result, *rows = untimed(FinishedRun(folder, require_result(folder)))

@@ -54,8 +54,10 @@ def check_workers_agree(words: Sequence[str], folder: Path) -> None:
 
 
 def check_resumption(words: Sequence[str], folder: Path) -> None:
-    """Check that a run which is interrupted after each of its commits, one a round, and called again gives the same
-    result, rows and models as one left alone, bit for bit."""
+    """Check that an interrupted run gives the same result, rows and models as an uninterrupted one, bit for bit.
+
+    The run is interrupted after each of its commits, one per round, and called again.
+    """
     alone, resumed, interruptions = _record(words, folder / "alone"), None, 0
     while resumed is None:
         try:

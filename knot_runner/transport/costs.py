@@ -23,7 +23,7 @@ def support(coordinates: Tensor, kind: Literal["semantic", "onehot", "hybrid"]) 
 
 
 def unit_mass(rows: Tensor) -> Tensor:
-    """``rows`` [N, n] in float64, each scaled to sum to 1."""
+    """Return ``rows`` [N, n] in float64, each scaled to sum to 1."""
     return rows.double() / rows.double().sum(-1, keepdim=True)
 
 
@@ -40,7 +40,7 @@ def ground_cost(coordinates: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def host_cost(points: Tensor) -> Tensor:
-    """:func:`ground_cost` of constant ``points`` in float64 on the CPU, computed once for each tensor."""
+    """Return :func:`ground_cost` of constant ``points`` in float64 on the CPU, computed once for each tensor."""
     return ground_cost(points.detach().double()).cpu()
 
 

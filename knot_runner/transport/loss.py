@@ -37,20 +37,17 @@ SLACK = 1e3
 
 
 def transport_loss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Tensor:
-    """Cost of moving p [..., n] to q [..., n] on ``points`` [n, d], one problem per leading index: [...].
+    """Return the cost of moving p [..., n] to q [..., n] on ``points`` [n, d], one problem per leading index: [...].
 
-    p and q may broadcast: p [B, 1, n] against q [B, K, n] gives [B, K]. Differentiable by p, once; q and ``points``
-    are constants. A row of p that is not finite (a diverged student) gives nan.
+    p and q may broadcast: p [B, 1, n] against q [B, K, n] gives [B, K]. Differentiable by p, once; q and ``points`` are
+    constants. A row of p that is not finite (a diverged student) gives nan.
 
     Raises :class:`TransportError` for rows that are no probability vectors and for rows that did not converge.
 
-    >>> newton = Solver("newton", epsilon=0.001, tolerance=1e-9, scaling=0.5)
-    >>> points = torch.tensor([[0.0], [1.0], [2.0]])
-    >>> p = torch.tensor([0.5, 0.5, 0.0], requires_grad=True)
-    >>> value = transport_loss(p, torch.tensor([0.0, 0.0, 1.0]), points, newton)
-    >>> value.backward()
-    >>> value, p.grad
-    (tensor(1.5000, grad_fn=<ViewBackward0>), tensor([ 1.,  0., -1.]))
+    >>> newton = Solver("newton", epsilon=0.001, tolerance=1e-9, scaling=0.5) >>> points = torch.tensor([[0.0], [1.0],
+    [2.0]]) >>> p = torch.tensor([0.5, 0.5, 0.0], requires_grad=True) >>> value = transport_loss(p, torch.tensor([0.0,
+    0.0, 1.0]), points, newton) >>> value.backward() >>> value, p.grad (tensor(1.5000, grad_fn=<ViewBackward0>),
+    tensor([ 1.,  0., -1.]))
     """
     n = len(points)
     if p.shape[-1] != n or q.shape[-1] != n:
@@ -105,7 +102,7 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor
 
 
 def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """The published call: geomloss' schedule, in p's own precision. Not converged, without a warning.
+    """Return the published call: geomloss' schedule, in p's own precision. Not converged, without a warning.
 
     The published runs had geomloss 0.2.4; 0.3.1 gives values 2e-5 to 6e-5 above its own.
     """
@@ -121,7 +118,7 @@ def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tens
 
 
 def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """eps = 0 by POT's linear programme, one row after another on the CPU: slow (about 0.1 ms a row), an oracle.
+    """Solve eps = 0 by POT's linear program, one row after another on the CPU: slow (about 0.1 ms a row), an oracle.
 
     Where many potentials are optimal (p equal to q, say), the gradient is one of them.
     """
@@ -142,7 +139,7 @@ def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor,
 
 
 def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """eps = 0 for labels on a line: W1 = sum_k |P_k - Q_k| (x_{k+1} - x_k), P and Q the cumulated p and q."""
+    """Solve eps = 0 for labels on a line: W1 = sum_k |P_k - Q_k| (x_{k+1} - x_k), P and Q the cumulated p and q."""
     if points.shape[1] != 1:
         raise UserError(
             f"the solver line requires coordinates of one dimension, but these have {points.shape[1]}. Use newton",
@@ -190,7 +187,7 @@ def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tenso
 
 
 def _closed_form(points: Tensor) -> str:
-    """``line`` or ``tree`` where the labels allow it, else ``exact``."""
+    """Return ``line`` or ``tree`` where the labels allow it, else ``exact``."""
     if points.shape[1] == 1:
         return "line"
     try:

@@ -119,7 +119,7 @@ def _solve(
 def _potential(
     p: FloatArray, q: FloatArray, cost: FloatArray, ground: np.ndarray, epsilon: float, tolerance: float
 ) -> tuple[FloatArray, FloatArray]:
-    """h [n, N] (-1e8 eps where q_j = 0) at the maximum of D, and the iterations [N]."""
+    """Return h [n, N] (-1e8 eps where q_j = 0) at the maximum of D, and the iterations [N]."""
     start = max(epsilon, LARGE * float(ground.max()))
     trees = transport_trees(ground) if epsilon <= SMALL * float(ground.max()) else None
     if trees is None:

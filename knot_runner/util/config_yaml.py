@@ -1,5 +1,7 @@
-"""Files of YAML: those of ``conf/`` and of a user's ``--config-dir``, by group; and a run's ``config.yaml`` as plain
-values, safe, and fast for the many files of a sweep, which share most sections."""
+"""YAML files: those of ``conf/`` and of a user's ``--config-dir``, by group, and the ``config.yaml`` of runs.
+
+The latter are read as plain values, safely, and fast for the many files of a sweep, which share most sections.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,21 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def config_folder() -> Path:
-    """``conf/`` of the checkout, or the copy in the wheel."""
+    """Return ``conf/`` of the checkout, or the copy in the wheel."""
     in_checkout = PACKAGE.parent / "conf"
     return in_checkout if (in_checkout / "config.yaml").is_file() else PACKAGE / "conf"
 
 
 def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
-    """The choices of ``group``, ours and those in the user's ``config_dir``."""
+    """Return the choices of ``group``, ours and those in the user's ``config_dir``."""
     return list(yaml_files(group, config_dir))
 
 
 def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Path]:
-    """Each choice of ``group`` -> its file, sorted; a choice in a folder is ``FOLDER/NAME``. If both ``conf/`` and
-    ``config_dir`` have the same name, Hydra takes ours."""
+    """Return each choice of ``group`` -> its file, sorted; a choice in a folder is ``FOLDER/NAME``.
+
+    If both ``conf/`` and ``config_dir`` have the same name, Hydra takes ours.
+    """
     found: dict[str, Path] = {}
     for folder in [Path(folder) / group for folder in (config_dir, config_folder()) if folder]:
         found |= {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
@@ -45,18 +49,20 @@ def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Pa
 
 
 def headline(path: Path) -> str:
-    """The second comment line of a YAML file (the first is the command that runs it)."""
+    """Return the second comment line of a YAML file (the first is the command that runs it)."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comments = [line.lstrip("# ").rstrip() for line in lines if line.startswith("#")]
     return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
 
 
 def read_config(path: Path) -> Config:
-    """The settings in ``path``, as YAML's plain values; treat them as read-only, sections are shared between files.
+    """Return the settings in ``path`` as plain values. Treat them as read-only: files share sections.
 
-    Each top-level section is parsed by itself and kept, so that 1,000 configs of a grid cost little more than one.
-    Raises ValueError for YAML that no run writes: aliases, tags, repeated or nested keys beyond measure, no mapping;
-    and OSError.
+    Each top-level section is parsed once and cached, so that 1,000 configs of a grid cost little more than one.
+
+    Raises:
+        ValueError: The YAML has aliases, tags, repeated keys, too deep nesting, or is not a mapping.
+        OSError: The file cannot be read.
     """
     if not path.is_file():  # a pipe would never end
         raise ValueError("not a regular file")
@@ -89,7 +95,7 @@ def _section(text: str) -> Config:
 
 
 def _refuse_bombs(text: str) -> None:
-    """Refuses aliases (which multiply) and deep nesting (which crashes the process), found in the stream of events."""
+    """Refuse aliases (which multiply) and deep nesting (which crashes the process), found in the stream of events."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
@@ -100,7 +106,7 @@ def _refuse_bombs(text: str) -> None:
 
 
 def unquoted(value: str) -> str:
-    """A value of the command line as Hydra reads it: without the quotes around it, and with those in it unescaped."""
+    """Return a command-line value as Hydra reads it: without outer quotes, and with inner quotes unescaped."""
     quote = value[:1]
     if len(value) < 2 or quote not in "'\"" or value[-1] != quote:
         return value

@@ -75,7 +75,7 @@ def removal() -> Iterator[None]:
 
 
 def require_writable(folder: Path, key: str) -> None:
-    """Makes ``folder`` and checks that files can be created in it; leaves none.
+    """Create ``folder`` and checks that files can be created in it; leaves none.
 
     Raises :class:`UserError` naming ``key``, the folder's setting.
     """
@@ -91,10 +91,10 @@ def require_writable(folder: Path, key: str) -> None:
 
 
 def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview], durable: bool = True) -> None:
-    """Replace ``path`` by ``content`` (parts are written one after another), wholly or not at all, also across a power
-    loss (if ``durable``).
+    """Replace ``path`` by ``content`` wholly or not at all, also across a power loss (if ``durable``).
 
-    Raises :class:`DiskError`, :class:`ReadOnlyError` or another :class:`UserError`, naming the file.
+    Parts of the content are written one after another. Raises :class:`DiskError`, :class:`ReadOnlyError` or another
+    :class:`UserError`, naming the file.
     """
     data = content.encode() if isinstance(content, str) else content
     parts = [data] if isinstance(data, bytes) else data
@@ -130,7 +130,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """``value`` as indented JSON; NaN is refused, since JSON has none and readers differ."""
+    """Return ``value`` as indented JSON; NaN is refused, since JSON has none and readers differ."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -147,7 +147,7 @@ def writable(path: Path) -> Path:
 
 
 def read_json(path: Path) -> Any | None:
-    """The JSON in ``path``; None when it is missing, no regular file or not valid JSON."""
+    """Return the JSON in ``path``; None when it is missing, no regular file or not valid JSON."""
     try:
         return parsed_json(regular(path).read_bytes())
     except OSError:
@@ -155,7 +155,7 @@ def read_json(path: Path) -> Any | None:
 
 
 def parsed_json(content: bytes) -> Any | None:
-    """The JSON in ``content``; None when it is not valid."""
+    """Return the JSON in ``content``; None when it is not valid."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -229,7 +229,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Deletes temporary files of a killed process in ``folder``; call under the folder's lock."""
+    """Delete temporary files of a killed process in ``folder``; call under the folder's lock."""
     for leftover in folder.glob("*.tmp"):
         leftover.unlink(missing_ok=True)
 

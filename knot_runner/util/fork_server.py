@@ -1,5 +1,8 @@
-"""Imported by a fork server before anything else. The server then ignores Ctrl-C, ends with its parent even while it
-imports, and deletes its socket if its parent was killed."""
+"""Imported by a fork server before anything else.
+
+The server then ignores Ctrl-C, ends with its parent even while it imports, and deletes its socket if its parent was
+killed.
+"""
 
 import atexit
 import contextlib

@@ -18,7 +18,7 @@ from knot_runner.util.processes import POLL_SECONDS, descendants, is_running, ki
 
 
 def connected(key: str, address: str | None = None) -> ModuleType:
-    """The module ``ray``, connected until this process ends to the cluster at ``address``.
+    """Return the module ``ray``, connected until this process ends to the cluster at ``address``.
 
     None means Ray's default: the cluster of the variable ``RAY_ADDRESS``, else one running on this machine, else a new
     one for this process, with a worker per core. The processes of such a new one end with this process, however that
@@ -43,8 +43,10 @@ def connected(key: str, address: str | None = None) -> ModuleType:
 
 
 def kill_after(parent: int) -> None:
-    """Wait for the end of process ``parent``, and kill the processes of Ray that it has left behind: after ``kill -9``
-    the agents would look for their cluster for a minute."""
+    """Wait for the end of process ``parent``, and kill the processes of Ray that it has left behind.
+
+    After ``kill -9`` the agents would look for their cluster for a minute.
+    """
     started: set[int] = set()
     while is_running(parent):
         started = {process for process in started | descendants(parent) if _is_rays(process)}
@@ -62,6 +64,8 @@ def _is_rays(process: int) -> bool:
 
 
 def _keep_handler(number: int, handler: object, set_handler: Callable[..., object] = signal.signal) -> object:
-    """Sets no handler: Ray has one for SIGTERM, which ends this process with another exit code. Signals that end this
-    process are ignored from then on, as asked."""
+    """Set no handler: Ray has one for SIGTERM, which ends this process with another exit code.
+
+    Signals that end this process are ignored from then on, as asked.
+    """
     return set_handler(number, handler) if handler is signal.SIG_IGN else signal.getsignal(number)

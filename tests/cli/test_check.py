@@ -207,4 +207,4 @@ def test_check_reports_exit_code_of_dead_child(tmp_path, monkeypatch, capsys):
     plugin = tmp_path / "ends.py"
     plugin.write_text("import multiprocessing, os\nif multiprocessing.parent_process():\n    os._exit(3)\n")
     assert run_verb("check", [*TINY_IMAGES, f"paths.output_dir={tmp_path}", f"plugins=['{plugin}']"]) == 2
-    assert "the command would stop: its process ended with exit code 3" in capsys.readouterr().out
+    assert "the command would stop: the process ended with exit code 3" in capsys.readouterr().out

@@ -74,13 +74,13 @@ def test_data_verb_shows_data_sets_of_task(root, capsys):
         "dailydialog", "iemocap", "meld", "mnist"
     ]  # fmt: skip
     assert "sha256 440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609" in out
-    assert "published: not known, no checksum known" in out and "its owners give it out on request" in out
+    assert "published: not known, no published checksum" in out and "its owners give it out on request" in out
 
 
 def test_data_fetch_resumes_and_reports_cut_download(root, own, capsys, server):
     server.cuts = [100]
     _, err = said(capsys, "toys", own, f"paths.data_dir={root}", "--fetch", code=1)
-    assert "a.gz: ends early, after 100 bytes; the same command tries again" in err
+    assert "a.gz: the download ended early, after 100 bytes. Repeat the command to try again" in err
     assert "toys/b.gz: downloaded, checksum as published" in err  # one failure does not stop the others
     out, _ = said(capsys, "toys", own, f"paths.data_dir={root}")
     assert "toys: Toys of a test" in out and "state     partly in" in out

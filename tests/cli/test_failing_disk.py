@@ -137,7 +137,7 @@ def test_commit_writes_log_then_state_then_record(calls):
 
 @pytest.mark.parametrize(("number", "files", "blocks", "said"), [
     (errno.EDQUOT, (9, 1), 2, "disk full: needs 8.0 KB, has 2.0 KB"),
-    (errno.ENOSPC, (9, 0), 99, "disk full: has no inodes left for further files"),
+    (errno.ENOSPC, (9, 0), 99, "disk full: has no inodes left"),
     (errno.EFBIG, (0, 0), 99, "disk full: has 99.0 KB, so a quota or another limit is reached"),
 ])  # fmt: skip
 def test_refused_says_what_a_full_disk_lacks(number, files, blocks, said, tmp_path, monkeypatch):

@@ -60,7 +60,7 @@ def test_costs_of_centralized_training_count_no_messages(tmp_path):
     record = command(tmp_path, *own)
     (row,) = record.rows
     assert row["bytes_up"] == row["bytes_down"] == 0 and row["client_flops"] == 3 * F * 300
-    assert record.result["costs"]["sent"] == "nothing, since all examples lie in one place"
+    assert record.result["costs"]["sent"] == "nothing, since all examples are at one client"
 
 
 def test_clustered_costs_sum_rounds_without_distances(tmp_path):

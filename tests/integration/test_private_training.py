@@ -66,7 +66,7 @@ def test_final_head_epochs_cost_no_privacy(tmp_path):
 def test_texts_and_what_their_vocabulary_tells(tmp_path):
     words = ["privacy=user_level", "method=fedavg", "method.aggregation=uniform", "training.clients_per_round=5"]
     _, _, notes = private_of(tmp_path, replaced(TINY_TEXTS, *words))
-    assert "privacy: model.vocab=train is learned from the clients' texts, which epsilon does not cover" in notes
+    assert "privacy: model.vocab=train uses the clients' texts, which epsilon does not cover" in notes
 
 
 @accounted
@@ -87,7 +87,7 @@ def test_noise_that_is_found_for_an_epsilon(tmp_path):
     assert method.facts(3, [])["privacy"]["noise_multiplier"] == found
     (said,) = [note for note in notes if note.startswith("privacy: ")]
     assert f"(epsilon, delta) = (5, 0.2) at user level after 3 rounds, noise multiplier {found:g}" in said
-    assert "privacy.delta: 0.2 is more than 1 / 6 clients; less is usual" in notes
+    assert "privacy.delta: 0.2 is larger than 1 / clients = 1 / 6" in notes
 
 
 @accounted

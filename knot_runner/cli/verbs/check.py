@@ -29,8 +29,10 @@ TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
 def check_command(options: argparse.Namespace) -> int:
-    """Print the jobs, what preparing the missing ones shows, and how long they take. Returns 2 if the sweep would
-    stop."""
+    """Print the jobs, what preparing the missing ones shows, and how long they take.
+
+    Returns 2 if the sweep would stop.
+    """
     from knot_runner.composing.commands import compose_all
 
     jobs, commands = compose_all([*options.flags, *options.words])
@@ -59,7 +61,7 @@ def check_command(options: argparse.Namespace) -> int:
 
 
 def _unlike(jobs: list[ComposedJob]) -> list[str]:
-    """A line for every task whose jobs hold out different shares that nobody typed; [] if the preset says why."""
+    """Return a line for each task whose jobs hold out different default shares; [] if the preset says why."""
     if report := jobs[0].settings.report:
         from knot_runner.report.claims.spec import unlike_reason
 
@@ -93,7 +95,7 @@ def _listed(states: list[tuple[ComposedJob, JobState]]) -> Table:
 
 
 def _grouped(states: list[tuple[ComposedJob, JobState]]) -> Table:
-    """A table with one row per task, source and method; jobs needing attention have rows of their own."""
+    """Return a table with one row per task, source and method; jobs needing attention have rows of their own."""
     rows, notable = [], []
     for kind, standings in by_key((_kind(job), state.standing) for job, state in states).items():
         counts = ", ".join(f"{number} {name}" for name, number in Counter(standings).items())
@@ -117,7 +119,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def _summary(count: Counter[str]) -> str:
-    """A line such as ``33 jobs, 12 done, 21 to do``, with how many of these have been started."""
+    """Return a line such as ``33 jobs, 12 done, 21 to do``, with how many of these have been started."""
     parts = [counted(count.total(), "job")]
     for name, text in DONE.items():
         if count[name] or name == "done":

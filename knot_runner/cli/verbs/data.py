@@ -24,8 +24,10 @@ SAID = {"absent": "absent", "unknown": "there", "other": "another file"}
 
 
 def data_command(options: argparse.Namespace) -> int:
-    """Print all data sets, or one or more in detail; with ``--fetch`` download missing files. Returns the exit code: 1
-    if a download failed."""
+    """Print all data sets, or one or more in detail; with ``--fetch`` download missing files.
+
+    Returns the exit code: 1 if a download failed.
+    """
     names, keys = names_and_keys(options.words, (_KEY,))
     folder = keys.get(_KEY) or os.environ.get("KNOT_DATA")
     root = Path(folder).expanduser() if folder else None
@@ -57,7 +59,7 @@ def _print_all(known: list[DataSet], root: Path | None) -> None:
 
 
 def _state(one: DataSet, root: Path | None) -> str:
-    """State of the data set, and whether the size of one of its files differs from the published one."""
+    """Return the state of the data set, and whether the size of one of its files differs from the published one."""
     standing = one.standing(root)
     if root and any(file_state(root / file.path, file, False) == "other" for file in one.files):
         return f"{standing}, not as published"

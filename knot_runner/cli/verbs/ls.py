@@ -65,7 +65,7 @@ def _described(path: Path, folder: str | None) -> str:
 
 
 def hidden(config_dir: str | None) -> list[Path]:
-    """Files of ``config_dir`` that are shadowed by ours of the same name."""
+    """Return the files of ``config_dir`` that are shadowed by ours of the same name."""
     if not config_dir:
         return []
     paths = [path for group in GROUPS for path in Path(config_dir, group).rglob("*.yaml")]
@@ -73,8 +73,10 @@ def hidden(config_dir: str | None) -> list[Path]:
 
 
 def algorithm_of(path: Path) -> str:
-    """``algorithm`` of a method's YAML file or of those in its defaults; "" if none sets it or the file cannot be
-    read."""
+    """Return ``algorithm`` of the YAML file of a method, or of its defaults.
+
+    The result is "" if none sets it or the file cannot be read.
+    """
     with contextlib.suppress(*UNREADABLE):
         content = _loaded(path)
         if "algorithm" in content:
@@ -89,7 +91,7 @@ def algorithm_of(path: Path) -> str:
 
 
 def describe_yaml(path: Path) -> str:
-    """Description of a YAML file, for a preset with its number of jobs."""
+    """Return the description of a YAML file, for a preset with its number of jobs."""
     try:
         text = headline(path)
         sweep = _loaded(path).get("sweep", {}) if "experiment" in path.parts else {}
@@ -106,6 +108,6 @@ UNREADABLE = (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError, Re
 
 
 def _loaded(path: Path) -> Any:
-    """The content of a YAML file, parsed by libyaml if PyYAML has it, which is ten times as fast."""
+    """Return the content of a YAML file, parsed by libyaml if PyYAML has it, which is ten times as fast."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return loader(path.read_text(encoding="utf-8")).get_single_data()

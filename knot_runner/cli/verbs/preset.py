@@ -1,8 +1,8 @@
-"""Verbs that take a preset: ``knot-runner claims PRESET``, which of the paper's claims hold; ``table PRESET``, our
-numbers beside the paper's.
+"""Verbs that take a preset: ``knot-runner claims PRESET`` and ``knot-runner table PRESET``.
 
-All read records. Their preset argument, also that of ``plot``, ``report`` and ``reproduce``, has a name, jobs and a
-command.
+``claims`` judges the claims of the paper, and ``table`` shows our numbers and the published ones. Both read records.
+
+The preset argument, also used by ``plot``, ``report`` and ``reproduce``, has a name, jobs and a command.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Preset:
 
 
 def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
-    """The preset of a verb's command line."""
+    """Return the preset of a verb's command line."""
     name, *overrides = options.words or [""]
     name = unquoted(name.lstrip("+").removeprefix("experiment="))
     if not name or "=" in name:
@@ -52,7 +52,7 @@ def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
 
 
 def preset_of(name: str, arguments: list[str]) -> Preset:
-    """The preset ``name``, with flags and overrides. Raises :class:`UserError`."""
+    """Return the preset ``name``, with flags and overrides. Raises :class:`UserError`."""
     from knot_runner.cli.show import check_shown
     from knot_runner.composing.commands import compose_all
     from knot_runner.composing.hydra_compose import read_flags

@@ -36,7 +36,7 @@ def report_command(options: argparse.Namespace) -> int:
 
 
 def _standing(folder: Path) -> Standing:
-    """State of a run without a result."""
+    """Return the state of a run without a result."""
     from knot_runner.report.page.build import Standing
     from knot_runner.sweeps.state import read_failure, read_progress
 

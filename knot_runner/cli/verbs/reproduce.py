@@ -31,8 +31,7 @@ HEADS = ("preset", "data", "runs", "seeds", "hold", "fail", "undecided", "time")
 
 @dataclass(frozen=True)
 class ListedPreset:
-    """A preset and the further overrides ``words`` of its command; its ``runs`` took ``minutes`` (None: not
-    measured)."""
+    """A preset and the further overrides ``words`` of its command; its ``runs`` took ``minutes`` (None: unknown)."""
 
     preset: str
     words: list[str] = field(default_factory=list)
@@ -67,7 +66,7 @@ class Candidate:
         return len(self.verdicts())
 
     def left(self) -> int:
-        """Number of runs without a result."""
+        """Return the number of runs without a result."""
         return sum(read_result(folder) is None for folder in self.folders)
 
     def minutes_left(self) -> float | None:
@@ -102,7 +101,7 @@ def reproduce_command(options: argparse.Namespace) -> int:
 
 
 def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
-    """The presets of ``reproduce.yaml``, from ``config_dir`` if it has that file.
+    """Return the presets of ``reproduce.yaml``, from ``config_dir`` if it has that file.
 
     Raises :class:`UserError` naming the file and the invalid key.
     """
@@ -116,7 +115,7 @@ def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
 
 
 def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> tuple[list[Candidate], list[str]]:
-    """(Composed candidates, those with most claims per minute first; a line for each that cannot be composed)."""
+    """Return the composed candidates, most claims per minute first, and a line for each that cannot be composed."""
     listed = {one.preset: one for one in listed_presets(config_dir)}
     found, failed = [], []
     LOGGER.info("reproduce: composing %s", counted(len(names or listed), "preset"))
@@ -136,9 +135,9 @@ def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> t
 
 
 def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candidate:
-    """The preset ``listed`` with the flags and overrides ``typed``, which replace listed words with the same key.
+    """Return the preset ``listed`` with the options and overrides ``typed``.
 
-    Raises :class:`UserError` if they do not fit together.
+    Typed words replace listed words with the same key. Raises :class:`UserError` if they conflict.
     """
     keys = {word.lstrip("+~").partition("=")[0] for word in typed}
     words = [*typed, *(word for word in listed.words if word.partition("=")[0] not in keys)]
@@ -178,8 +177,10 @@ def _execute(one: Candidate, end: float) -> str:
 
 
 def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None:
-    """Run ``command`` with its output in the file ``printed``; returns the exit code, or None if SIGTERM ended it after
-    ``seconds``. A signal that ends this process ends it."""
+    """Run ``command`` with its output in the file ``printed`` and return the exit code.
+
+    The result is None if SIGTERM ended the command after ``seconds``. A signal that ends this process also ends it.
+    """
     printed.parent.mkdir(parents=True, exist_ok=True)
     with (
         printed.open("w", encoding="utf-8") as file,
@@ -211,7 +212,7 @@ def _show(candidates: Sequence[Candidate], problems: Sequence[str], out: Path) -
 
 
 def _cells(one: Candidate) -> tuple[str, ...]:
-    """The row of a preset in the table; () if none of its runs is finished."""
+    """Return the row of a preset in the table; () if none of its runs is finished."""
     from knot_runner.report.render.text import duration
 
     results = {folder: result for folder in one.folders if (result := read_result(folder))}

@@ -54,7 +54,7 @@ NOT_MADE = "not rerun"
 
 
 def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
-    """The verdict on one run; prints it with its evidence."""
+    """Return the verdict on one run; prints it with its evidence."""
     from knot_runner.bundles.unpack import quoted
 
     try:
@@ -70,7 +70,7 @@ def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
 
 
 def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[str, list[str]]:
-    """(The verdict, lines of evidence). Raises :class:`UserError` if the run cannot be rerun here."""
+    """Return (the verdict, lines of evidence). Raises :class:`UserError` if the run cannot be rerun here."""
     from rich.console import Console
 
     from knot_runner.bundles.compare import compare_rounds, compare_whole
@@ -100,7 +100,7 @@ def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[s
 
 
 def _differences(was: RunResult, now: RunResult) -> list[str]:
-    """Lines on data, code and device that differ from the record."""
+    """Return the lines on data, code and device that differ from the record."""
     from knot_runner.provenance import code_changes
 
     lines = []
@@ -115,7 +115,7 @@ def _differences(was: RunResult, now: RunResult) -> list[str]:
 
 
 def _data_text(was: RunResult, now: RunResult) -> str:
-    """Names of files whose digests differ; else the digests of all data read."""
+    """Return the names of files whose digests differ; else the digests of all data read."""
     from knot_runner.report.render.text import first_few
 
     old, new = ({(file["path"], file["sha256"]) for file in result.files} for result in (was, now))

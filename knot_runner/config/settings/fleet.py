@@ -83,7 +83,7 @@ class FleetSettings:
 
 
 def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
-    """Raises :class:`UserError` where ``method`` does not support ``fleet``."""
+    """Raise :class:`UserError` where ``method`` does not support ``fleet``."""
     if not isinstance(method, FederatedSettings):
         if fleet is not None:
             why = "the method has no clients that train in rounds"

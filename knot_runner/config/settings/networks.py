@@ -132,8 +132,10 @@ class WrnSettings:
 
 @dataclass
 class VggSettings:
-    """A VGG without hidden layers, as in RepDistiller for CIFAR: 3x3 convolutions with normalization and ReLU, global
-    pooling, head."""
+    """A VGG without hidden layers, as in RepDistiller for CIFAR.
+
+    It has 3x3 convolutions with normalization and ReLU, global pooling and a head.
+    """
 
     kind: Literal["vgg"]
     name: str
@@ -176,7 +178,7 @@ class MobilenetSettings:
         require(fits, "groups", f"{self.groups} groups need {2 * self.groups} channels, but a layer has {narrowest}")
 
     def channels(self, count: int) -> int:
-        """``count`` channels at this width: the nearest multiple of 8, at least 8, no more than a tenth below."""
+        """Return ``count`` channels at this width: the nearest multiple of 8, at least 8, at most a tenth below."""
         exact = count * self.width
         rounded = max(8, int(exact + 4) // 8 * 8)
         return rounded + 8 if rounded < 0.9 * exact else rounded

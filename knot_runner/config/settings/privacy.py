@@ -54,7 +54,7 @@ class UserPrivacySettings:
 
 
 def check_privacy(settings: Settings) -> None:
-    """Raises :class:`UserError` for what privacy does not cover, but for what the method sends."""
+    """Raise :class:`UserError` for what privacy does not cover, but for what the method sends."""
     method, privacy = settings.method, f"privacy={settings.privacy.name if settings.privacy else 'null'}"
     own = f"method={method.name}"
     if not isinstance(method, FederatedSettings):

@@ -159,7 +159,7 @@ def build_run(config: Config) -> Settings:
 
 
 def _check_names(config: Config) -> None:
-    """Raises :class:`UserError` for a key that is no group, and for a group of which no file is chosen."""
+    """Raise :class:`UserError` for a key that is no group, and for a group of which no file is chosen."""
     names = {field.name for field in dataclasses.fields(Settings)} - {"shares", "held_out", "notes"}
     for key in config:
         if key not in names:
@@ -247,7 +247,7 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
 
 
 def _check_formats(config: Config, group: Config, known: tuple[str, ...], where: str) -> None:
-    """Checks that formats of local files are ``known``, or a plug-in's, whose reader is looked up on loading."""
+    """Check that formats of local files are ``known``, or a plug-in's, whose reader is looked up on loading."""
     for key, value in group.items():
         if not isinstance(value, dict):
             continue

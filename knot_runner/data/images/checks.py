@@ -1,7 +1,7 @@
-"""Shared by readers of images: checks of shape and labels; members of tar archives, read as a stream (nothing is
-written to disk, and no name in an archive becomes a path).
+"""Checks of shape and labels for image readers, and members of tar archives.
 
-All raise :class:`UserError` naming the file.
+Archives are read as a stream: nothing is written to disk, and no name in an archive becomes a path. All functions raise
+:class:`UserError` naming the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PartReader = Callable[[DataFolder, list[str], str, list[int], list[str]], Images
 
 
 def by_part(read: PartReader) -> ImageReader:
-    """The reader of train and test, for formats whose two parts are read alike."""
+    """Return the reader of train and test, for formats whose two parts are read alike."""
 
     def read_parts(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
         local, shape, classes = settings.local, settings.shape, settings.classes
@@ -73,7 +73,7 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
 
 
 def concatenate_images(where: object, files: list[Images]) -> Images:
-    """The images of several files (without writers), of at least one image."""
+    """Return the images of several files (without writers), of at least one image."""
     if not sum(map(len, files)):
         raise UserError("there is no image", where)
     return Images(np.concatenate([file.pixels for file in files]), np.concatenate([file.labels for file in files]))
@@ -84,7 +84,7 @@ def _kind(values: object) -> object:
 
 
 def sides(shape: tuple[int, ...] | list[int]) -> str:
-    """``3x32x32``: channels, height and width."""
+    """Return ``3x32x32``: channels, height and width."""
     return "x".join(map(str, shape))
 
 
@@ -116,7 +116,7 @@ class _Capped:
         self.path, self.file, self.most, self.left = path, file, most, most
 
     def read(self, size: int) -> bytes:
-        """The next ``size`` bytes, or what is left of the stream."""
+        """Return the next ``size`` bytes, or what is left of the stream."""
         block = self.file.read(size)
         self.left -= len(block)
         if self.left < 0:
@@ -125,10 +125,11 @@ class _Capped:
 
 
 def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
-    """Contents of the members of a tar (.tar or .tar.gz) that have exactly the names ``wanted``; others are skipped.
+    """Return the contents of the members ``wanted`` of a .tar or .tar.gz archive.
 
-    Raises :class:`UserError` naming the archive for a member that leads out of it, is not a plain file or folder,
-    occurs twice or is larger than ``most`` bytes, and for an archive cut short.
+    Raises:
+        UserError: The archive is truncated, or a member points outside the archive, is not a plain file or folder, is
+            repeated, or is larger than ``most`` bytes. The message names the archive.
     """
     contents: dict[str, bytes] = {}
     try:

@@ -75,7 +75,7 @@ def _read_part(folder: DataFolder, entries: list[str], part: str, shape: list[in
 
 
 def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, bytes, CifarLayout]]:
-    """Name, bytes and layout of each batch file."""
+    """Yield name, bytes and layout of each batch file."""
     if path.is_dir():
         layout = _layout(path, part, {file.name for file in path.iterdir()})
         for name in layout.files[part]:
@@ -96,7 +96,7 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
 
 
 def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
-    """The first release that has a file among ``names``."""
+    """Return the first release that has a file among ``names``."""
     for layout in CIFAR_LAYOUTS:
         if not names.isdisjoint(layout.files[part]):
             return layout
@@ -165,8 +165,11 @@ class _Array:
 
 
 def read_literals(content: bytes) -> Any:
-    """The value in ``content``: dicts (keys str or bytes), lists, tuples, whole numbers, texts, and in the top dict
-    uint8 numpy arrays. Raises :class:`Refused`."""
+    """Return the value in ``content``, without running code.
+
+    It consists of dicts (keys str or bytes), lists, tuples, whole numbers and strings, and uint8 numpy arrays in the
+    top dict. Raises :class:`Refused`.
+    """
     machine = _Machine(len(content))
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):

@@ -27,7 +27,7 @@ MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
 
 
 def read_folders(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Images of the trees ``entries``, uint8, sorted by class and file name.
+    """Return the images of the trees ``entries``, uint8, sorted by class and file name.
 
     The folders' names must be ``classes``, all of them. Images of another size are center-cropped and scaled. Nothing
     is unpacked to disk. Raises :class:`UserError` naming the file.
@@ -61,7 +61,7 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
 
 
 def _split(root: Path, entry: str) -> tuple[Path | None, str]:
-    """The zip file in the path ``entry`` and the folder inside it; (None, "") where the path has no zip."""
+    """Return the zip file in the path ``entry`` and the folder inside it; (None, "") where the path has no zip."""
     parts = PurePosixPath(entry).parts
     for stop, name in enumerate(parts, 1):
         path = root.joinpath(*parts[:stop])
@@ -106,7 +106,7 @@ def _check_list(archive: Path) -> None:
 
 
 def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.ZipInfo]:
-    """The image files in folder ``inside``, after the whole archive's names and these files' sizes are checked."""
+    """Check the archive's names and the sizes of its image files in folder ``inside``; return these files."""
     members = file.infolist()
     if len(members) > MAX_MEMBERS:
         raise UserError(f"has {len(members)} members, more than {MAX_MEMBERS}", archive)
@@ -137,8 +137,11 @@ READABLE = ("1", "L", "P", "RGB", "LA", "PA", "RGBA", "CMYK")
 
 
 def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
-    """Return the PNG or JPEG file ``data``, of any size below Pillow's limit for decompression bombs, as uint8
-    [C, H, W]: the largest centered part of the aspect ratio of ``shape``, scaled bilinearly."""
+    """Return the PNG or JPEG file ``data`` as uint8 [C, H, W].
+
+    The result is the largest centered part with the aspect ratio of ``shape``, scaled bilinearly. The file may have any
+    size below Pillow's limit for decompression bombs.
+    """
     try:
         with warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning):
             image = Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))  # no pixel is decoded yet

@@ -31,10 +31,10 @@ class _Row:
 
 
 def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Train images with users, and test images without where ``task.local.test`` names the test file, whose rows have
-    no users of their own. uint8, each the centered part of its photograph scaled to ``settings.shape``.
+    """Return the training images with users, and the test images of ``task.local.test`` without users.
 
-    Raises :class:`UserError` naming the file, and the line of a csv file.
+    Images are uint8, each the centered part of its photograph scaled to ``settings.shape``. Raises :class:`UserError`
+    naming the file, and the line of a CSV file.
     """
     local, classes = settings.local, len(settings.classes)
     seen: set[Path] = set()
@@ -50,7 +50,7 @@ def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
 
 
 def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: set[Path]) -> list[_Row]:
-    """The rows of one csv file; the images' paths are added to ``seen``, which has those of the files before."""
+    """Return the rows of one csv file; the images' paths are added to ``seen``, which has those of the files before."""
     path = folder.file(folder.path(entry))
     images = path.parent.parent / "images"
     wanted = [USER, IMAGE, LABEL] if with_users else [IMAGE, LABEL]

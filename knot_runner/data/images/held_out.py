@@ -1,5 +1,4 @@
-"""Examples that clients do not train on, clients that never take part, and clients at odds with the others; unlabeled
-images of another data set, on which a server distills."""
+"""Held-out examples, unseen clients, clients with altered data, and unlabeled images of another data set."""
 
 from __future__ import annotations
 
@@ -25,8 +24,11 @@ from knot_runner.util.errors import UserError
 
 
 def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
-    """``partition`` with ``share`` of each client's training examples held out for choices (``valid``): drawn from
-    (seed, client), rounded, at least one of two or more, and never all. A client with one example holds out none."""
+    """Return ``partition`` with a ``share`` of each client's training examples held out (``valid``).
+
+    The examples are drawn from (seed, client). Their number is rounded, at least one of two or more, and never all. A
+    client with one example holds out none.
+    """
     train, valid = [], []
     for client, rows in enumerate(partition.train):
         wanted = min(max(round(share * len(rows)), 1), len(rows) - 1)
@@ -39,8 +41,11 @@ def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
 
 
 def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
-    """The numbers of the clients that take part in no round: ``share`` of them, rounded, at least one, drawn from the
-    seed, ascending. Raises :class:`UserError` where fewer than one would be left to train."""
+    """Return the numbers of the clients that participate in no round, ascending.
+
+    They are a ``share`` of the clients, rounded, at least one, drawn from the seed. Raises :class:`UserError` if no
+    client remains to train.
+    """
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
         raise UserError(f"{share:g} of {clients} clients leaves none to train. Use null", "partition.unseen")
@@ -48,7 +53,7 @@ def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
 
 
 def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
-    """``count`` of the clients, ascending, by the draw ``name``."""
+    """Return ``count`` of the clients, ascending, by the draw ``name``."""
     return sorted(partition_rng(seed, name).permutation(clients)[:count].tolist())
 
 
@@ -64,15 +69,19 @@ ALTERED_NOTES = {
 
 
 def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
-    """The clients whose examples are altered, ascending: a share of them, at least one and never all, drawn from
-    (seed, kind)."""
+    """Return the clients whose examples are altered, ascending.
+
+    They are a share of all clients, at least one and never all, drawn from (seed, kind).
+    """
     wanted = min(max(round(ALTERED_SHARES[kind] * clients), 1), clients - 1)
     return _draw_clients(clients, wanted, seed, f"alter {kind}")
 
 
 def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -> tuple[ImageTask, Partition]:
-    """``task`` with the examples of some clients altered, the held-out ones too, and ``partition`` with these clients
-    as group 1. Raises :class:`UserError` where another client has one of these examples, too."""
+    """Return ``task`` with altered examples of some clients, and ``partition`` with these clients as group 1.
+
+    Held-out examples are altered, too. Raises :class:`UserError` if another client has one of these examples.
+    """
     chosen = altered_clients(len(partition.names), kind, seed)
     if not chosen:
         raise UserError(f"{kind} needs at least two clients. Use null", "partition.alter")
@@ -92,7 +101,7 @@ def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -
 
 
 def _altered(images: Images, rows: Sequence[np.ndarray], kind: str, classes: np.ndarray, seed: int) -> Images:
-    """A copy of ``images`` with those at ``rows``, of several clients, altered; ``classes``: that are trained on."""
+    """Return a copy of ``images`` with those at ``rows`` altered; ``classes`` are the classes in training."""
     chosen = np.sort(np.concatenate(rows))
     if kind == "shift":
         pixels = images.pixels.copy()
@@ -135,7 +144,7 @@ class UnlabeledImages:
 
 
 def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-    """The training images of ``settings.source``, ``settings.max_examples`` of them (drawn by ``cut_seed``).
+    """Return the training images of ``settings.source``, ``settings.max_examples`` of them (drawn by ``cut_seed``).
 
     Labels are hidden before anything is drawn, so none decides what is read. Raises :class:`UserError` naming the key
     below ``transfer`` or the file.
@@ -158,8 +167,10 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
 
 
 def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
-    """``task`` with ``other`` as its transfer set, in the shape and type of its own images. Raises
-    :class:`UserError`."""
+    """Return ``task`` with ``other`` as its transfer set, in the shape and type of its own images.
+
+    Raises :class:`UserError`.
+    """
     images = fit_images(other.images, task.train.pixels)
     note = f"transfer={other.name}: {len(images)} images of another data set are the transfer set"
     before, after = other.images.pixels.shape[1:], images.pixels.shape[1:]
@@ -171,8 +182,11 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
 
 
 def fit_images(images: Images, like: np.ndarray) -> Images:
-    """``images`` in the shape and type of the pixels ``like`` [N, C, H, W] uint8 or float32: gray in all channels, or
-    gray of colors; bilinear, as in a task of several sets; uint8 rounded. Raises :class:`UserError`."""
+    """Return ``images`` in the shape and type of the pixels ``like`` [N, C, H, W] (uint8 or float32).
+
+    Gray images get the same values in all channels, and color images become gray. Scaling is bilinear, and uint8 is
+    rounded. Raises :class:`UserError`.
+    """
     pixels, shape = images.pixels, like.shape[1:]
     channels, wanted = pixels.shape[1], shape[0]
     if channels != wanted and {channels, wanted} != {1, 3}:
@@ -199,7 +213,7 @@ def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.ndarray, list[Opened], list[str]]:
-    """All training images of the source, the files that they are from, and notes."""
+    """Return all training images of the source, the files that they are from, and notes."""
     if settings.source == "embedded":
         note = (
             f"{settings.name}: scikit-learn's handwritten digits, turned by 90 degrees, stand in "
@@ -222,7 +236,7 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
 
 
 def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]:
-    """Path and bytes of each PNG or JPEG file in the folder ``entry``, or, where it has none, in its folders."""
+    """Yield path and bytes of each PNG or JPEG file in the folder ``entry``, or, where it has none, in its folders."""
     path = folder.path(entry)
     if not path.is_dir():
         raise UserError("expected a folder of images", path)

@@ -27,7 +27,7 @@ USPS_SIDE = 16
 
 
 def read_idx(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Images of ``entries``, pairs of files: images, then labels. uint8 [N, 1, H, W].
+    """Return the images of ``entries``, pairs of files: images, then labels. uint8 [N, 1, H, W].
 
     Raises :class:`UserError` for a wrong magic number, a file cut short or too long, and counts that do not agree.
     """
@@ -68,7 +68,7 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
 
 
 def read_usps(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Images of the text files ``entries``, float32 [N, 1, 16, 16] in 0..1. Raises :class:`UserError`."""
+    """Return the images of the text files ``entries``, float32 [N, 1, 16, 16] in 0..1. Raises :class:`UserError`."""
     files = []
     for path in [folder.file(folder.path(entry)) for entry in entries]:
         check_shape(path, (1, USPS_SIDE, USPS_SIDE), shape)

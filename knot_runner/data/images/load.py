@@ -1,5 +1,7 @@
-"""Loading an image task from its source, checked before anything is trained; and coordinates of its classes, whose
-distances measure how bad a confusion is."""
+"""Load an image task from its source, check it before training, and give its classes coordinates.
+
+The distance between the coordinates of two classes measures how bad a confusion is.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ WITHIN, ACROSS = 1.0, 2.0
 
 
 def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
-    """One point per class [C][d] by ``task.geometry``; None where it is "given" and no coordinates are."""
+    """Return one point per class [C][d] by ``task.geometry``; None where it is "given" and no coordinates are."""
     if settings.geometry == "onehot":
         return one_hot(len(settings.classes))
     if settings.geometry == "superclasses":
@@ -41,13 +43,15 @@ def one_hot(classes: int) -> list[list[float]]:
 
 
 def label_space(classes: list[str], coordinates: list[list[float]] | None) -> Labels:
-    """``classes`` at their ``coordinates``; every two equally far apart where there are none."""
+    """Return ``classes`` at their ``coordinates``; every two equally far apart where there are none."""
     return Labels(classes, coordinates or one_hot(len(classes)), "semantic")
 
 
 def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) -> list[list[float]]:
-    """Points [C][C + S], ``WITHIN`` apart in one superclass and ``ACROSS`` in two: a class's unit vector and that of
-    its superclass, scaled, one after the other."""
+    """Return points [C][C + S], ``WITHIN`` apart in one superclass and ``ACROSS`` in two.
+
+    A point is the scaled unit vector of the class, followed by that of its superclass.
+    """
     of = {name: number for number, members in enumerate(superclasses.values()) for name in members}
     own = WITHIN / math.sqrt(2) * np.eye(len(classes))
     shared = math.sqrt((ACROSS**2 - WITHIN**2) / 2) * np.eye(len(superclasses))[[of[name] for name in classes]]
@@ -79,10 +83,9 @@ IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
 
 
 def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-    """The images of ``settings.source`` (``data_root``: the folder that ``local`` reads), held out and limited.
+    """Return the images of ``settings.source`` (``data_root``: the folder that ``local`` reads), held out and limited.
 
-    Same settings and files, same task, bit for bit.
-    Raises :class:`UserError` naming the key or file.
+    Same settings and files, same task, bit for bit. Raises :class:`UserError` naming the key or file.
     """
     parts, files = read_parts(settings, data_root)
     classes, coordinates = settings.classes, class_points(settings)
@@ -103,7 +106,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 
 
 def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
-    """The images of ``settings.source`` as its reader found them, and the files that they are from."""
+    """Return the images of ``settings.source`` as its reader found them, and the files that they are from."""
     if settings.source == "local":
         folder = open_source(settings, data_root)
         return IMAGE_READERS[settings.local.format](folder, settings), folder.files
@@ -121,8 +124,10 @@ def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[Ima
 def open_source(
     settings: ImageTaskSettings, data_root: Path | None, formats: Container[str] = IMAGE_READERS
 ) -> DataFolder:
-    """The data folder, after the checks of ``task.local`` that need no file; ``formats``: those that can be read.
-    Raises :class:`UserError`."""
+    """Check ``task.local`` without reading files, and return the data folder.
+
+    ``formats`` are those that can be read. Raises :class:`UserError`.
+    """
     source = settings.local
     if source is None:
         raise UserError("required by task.source=local, but not set", "task.local")
@@ -138,7 +143,7 @@ def open_source(
 
 
 def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Images, list[str]]:
-    """(train, test, notes): test held out where the source has none, both limited."""
+    """Return (train, test, notes): test held out where the source has none, both limited."""
     train, test, notes = parts.train, parts.test, list(parts.notes)
     for part, images in (("train", train), ("test", test)):
         if images is not None and not len(images):
@@ -154,13 +159,13 @@ def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Imag
 
 
 def same_dtype(*parts: Images) -> list[Images]:
-    """All as uint8, or all as float32 where one is."""
+    """Return all as uint8, or all as float32 where one is."""
     if len({part.pixels.dtype for part in parts}) == 1:
         return list(parts)
     return [replace(part, pixels=unit_pixels(part.pixels, np.float32)) for part in parts]
 
 
 def unit_pixels(pixels: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
-    """``pixels``, uint8 or of floats, in units of 0..1 as ``dtype``."""
+    """Return ``pixels``, uint8 or of floats, in units of 0..1 as ``dtype``."""
     floats = pixels.astype(dtype)
     return floats / dtype(255) if pixels.dtype == np.uint8 else floats

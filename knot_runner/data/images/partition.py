@@ -37,7 +37,7 @@ REMEDIES = {
 
 
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
-    """The partition of ``task`` by ``settings`` (one of ``PARTITION_SETTINGS``); same seed, same partition.
+    """Return the partition of ``task`` by ``settings`` (one of ``PARTITION_SETTINGS``); same seed, same partition.
 
     Test images follow the class proportions of each client's training images, unless the partition says otherwise.
     Raises :class:`UserError` where a setting cannot hold, or a client would have no training images.
@@ -59,19 +59,19 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
 
 
 def partition_rng(seed: int, kind: str) -> np.random.Generator:
-    """Returns the random generator of a partition of this ``kind``."""
+    """Return the random generator of a partition of this ``kind``."""
     return named_rng(f"{seed}/partition/{kind}")
 
 
 def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
-    """The partition in which client ``owner[i]`` has training image i; test images follow the clients' classes."""
+    """Return the partition in which client ``owner[i]`` has training image i; test images follow the classes."""
     counts = class_counts(task.train.labels, owner, clients, len(task.classes))
     test = follow_training(counts, task.test.labels, rng)
     return Partition(client_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
 
 
 def _untrained(task: ImageTask) -> list[str]:
-    """A line on classes with test images only."""
+    """Return a line on classes with test images only."""
     missing = [task.classes[k] for k in np.setdiff1d(task.test.labels, task.train.labels)]
     if not missing:
         return []
@@ -115,8 +115,11 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
 
 
 def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Client-wise Dirichlet (Hsu et al. 2019). The prior is alpha * C times the classes' frequencies: Dir(alpha, ...,
-    alpha) where classes are equally frequent, and IID as alpha grows also where they are not."""
+    """Client-wise Dirichlet (Hsu et al. 2019).
+
+    The prior is alpha * C times the classes' frequencies: Dir(alpha, ..., alpha) where classes are equally frequent,
+    and IID as alpha grows also where they are not.
+    """
     left, clients = _sizes(task), settings.num_clients
     needs = np.bincount(np.arange(len(task.train)) % clients, minlength=clients)
     present = np.flatnonzero(left)
@@ -151,8 +154,10 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
 
 
 def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
-    """Return groups of neighboring classes: pairs, or as many groups as ``clients`` are pairs. Raises
-    :class:`UserError` where there are too few classes."""
+    """Return groups of neighboring classes: pairs, or as many groups as ``clients`` are pairs.
+
+    Raises :class:`UserError` where there are too few classes.
+    """
     present = np.flatnonzero(sizes)
     count = min((len(present) + 1) // 2, clients // 2)
     if count < 2:
@@ -161,8 +166,11 @@ def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
 
 
 def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """At least two clients per group, the others' groups uniform at random; a class is split equally over its group's
-    clients (fedwad.md 3). Clients are in order of their groups."""
+    """Return a partition in which each group of classes has at least two clients (fedwad.md 3).
+
+    The groups of further clients are drawn uniformly, and a class is split equally over the clients of its group.
+    Clients are in the order of their groups.
+    """
     classes, clients = len(task.classes), settings.num_clients
     chosen = settings.groups or _neighbors(_sizes(task), clients)
     for label in chain.from_iterable(chosen):
@@ -188,11 +196,13 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
 
 
 def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Return one client per writer, file, or what else ``settings.by`` names; of the embedded digits, which have no
-    writers, a Dirichlet partition, with a note.
+    """Return one client per writer, file or other owner (``settings.by``).
 
-    Clients with fewer than ``least`` training images are left out, with a note. Raises :class:`UserError` where other
-    data name no client, where no client is left, and where there are fewer than ``clients``.
+    The embedded digits have no writers and get a Dirichlet partition, with a note. Clients with fewer than ``least``
+    training images are left out, with a note.
+
+    Raises:
+        UserError: Other data have no owners, no client is left, or fewer than ``clients``.
     """
     if settings.by not in task.called:
         known = nearest(settings.by, task.called)

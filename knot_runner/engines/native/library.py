@@ -49,7 +49,7 @@ def find_compiler() -> str:
         found = shutil.which(name)
         if found is not None:
             return found
-    what = f"CXX={named} not found" if named else "c++, g++ and clang++ not found"
+    what = f"CXX={named} was not found" if named else "c++, g++ and clang++ were not found"
     raise UserError(f"native needs a C++ compiler, but {what}. Use hardware.engine=lean", "hardware.engine")
 
 

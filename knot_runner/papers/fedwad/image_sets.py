@@ -75,7 +75,7 @@ def _read(
     for name, one in settings.sets.items():
         if gone := _missing(settings, name, root):
             files.update((path, absent(path)) for entry in gone for path in (entry, *archives(entry)))
-            more = f", nor {len(gone) - 1} more" if gone[1:] else ""
+            more = f", and {len(gone) - 1} more" if gone[1:] else ""
             notes.append(f"{name}: left out, since {gone[0]} is missing{more}")
             continue
         task = load_images(replace(one, source=settings.source), root)

@@ -128,7 +128,7 @@ def form_of(path: Path) -> str:
     """The ending of ``path``, one of :data:`FORMS`. Raises :class:`UserError` for another."""
     ending = path.suffix.removeprefix(".")
     if ending not in FORMS:
-        raise UserError(f"unknown format. Use FILE.csv, .tex or .md{nearest(ending, FORMS)}", f"--export={path}")
+        raise UserError(f"unknown format{nearest(ending, FORMS)}", f"--export={path}")
     return ending
 
 

@@ -58,7 +58,7 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     hint = nearest(name, short)
     usual = ", ".join(map(measure_title, _preferred(there)))
     raise UserError(
-        f"no result has it{hint if 'did you mean' in hint else f' (choose from {usual})'}", f"{flag}={name}"
+        f"not in any result{hint if 'did you mean' in hint else f' (choose from {usual})'}", f"{flag}={name}"
     )
 
 

@@ -39,7 +39,10 @@ class Client:
         self._draws = partial(draws, name)
 
     def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
-        """The interpolating measure from ``xi`` towards the samples, at a t that the server is not told if random."""
+        """Return the interpolating measure from ``xi`` towards the samples.
+
+        If t is random, the server does not learn it.
+        """
         t = place(self._options.t, self._draws, "t", iteration)
         measure, distance = interpolate(xi, self._samples, t, self._options.mode)
         if self._options.privacy:
@@ -124,7 +127,7 @@ def federated_distance(
 def distance_between(
     mu: Measure, nu: Measure, options: FedwadSettings, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """:func:`federated_distance` between two clients of one machine, each with its measure.
+    """Return :func:`federated_distance` between two clients of one machine, each with its measure.
 
     Raises :class:`UserError` for measures of different numbers of features.
     """

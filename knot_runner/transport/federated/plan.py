@@ -42,7 +42,7 @@ def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def optimal_plan(
     cost: np.ndarray, a: np.ndarray | None = None, b: np.ndarray | None = None
 ) -> tuple[np.ndarray, float]:
-    """The plan [n, m] of least total ``cost`` [n, m] between masses a [n] and b [m], and that total.
+    """Return the plan [n, m] of least total ``cost`` [n, m] between masses a [n] and b [m], and that total.
 
     Plan and total are in the unit of a and b, which must have one sum; without a and b, all masses of a side are equal
     and sum to 1. Whole numbers stay whole.

@@ -65,7 +65,7 @@ class OtddPool:
             self._pool.close()
 
     def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        """(index, ``work(task, arrays)``) of every task, in order of completion.
+        """Yield (index, ``work(task, arrays)``) of every task, in order of completion.
 
         Raises what ``work`` raises, and :class:`UserError` when a worker process died.
         """
@@ -149,7 +149,7 @@ def _computed(
 
 
 def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[np.ndarray], np.ndarray]:
-    """The rows of every set (first_iteration.py), and the means of their features [N, d] in float64.
+    """Return the rows of every set (first_iteration.py), and the means of their features [N, d] in float64.
 
     Federated: in ``options.precision``, about each set's own mean. The exact solver has no other precision than
     float64, and centers every pair itself.
@@ -163,7 +163,7 @@ def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[np.nd
 
 
 def _plan_entries(samples: int, pairs: int, options: OtddSettings) -> int:
-    """Returns the approximate number of entries of the transport plans of all pairs."""
+    """Return the approximate number of entries of the transport plans of all pairs."""
     steps = samples if options.solver == "exact" else 2 * options.fedwad.iterations * options.fedwad.support
     return pairs * samples * steps
 
@@ -188,7 +188,7 @@ def _tasks(
     options: OtddSettings,
     seed: int,
 ) -> Iterator[Tile]:
-    """Yields one task per tile, made on demand. ``means`` [N, d]: of the features of every set."""
+    """Yield one task per tile, made on demand. ``means`` [N, d]: of the features of every set."""
     features = means.shape[1]
     start = first_points(features, options, seed)
     of_features, of_labels = np.split(centered(start), [features], axis=1)

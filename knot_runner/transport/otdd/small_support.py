@@ -56,7 +56,7 @@ def best_plan(scores: np.ndarray, heights: np.ndarray | None, plan: np.ndarray) 
 
 
 def _balanced(scores: np.ndarray, heights: np.ndarray) -> np.ndarray:
-    """Share of each source in each sink [S, n] under softmax((A + h) / eps), after Newton's method on h."""
+    """Return the share of each source in each sink [S, n] under softmax((A + h) / eps), after Newton's method on h."""
     sources, sinks = scores.shape
     heights, eps, last = heights.astype(scores.dtype), 0.0, 0.0
     for step in range(STEPS):
@@ -82,7 +82,7 @@ def _balanced(scores: np.ndarray, heights: np.ndarray) -> np.ndarray:
 
 
 def _newton_step(shares: np.ndarray, given: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """Change of the heights [S] in units of eps; the first stays, since only differences count."""
+    """Return the change of the heights [S] in units of eps; the first stays, since only differences count."""
     curvature = shares @ -shares.T
     curvature.flat[:: len(given) + 1] += given + 1e-6 * given.mean()  # a source without sinks has none
     step = np.zeros_like(given)
@@ -116,7 +116,7 @@ def _settle(scores: np.ndarray, own: np.ndarray, unsettled: np.ndarray, plan: np
 
 
 def _simplex(scores: np.ndarray, room: np.ndarray, plan: np.ndarray) -> np.ndarray:
-    """The plan [S, n] by the network simplex, in whole numbers and from the larger side; heights [S]."""
+    """Return the plan [S, n] by the network simplex, in whole numbers and from the larger side; heights [S]."""
     sources, sinks = scores.shape
     unit = room.sum() / sinks
     cost = np.ascontiguousarray(scores.max() - scores.T, dtype=np.float64)  # POT's start needs costs of at least 0

@@ -45,12 +45,12 @@ class TileProblem:
         return slice(begin, begin + self.rows[client].shape[1] - self.features)
 
     def parts(self, client: int) -> list[tuple[int, int]]:
-        """(pair, side) wherever ``client`` takes part."""
+        """Return (pair, side) wherever ``client`` takes part."""
         return [(int(at), int(side)) for at, side in np.argwhere(self.tile.pairs == client)]
 
 
 def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
-    """``(W + W)^2`` after K iterations of each pair [m], float64."""
+    """Return ``(W + W)^2`` after K iterations of each pair [m], float64."""
     heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)
     points = _meet(problem, _first(problem), 0)
@@ -63,8 +63,7 @@ def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
 
 
 def _first(problem: TileProblem) -> np.ndarray:
-    """The measures after the clients' part of iteration 1 [2, m, S, d + B], from the clients' shared first
-    iterations."""
+    """Return the measures after the clients' part of iteration 1 [2, m, S, d + B], from the shared first iterations."""
     support, features, tile = problem.heights.shape[2], problem.features, problem.tile
     start = np.zeros((support, features + problem.gram.shape[1]), problem.gram.dtype)
     start[:, :features] = tile.start
@@ -116,7 +115,7 @@ def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.nd
 
 
 def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
-    """The server's part: the points near the second client move towards their partners near the first [m, S, d + B].
+    """Return the server's part [m, S, d + B]: points near the second client move towards their partners near the first.
 
     Equal masses on both sides make the optimal plan a permutation.
     """
@@ -130,7 +129,7 @@ def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
 
 
 def _values(problem: TileProblem, points: np.ndarray) -> np.ndarray:
-    """The squared sum of the two distances of each pair [m]."""
+    """Return the squared sum of the two distances of each pair [m]."""
     features, labels = points[..., : problem.features], points[..., problem.features :]
     norms = np.einsum("msd,msd->m", features, features, dtype=np.float64)
     norms += np.einsum("msb,msb->m", labels @ problem.gram, labels, dtype=np.float64)

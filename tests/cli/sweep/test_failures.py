@@ -70,7 +70,7 @@ def test_attempt_records_a_failing_disk(call, file, way, tmp_path):
 
 def test_fail_fast_begins_no_more_jobs(tmp_path):
     code, said = sweep(tmp_path, *faulty("raise", "none", "none"), "fail_fast=true")
-    assert code == 1 and "0 done, 1 failed, 2 not begun (fail_fast=true)" in said
+    assert code == 1 and "0 done, 1 failed, 2 not started (fail_fast=true)" in said
     assert len(begun(tmp_path)) == 1
 
 

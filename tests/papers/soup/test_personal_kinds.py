@@ -106,7 +106,7 @@ def test_lambda_finds_the_clients_with_reversed_labels(conflict, capsys):
     assert facts["points"][1]["id_accuracy"] == start["id_accuracy"] and facts["chosen"] == len(facts["points"]) - 1
     assert result["metrics"]["id_accuracy"]["ALL"] == last["id_accuracy"]
     assert transfer["leaves"] == ["model", "gradients on held-out examples"]
-    assert "partition.alter: 4 of 8 clients have their labels in reverse order" in result["notes"]
+    assert "partition.alter: 4 of 8 clients have reversed labels" in result["notes"]
 
 
 @pytest.mark.thorough

@@ -52,7 +52,7 @@ def test_compare_whole_ignores_timings_code_and_notes():
     rows = [row | {"seconds": 9.0} for row in ROWS]
     found = whole(RESULT, ROWS, now, rows)
     assert (found.likeness, found.differences) == ("the same bits", [])
-    assert found.extent == ", 24 values of the result, 1 files by their bytes"
+    assert found.extent == ", 24 values of the result and 1 files"
 
 
 @pytest.mark.parametrize("values", [

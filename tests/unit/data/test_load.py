@@ -60,7 +60,7 @@ def test_load_task_applies_official_splits_chunks_and_limits(folder: Path, task_
     assert splits["test"].texts == [f"t text {i}" for i in range(10, 20)]
     (note,) = task.notes
     assert note.startswith("G: ") and note.endswith(
-        "of the test texts are also in the training set, so the score measures memorization"
+        "of the test texts are also in the training set, so test scores are too optimistic"
     )
     task_dict["max_examples"] = 10
     assert [len(p) for p in load_task(make(task_dict), folder).datasets["A"].splits.values()] == [10, 4, 10]
@@ -131,7 +131,7 @@ def test_load_task_omits_missing_local_set(folder: Path, task_dict, make) -> Non
     task_dict["datasets"]["B"] = {**task_dict["datasets"]["G"], "role": "local"}
     task = load_task(make(task_dict | {"missing": ["A"]}), folder)
     assert list(task.datasets) == ["G", "T", "B"]
-    assert task.notes == ["A: left out, a.csv not there"]
+    assert task.notes == ["A: left out, since a.csv is missing"]
 
 
 def test_load_task_skips_only_optional_sets(folder: Path, task_dict, make) -> None:
@@ -139,7 +139,7 @@ def test_load_task_skips_only_optional_sets(folder: Path, task_dict, make) -> No
     task_dict |= {"missing": "skip", "optional": ["B"]}
     with_files(task_dict, "B", "A", **pool("b.csv"))
     task = load_task(make(task_dict), folder)
-    assert list(task.datasets) == ["A", "G", "T"] and task.notes == ["B: left out, b.csv not there"]
+    assert list(task.datasets) == ["A", "G", "T"] and task.notes == ["B: left out, since b.csv is missing"]
     with_files(task_dict, "A", "A", **pool("aa.csv"))
     with refuses():
         load_task(make(task_dict), folder)

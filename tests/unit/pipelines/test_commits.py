@@ -48,7 +48,7 @@ def test_commits_of_other_data_begin_afresh(tmp_path):
     said = []
     commit, rows = Commits(tmp_path, "other", said.append).resume()
     assert commit.step == -1 and not rows
-    assert said == ["the data changed since this run was interrupted; it begins afresh"]
+    assert said == ["the data changed since this run was interrupted. It starts from the beginning"]
 
 
 def test_commit_that_does_not_match_begins_afresh(tmp_path):
@@ -57,7 +57,7 @@ def test_commit_that_does_not_match_begins_afresh(tmp_path):
     said = []
     commit, rows = Commits(tmp_path, "data", said.append).resume()
     assert commit.step == -1 and not rows
-    assert len(said) == 1 and "rounds.jsonl: does not match its digest in commit.json; set aside in" in said[0]
+    assert len(said) == 1 and "rounds.jsonl: does not match its checksum in commit.json. It is moved to" in said[0]
     assert saved(tmp_path, "data", 5) == [{"step": s} for s in range(5)]
 
 

@@ -59,7 +59,7 @@ def test_reasons_name_newly_present_file(data, tmp_path: Path) -> None:
     assert provenance.reasons(Path(), was, settings(tmp_path)) == []
     (tmp_path / "iemocap").mkdir()
     (tmp_path / "iemocap/all.csv").write_text("x\n")
-    assert provenance.reasons(Path(), was, settings(tmp_path)) == ["data: iemocap/all.csv is there now"]
+    assert provenance.reasons(Path(), was, settings(tmp_path)) == ["data: iemocap/all.csv is new"]
     assert provenance.reasons(Path(), was, settings(None)) == []  # without a root nothing can be compared
 
 
@@ -154,7 +154,7 @@ def test_staleness_line_counts_reasons() -> None:
     runs = [["code 1, now 2"], *(["code 1, now 2", f"data: {i % 6}.csv changed"] for i in range(1, 12))]
     lines = provenance.staleness_line(runs)
     assert lines[:3] == [
-        "12 stale runs kept; --stale=rerun reruns stale runs",
+        "12 stale runs shown as they are. Use --stale=rerun to rerun stale runs",
         "  code 1, now 2 (12 runs)",
         "  data: 1.csv changed (2 runs)",
     ]

@@ -25,14 +25,16 @@ def choice(config: Config, group: str) -> str:
 
 
 def require_group(config: Config, group: str) -> None:
-    """Raises :class:`UserError` unless ``config`` has ``group``."""
+    """Raise :class:`UserError` unless ``config`` has ``group``."""
     if not isinstance(config.get(group), dict):
         raise UserError(f"required, but not set. Use {group}=NAME ('knot-runner ls {group}' lists the names)", group)
 
 
 def check_fit(config: Config, family: Family, task_kind: str) -> None:
-    """Checks that task, method, model, training and partition are of one ``family``, that of the method; the error
-    names the first that is not. Raises :class:`Misfit`."""
+    """Check that task, method, model, training and partition fit the ``family`` of the method.
+
+    Raises :class:`Misfit` naming the first that does not.
+    """
     task, own = choice(config, "task"), choice(config, "method")
     if task_kind not in family.tasks:
         kind_of_task = TASK_KINDS[task_kind]
@@ -77,14 +79,19 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
 
 
 def is_idle(training: Config) -> bool:
-    """Whether a composed ``training`` goes with tasks that train nothing: it has a block for them, and no value of it
-    was typed."""
+    """Return whether a composed ``training`` suits tasks that train nothing.
+
+    It has a block for them, and none of its values was typed.
+    """
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 
 
 def _check_transfer(config: Config, family: str, task_kind: str) -> None:
-    """Whether task and method take another data set of images as the transfer set. A federated method that does not
-    distill may have one beside it, unread, so that one command compares it with methods that do."""
+    """Whether task and method take another data set of images as the transfer set.
+
+    A federated method that does not distill may have one beside it, unread, so that one command compares it with
+    methods that do.
+    """
     task, transfer, none = config["task"], config["transfer"], "Use transfer=none"
     if not isinstance(transfer, dict):
         raise UserError(f"{transfer!r:.40} is not an image data set. Select one with transfer=NAME", "transfer")
@@ -100,8 +107,10 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
 
 
 def _check_shares(given: list[str], method: str, family: Family, on_images: bool) -> None:
-    """Checks that a ``method`` of ``family`` uses the ``given`` shares of ``partition``: a federated server has no data
-    of its own, and all parties of a distillation take part."""
+    """Check that a ``method`` of ``family`` uses the ``given`` shares of ``partition``.
+
+    A federated server has no data of its own, and all parties of a distillation take part.
+    """
     rounds = family.training == "rounds"
     if not rounds and "unseen" in given:
         raise UserError(f"all parties of {method} take part. Use null", "partition.unseen")
@@ -113,11 +122,13 @@ def _check_shares(given: list[str], method: str, family: Family, on_images: bool
 
 
 def training_values(config: Config, kind: str) -> Config:
-    """Return the values of the composed ``training`` for a method that trains in ``kind`` (rounds, stages or central):
-    its block ``for_KIND`` under what stands outside of blocks, which a user typed or a preset gives.
+    """Return the values of the composed ``training`` for a method that trains in ``kind`` (rounds, stages or central).
 
-    In a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm. Raises :class:`Misfit` if the
-    training has blocks, but none that applies.
+    These are the values of its block ``for_KIND``, overridden by the values outside of blocks, which a user typed or a
+    preset sets. In a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
+
+    Raises:
+        Misfit: The training has blocks, but none that applies.
     """
     training, task, method = config["training"], config["task"], config["method"]
     blocks = {key: block for key, block in training.items() if key.startswith(BLOCK) and key != IDLE}
@@ -128,7 +139,7 @@ def training_values(config: Config, kind: str) -> Config:
         has = [f"{key.removeprefix(BLOCK)} ({', '.join(_variants(own)) or 'all'})" for key, own in blocks.items()]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
         hint = "Use training=small or training=quick"
-        raise Misfit(choice(config, "training"), other, f"it has settings for {', '.join(has)}", hint)
+        raise Misfit(choice(config, "training"), other, f"this training has settings for {', '.join(has)}", hint)
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:
         values["small_clients"] = "stop" if "batch_size" in given else "allow"

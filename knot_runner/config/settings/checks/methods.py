@@ -58,8 +58,10 @@ def check_federated_method(settings: Settings) -> None:
 
 
 def _check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel | None) -> None:
-    """Checks that each of ``method.models`` occurs once and none is pre-trained, and that a generator of features has
-    logits. Raises :class:`UserError`."""
+    """Check that ``method.models`` are distinct and not pre-trained, and that a feature generator has logits.
+
+    Raises :class:`UserError`.
+    """
     names: list[str] = []
     for number, spec in enumerate(architecture_settings(method)):
         where = f"method.models[{number}]"
@@ -91,8 +93,10 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
 
 
 def named_model(model: Config, where: str, settings: Settings) -> Any:
-    """Returns the settings of a model named in a method. Raises :class:`Misfit` for one of another kind than the
-    task."""
+    """Return the settings of a model named in a method.
+
+    Raises :class:`Misfit` for one of another kind than the task.
+    """
     if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
         hint = f"Use {'cnn_32' if settings.on_images else TEACHERS['texts']}"
         raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", "the model does not fit the data", hint)
@@ -144,8 +148,10 @@ def _check_synthesis(method: DistillSettings, task: Any) -> None:
 
 
 def check_distill_method(settings: Settings) -> None:
-    """Check a distillation's schedule, terms and the student's images, and build the settings of its teachers. Raises
-    :class:`UserError`."""
+    """Check a distillation's schedule, terms and the student's images, and build the settings of its teachers.
+
+    Raises :class:`UserError`.
+    """
     method, schedule = settings.method, settings.method.schedule
     if schedule.kind != "offline" and method.teachers:
         problem = f"requires schedule.kind=offline, since schedule.kind={schedule.kind} trains its own teachers"
@@ -165,7 +171,7 @@ def check_distill_method(settings: Settings) -> None:
 
 
 def _check_maps(settings: Settings) -> None:
-    """Raises :class:`Misfit` for a term that compares maps of activations where a model has none."""
+    """Raise :class:`Misfit` for a term that compares maps of activations where a model has none."""
     method = settings.method
     if not any(isinstance(term, AttentionTermSettings) and term.taps is None for term in method.terms.values()):
         return
@@ -177,7 +183,7 @@ def _check_maps(settings: Settings) -> None:
 
 
 def _teacher_settings(teacher: Config, where: str, settings: Settings) -> Any:
-    """The settings of a teacher's model; of one that is a finished run, these within a :class:`RunTeacher`."""
+    """Return the settings of a teacher's model; of one that is a finished run, these within a :class:`RunTeacher`."""
     if teacher["kind"] == "run":
         run = build(RunTeacher, teacher, where)
         model = run.model if isinstance(run.model, dict) and isinstance(run.model.get("kind"), str) else {"kind": ""}

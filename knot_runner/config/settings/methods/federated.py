@@ -59,7 +59,7 @@ class FederatedTraining:
     optimizer: Literal["sgd", "adamw"]
 
     def measures(self, round: int) -> bool:
-        """Whether the models are measured after ``round``."""
+        """Return whether the models are measured after ``round``."""
         return round + 1 >= self.rounds or (round + 1) % self.evaluate_every == 0
 
     def __post_init__(self) -> None:

@@ -86,8 +86,7 @@ class FinetuneSettings(TuningSettings):
 
 @dataclass(kw_only=True)
 class SoupSettings(TuningSettings):
-    """Interpolates between the model theta_0 of the last round and the fine-tuned theta_k: (1 - alpha) theta_0 + alpha
-    theta_k."""
+    """Interpolation between the model of the last round and the fine-tuned one: (1 - alpha) theta_0 + alpha theta_k."""
 
     kind: Literal["soup"]
     #: weights alpha to evaluate

@@ -1,5 +1,8 @@
-"""Settings nested in those of a federated method: of distillation by the server (``method.server_distillation``) and by
-labels (``method.labels``), and of the generator of fedgen (``method.generator``)."""
+"""Settings nested in those of a federated method.
+
+These are distillation by the server (``method.server_distillation``), distillation of labels (``method.labels``) and
+the generator of fedgen (``method.generator``).
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ class ServerDistillation:
             require(options.weight != "auto", f"terms.{name}.weight", wrong)
 
     def distills(self, round: int) -> bool:
-        """Whether the server does so in ``round``."""
+        """Return whether the server does so in ``round``."""
         return round >= self.after and (round - self.after) % self.every == 0
 
 

@@ -1,5 +1,4 @@
-"""Settings of federated optimal transport (FedWaD): one distance, a distance between data sets, clusters, coresets; and
-what stands for a text where data are compared."""
+"""Settings of federated optimal transport (FedWaD): distances, clusters, coresets, and features of texts."""
 
 from __future__ import annotations
 

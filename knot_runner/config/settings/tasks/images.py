@@ -59,7 +59,7 @@ class ImageHub:
 
 
 def check_pixels(shape: list[int], mean: list[float], std: list[float]) -> None:
-    """Checks that images have a shape, and all channels a mean and a standard deviation."""
+    """Check that images have a shape, and all channels a mean and a standard deviation."""
     require(len(shape) == 3 and min(shape) >= 1, "shape", f"expected [channels, height, width], got {shape}")
     for key, values in (("mean", mean), ("std", std)):
         require(len(values) == shape[0], key, f"expected {shape[0]} values, one per channel, got {len(values)}")
@@ -131,7 +131,7 @@ class ImageTaskSettings:
 
 
 def transfer_keys(line: str) -> str:
-    """A ``line`` on keys of ``task`` as one on those of ``transfer``, which are alike."""
+    """Return a ``line`` on keys of ``task`` as one on those of ``transfer``, which are alike."""
     return re.sub(r"\btask\.(?=(local|hub|source|shape|classes)\b)", "transfer.", line)
 
 

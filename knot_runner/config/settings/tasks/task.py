@@ -16,7 +16,7 @@ TEXT_FORMATS = ("csv", "jsonl", "dailydialog")
 
 
 def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
-    """Returns the data sets, and files of texts, that ``missing`` (error, stop, skip, or names) allows to be absent."""
+    """Return the data sets, and files of texts, that ``missing`` (error, stop, skip, or names) allows to be absent."""
     if isinstance(missing, list):
         return missing
     return optional if missing == "skip" else []
@@ -29,7 +29,7 @@ def check_missing(missing: str | list[str], known: Collection[str], kinds: str =
 
 
 def equal_points(names: list[str], points: list[list[float]]) -> str | None:
-    """``'a' and 'b'``: the first two of ``names`` that share one of ``points``; None where each has its own."""
+    """Return ``'a' and 'b'``: the first two of ``names`` that share one of ``points``; None where each has its own."""
     at: dict[tuple[float, ...], str] = {}
     for name, point in zip(names, points, strict=True):
         first = at.setdefault(tuple(point), name)

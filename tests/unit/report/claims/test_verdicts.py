@@ -81,7 +81,7 @@ def test_one_sided_divergence_prevents_verdict(factory, diverged, verdict):
         rewrite(jobs[at].folder, status="diverged", metrics={})
     found = judged(jobs, claim(), seeds=4)[0]
     assert (found.verdict, found.seeds, found.look) == (verdict, 3, 4)  # a run that diverged is there
-    assert ("runs diverged on one side alone" in found.note) == (len(diverged) == 1)
+    assert ("runs diverged on one side only" in found.note) == (len(diverged) == 1)
 
 
 @pytest.mark.parametrize("changes", [
@@ -100,7 +100,7 @@ def test_claim_that_cannot_be_meant_is_refused(factory, changes):
 @pytest.mark.parametrize(("changes", "finished", "runs", "note"), [
     ({"dataset": "Nowhere"}, True, 4, "no data set Nowhere"),  # which may be left out
     ({"where": {"task.name": "sa"}}, True, 0, ""),  # on other runs than those asked for
-    ({}, False, 4, "2 of 2 effects left out: not run yet; make them with: knot-runner experiment=x"),
+    ({}, False, 4, "2 of 2 effects left out: not run yet; create them with: knot-runner experiment=x"),
 ])  # fmt: skip
 def test_claim_without_a_number_has_no_verdict(factory, changes, finished, runs, note):
     jobs = grid(factory, seeds=2)
