@@ -22,7 +22,7 @@ MOST_WORDS = 35
 PHRASES = """
 say nothing of|is not there|are not there|was not there|is there twice|there is: |is right|are right|would be right
 |would fit|would help|who has what|what came out|as run|for a look|dealt|deals|dealing|anew|made again|set aside
-|sets aside|goes on|go on|going on|went on|alike|seals|sealed|beside the paper's|nobody's|what is done here
+|sets aside|goes on|going on|went on|alike|seals|sealed|beside the paper's|nobody's|what is done here
 |of one's own|front door|in silence|recipe
 |(?:optimi|normali|personali|centrali|generali|initiali|seriali|minimi|maximi|organi|recogni|summari|regulari|speciali
 |standardi|synthesi|randomi|utili|categori|emphasi|reali|visuali|tokeni|colori)s(?:e|ed|es|er|ers|ing|ation)
@@ -30,10 +30,10 @@ say nothing of|is not there|are not there|was not there|is there twice|there is:
 |honours?|artefacts?|centres?|centred|(?:milli|centi|kilo)?metres?|distils?|fulfils?|analys(?:e|ed|es|ing)
 |judgements?|grey|licences?|programmes?|learnt|spelt|whilst|defence|sceptical|catalogues?
 """.replace("\n", "")
-#: A sentence ends at a mark before a space, at the end of a paragraph, and before a list item, row, cell, argument or
-#: command.
-SENTENCE = r"""(?sx)\S.*?(?: [.!?]+\)? (?=\s|\Z) | (?= \n\s*\n | \n\s*[-*\#|>] | \n\s*\d+\.\s | \s\|\s
-    | \n\s+[\w*.\[\]]+:[ ] | \n\s*knot-runner[ ] | [^\S\n]{3} | \Z ))"""
+#: A command, or a sentence: it ends at a mark before a space, at the end of a paragraph, and before a list item, row,
+#: cell, argument or command.
+SENTENCE = r"""(?sx)knot-runner[ ][^\n]* | \S.*?(?: [.!?]+\)? (?=\s|\Z) | (?= \n\s*\n | \n\s*[-*\#|>] | \n\s*\d+\.\s
+    | \s\|\s | \n\s+[\w*.\[\]]+:[ ] | \n\s*knot-runner[ ] | [^\S\n]{3} | \Z ))"""
 #: Not prose: code, targets of links, comments, and the names that a message lists.
 CODE = r"(?s)^@package[^\n]*|^ *```.*?^ *```|``[^`]+``|`[^`]+`|\]\([^)]*\)|<!--.*?-->|\(choose from [^)]*\)"
 
@@ -66,7 +66,7 @@ def findings(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of each finding in a file."""
     for line, text in texts(path):
         prose = re.sub(CODE, lambda code: "x" + "\n" * code[0].count("\n"), text, flags=re.MULTILINE)
-        for match in re.finditer(rf"(?i)(?<![\w-])(?:{PHRASES})(?!\w)".replace(" ", r"\s+"), prose):
+        for match in re.finditer(rf"(?i)(?<![\w.-])(?:{PHRASES})(?!\w)".replace(" ", r"\s+"), prose):
             yield line + prose.count("\n", 0, match.start()), " ".join(match[0].split())
         for match in re.finditer(SENTENCE, prose):
             count = len(re.findall(r"[A-Za-z][\w'-]*", match[0]))
