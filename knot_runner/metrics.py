@@ -139,7 +139,7 @@ def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
 
 
 def _accuracy(sums: ClassSums) -> np.ndarray:
-    """Return the share of examples that are right; 0 for none."""
+    """Return the share of correct predictions; 0 without examples."""
     shares: np.ndarray = sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1)
     return shares
 

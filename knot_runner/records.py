@@ -1,7 +1,7 @@
-"""Sealed records, which contain their own digest: a damaged one is remade or reported, and never used.
+"""Records verified by checksum: a damaged one is recreated or reported, and never used.
 
-``result.json`` seals itself and, by their digests, all other files of its run that a report may read. Both are checked
-in this module only.
+``result.json`` has its own checksum and those of all other files of its run that a report may read. Both are checked
+only in this module.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def has_record(folder: Path, result: RunResult, name: str) -> bool:
 
 
 def read_record(folder: Path, result: RunResult, name: str) -> bytes:
-    """Return the bytes of file ``name`` of the finished run in ``folder``, checked against the seals in its ``result``.
+    """Return the bytes of file ``name`` of the finished run in ``folder``, verified by its checksum in ``result``.
 
     Raises :class:`UserError` naming the file if it is missing or changed.
     """
@@ -194,7 +194,7 @@ def recorded_config(folder: Path) -> dict[str, Any]:
 
 
 def lock_of(out: str, run_id: str) -> Path:
-    """Return the path of a run's lock below ``out``: not in the run's folder, which may be set aside."""
+    """Return the path of a run's lock below ``out``, outside of the run's folder, which may be moved."""
     return Path(out) / ".locks" / run_id
 
 

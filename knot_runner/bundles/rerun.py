@@ -1,8 +1,8 @@
-"""Reruns a bundled run here with its settings, except for paths, hardware and settings that are unsafe from strangers.
+"""Rerun a bundled run with its settings, except for paths, hardware and settings that are unsafe from strangers.
 
-A foreign config may name code (``plugins``), any files, a download of any size, an account and any amount of work:
-plug-ins and files outside ``paths.data_dir`` are refused, the hub is used only if allowed, trackers are disabled, and
-the place of the rerun sets the engine, the processes and the most steps and memory.
+The settings of a stranger may name code (``plugins``), any files, a download of any size, an account and any amount of
+work. So plug-ins and files outside ``paths.data_dir`` are refused, the hub is used only if allowed, and trackers are
+disabled. :class:`RerunPlace` sets the engine, the processes, and the limits of steps and memory.
 """
 
 from __future__ import annotations

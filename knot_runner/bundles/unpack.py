@@ -124,7 +124,7 @@ def _unpack(path: Path, run: PackedRun, archive: BinaryIO, folder: Path) -> None
 
 
 def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
-    """Load one run, checking its files against the seals in its result."""
+    """Load one run, checking its files against the checksums in its result."""
     try:
         result = require_result(folder)
         named = f"{result.task}/{result.method}/{result.run_id}"

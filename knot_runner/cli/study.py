@@ -4,10 +4,10 @@ The sampler is seeded and sees only the runs' validation metric, so the same com
 reuses finished runs. Test metrics are shown for the selected run only and do not affect the selection.
 ``hydra.sweeper.n_jobs`` trials are drawn at once and run as one grid under the chosen launcher.
 
-Of that metric, federated runs record every one on the examples that clients hold out (``partition.valid``),
-personalized ones accuracy. Distillation records the metric by which it selects epochs: macro F1 of the student on its
-validation split; for mutual learning the mean over parties; for KNOT the student's loss on the validation split of the
-soft labels. That loss depends on the teachers and the loss function, so for KNOT only the distillation's own training
+Federated runs record all validation metrics on the examples that clients hold out (``partition.valid``), personalized
+runs only accuracy. Distillation records the metric by which it selects epochs. This is macro F1 of the student on its
+validation split, for mutual learning its mean over parties, and for KNOT the student's loss on the soft labels of the
+validation split. That loss depends on the teachers and the loss function, so for KNOT only the training of the student
 can be searched.
 """
 

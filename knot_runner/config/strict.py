@@ -263,7 +263,7 @@ class _Rule(UserError):
 
 
 def require(holds: bool, key: str, text: str) -> None:
-    """In a ``__post_init__``: unless ``holds``, an error that names ``key`` and says what would be right."""
+    """In a ``__post_init__``, raise an error with ``key`` and ``text`` unless ``holds``."""
     if not holds:
         raise _Rule(text, key)
 

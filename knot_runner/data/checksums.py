@@ -54,7 +54,7 @@ class DataFolder:
     def file(self, path: Path) -> Path:
         """Return ``path``, after :meth:`check`. Raises :class:`UserError` where it is not a file."""
         if not path.is_file():
-            raise UserError(f"is not there{' (a folder is)' if path.is_dir() else ''}", path)
+            raise UserError(f"file not found{' (this is a folder)' if path.is_dir() else ''}", path)
         self.check(path)
         return path
 

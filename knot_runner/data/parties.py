@@ -1,7 +1,7 @@
 """The parties of a distillation.
 
-Images are assigned to clients as local models, to the server's global model and to a transfer set; or all examples of a
-task are one pool for a student and its teachers, with the labels that each sees.
+Images are assigned to clients as local models, to the server's global model and to a transfer set. Alternatively, all
+examples of a task are one pool for a student and its teachers, with the labels that each sees.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SERVER, TRANSFER = "server", "transfer"
 def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed: int) -> PartyTask:
     """Return the parties that ``shares`` and ``partition`` make of ``task``; same seed, same parties.
 
-    The server's and the transfer set's images (but for another data set's, ``task.transfer``) are sampled from all
-    training images, stratified by class, and the rest is dealt to the clients by ``partition``. All test images are the
-    server's test set, too. Raises :class:`UserError` where a party would have too few images.
+    The images of the server and the transfer set (unless it is another data set, ``task.transfer``) are sampled from
+    all training images, stratified by class. The rest is assigned to the clients by ``partition``. All test images are also
+    the test set of the server. Raises :class:`UserError` if a party would have too few images.
     """
     server, transfer, rest = _shared_out(task, shares, seed)
     clients = make_partition(partition, dataclasses.replace(task, train=rest), seed)
@@ -53,7 +53,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
 
 
 def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask:
-    """Return ``task`` with the training images that :func:`image_parties` deals to the clients.
+    """Return ``task`` with the training images that :func:`image_parties` assigns to the clients.
 
     Raises :class:`UserError`.
     """

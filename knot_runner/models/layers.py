@@ -2,9 +2,9 @@
 
 The clients of the stacked engine have padded batches of unequal sizes.
 
-The pooling has the values and gradients of ``F.max_pool2d``, bit for bit, in less time on a CPU: PyTorch's pooling
-(2.11 to 2.13) of tensors with channels first is not vectorized there, and takes longer than the convolutions of a small
-network; that of tensors with channels last is.
+The pooling has the values and gradients of ``F.max_pool2d``, bit for bit, in less time on a CPU. There, PyTorch's
+pooling (2.11 to 2.13) of tensors with channels first is not vectorized, and takes longer than the convolutions of a
+small network. Its pooling of tensors with channels last is vectorized.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A pre-trained BERT encoder: read from a local folder or the hub, checked whole, and put into a model.
+"""Load a pre-trained BERT encoder from a local folder or the hub, check it, and put it into a model.
 
-Every tensor of the encoder must be in the file, and every tensor of the file must be the encoder's, of its shape and
-finite; otherwise the run would start from partly or wholly random weights. Only heads may differ: the file's are not
-used, and the model's is initialized at random, as :func:`describe_weights` reports.
+Every tensor of the encoder must be in the file, and every tensor of the file must belong to the encoder, with its shape
+and finite values. Otherwise the run would start from partly random weights. Only heads may differ: those of the file
+are not used, and that of the model is initialized at random, as :func:`describe_weights` reports.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What holds for every federated algorithm, checked on small runs of it.
+"""Checks of a federated algorithm on small runs.
 
 Each check takes ``words``, the overrides that choose the algorithm, and ``folder``, an empty folder for its runs. The
 words are added to those of :data:`SMALL_RUN` and replace those with the same key::
 
     check_method(["method=mine", "plugins=[mine.py]", "--config-dir=conf"], tmp_path)
 
-Words may also choose what goes on top of the algorithm: a fleet, privacy, clusters, personalization, a server that
-distills.
+Words may also add a fleet, privacy, clusters, personalization or distillation by the server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Newton's method on the semi-dual of newton.py, many problems at once, each at its own eps.
 
-A step may change the exponents by ``CAP`` at most. If D turns out to fall beyond it, the row goes back and takes the
-length log(1 + w) / w instead (w: how much the full step would change the exponents), at which a log-sum-exp function is
-known to rise. A row above the target eps lowers its own geometrically, along the tangent dh/deps, as soon as Newton's
+A step changes the exponents by at most ``CAP``. If D decreases, the row takes a step of the length log(1 + w) / w
+instead, where w is the change of the exponents by the full step. At this length a log-sum-exp function is known to
+increase. A row above the target eps lowers its own geometrically, along the tangent dh/deps, as soon as Newton's
 method is near convergence; only the last level is solved to the tolerance. Rows that have converged leave the batch.
 
 The Laplacian is eliminated by additions of non-negative numbers only, so edges of 1 and of 1e-100 are solved side by

@@ -8,14 +8,14 @@ the gradient along the simplex. KNOT's loss (eq. 3) is a weighted sum of T over 
 (Algorithm 1 as printed has the wrong sign in lines 5 and 6, and the student's logarithm in both.)
 
 Two readings of "the KNOT loss" differ, and both are offered. ``newton`` returns the T_eps that eq. 1 defines.
-``geomloss`` with ``scaling=0.5`` is the published call. It runs one update per eps in a schedule that halves, about
-14 in all, and **does not converge**: on the five sentiment labels at eps .001 its values are about 17% too low on
-Dirichlet(.5) pairs (more on flatter ones) and its gradients are too short and point elsewhere (mean cosine with the
-true one about .9). ``scaling=0.99`` is within a few tenths of a percent, in ten times the time.
+``geomloss`` with ``scaling=0.5`` is the published call. It runs one update per eps in a schedule that halves eps, about
+14 in total, and **does not converge**. On the five sentiment labels at eps .001, its values are about 17% too low for
+Dirichlet(.5) pairs (more for flatter ones). Its gradients are too short and have another direction (mean cosine with
+the true one about .9). ``scaling=0.99`` is within a few tenths of a percent, in ten times the time.
 
-:func:`exact_transport` is W1 (eps = 0) of any label space by the fastest exact method for it: closed forms of labels on
-a line or at the leaves of a tree; for up to ``MOST_ENUMERATED`` labels anywhere else the vertices of the dual programme
-are compared (trees.py); for more POT is used, row by row.
+:func:`exact_transport` is W1 (eps = 0) of any label space by the fastest exact method. Labels on a line or at leaves of
+a tree have closed forms. For up to ``MOST_ENUMERATED`` other labels, the vertices of the dual program are compared
+(trees.py). For more labels, POT is used row by row.
 """
 
 from __future__ import annotations

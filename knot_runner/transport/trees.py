@@ -1,13 +1,14 @@
 """Trees along which mass moves in unregularized optimal transport, and the cost in closed form on one.
 
-Where the cost is the distance in a tree, as on a line and between leaves, all mass moves in that tree: what has to pass
-an edge is the difference of the masses below it, so (Le et al. 2019, eq. 3)::
+If the cost is the distance in a tree, as on a line and between leaves, all mass moves in that tree. The flow over an
+edge is the difference of the masses below it, so (Le et al. 2019, eq. 3)::
 
     W1(p, q) = sum over edges e of  w_e |p(below e) - q(below e)|,    dW1 / dp_i = sum over e above i of  w_e sign(...)
 
-Labels with an ultrametric cost are leaves, as superclasses and one-hot labels are: groups of labels at most d_l apart,
-for the distances d_1 < d_2 < ... that occur, are the subtrees of level l, and the edge above one weighs
-(d_l+1 - d_l) / 2. For a few labels elsewhere mass moves along a tree of the labels given by the dual's optimal vertex::
+Labels with an ultrametric cost are leaves, such as superclasses and one-hot labels. Let d_1 < d_2 < ... be their
+distances. Groups of labels that are at most d_l apart are the subtrees of level l, and the edge above one has the
+weight (d_l+1 - d_l) / 2. For a few other labels, mass moves along a tree of the labels given by the optimal vertex of
+the dual::
 
     W1(p, q) = max over f of  <f, p - q>,   f_i - f_j <= C_ij for all i, j
 

@@ -76,7 +76,7 @@ class ReadOnlyError(UserError):
 class DivergedError(Exception):
     """Training diverged: a loss or weight is not finite.
 
-    The step is discarded, and a sweep goes on. ``where``: round (from 1) and client, for the record.
+    The step is discarded, and a sweep continues. ``where``: round (from 1) and client, for the record.
     """
 
     def __init__(self, text: str, **where: Any) -> None:

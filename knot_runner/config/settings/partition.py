@@ -1,4 +1,4 @@
-"""Settings of how images are dealt to clients: one dataclass per partition, in one table."""
+"""Settings of partitions of images over clients: one dataclass per partition, in one table."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ PartReader = Callable[[DataFolder, list[str], str, list[int], list[str]], Images
 
 
 def by_part(read: PartReader) -> ImageReader:
-    """Return the reader of train and test, for formats whose two parts are read alike."""
+    """Return the reader of train and test, for formats whose two parts have the same reader."""
 
     def read_parts(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
         local, shape, classes = settings.local, settings.shape, settings.classes

@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits, which need no files of one's own or network."""
+"""scikit-learn's handwritten digits, which need no files and no network."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
     shared = int((np.bincount(np.concatenate(rows)) > 1).sum())
     if shared:
         raise UserError(
-            f"{shared} {split} examples are at several clients, which are not altered alike; "
-            "partition=natural, iid or dirichlet, which give each to one, would fit",
+            f"{shared} {split} examples are at several clients, which would alter them differently. "
+            "Use partition=natural, iid or dirichlet, which assign each example to one client",
             "partition.alter",
         )
 
@@ -216,8 +216,8 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
     """Return all training images of the source, the files that they are from, and notes."""
     if settings.source == "embedded":
         note = (
-            f"{settings.name}: scikit-learn's handwritten digits, turned by 90 degrees, stand in "
-            f"(transfer.source=embedded); these numbers say nothing of {settings.name}"
+            f"{settings.name}: rotated scikit-learn digits are used instead (transfer.source=embedded). "
+            f"Results are not comparable to results with {settings.name}"
         )
         return np.ascontiguousarray(np.rot90(read_digits(settings.shape).pixels, axes=(2, 3))), [], [note]
     hub, local = settings.hub, settings.local

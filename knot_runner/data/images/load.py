@@ -115,8 +115,8 @@ def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[Ima
 
         return read_hub_images(settings), []
     note = (
-        f"{settings.name}: scikit-learn's handwritten digits stand in (task.source=embedded); "
-        f"these numbers say nothing of {settings.name}"
+        f"{settings.name}: scikit-learn's handwritten digits are used instead (task.source=embedded). "
+        f"Results are not comparable to results on {settings.name}"
     )
     return ImageParts(read_digits(settings.shape), None, notes=[note]), []
 

@@ -24,8 +24,8 @@ STAND_INS = {
     "digits inverted": lambda pixels: 255 - pixels,
 }
 EMBEDDED_NOTE = (
-    "{name}: four quarters of scikit-learn's handwritten digits stand in (task.source=embedded), two as they are, one "
-    "turned by 90 degrees, one with gray levels inverted; results are not comparable to published results on {sets}"
+    "{name}: four quarters of scikit-learn's handwritten digits are used instead (task.source=embedded): "
+    "two unchanged, one rotated by 90 degrees, one inverted. Results are not comparable to published results on {sets}"
 )
 #: images of one data set and its classes
 NamedSet = tuple[str, Images, list[str]]

@@ -2,7 +2,7 @@
 
     prepare      once per set: class statistics, and its part of iteration 1, which has the same first points everywhere
     tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact OTDD pair by pair
-    processes    tiles are dealt to worker processes of one thread each, which share the samples
+    processes    tiles go to worker processes of one thread each, which share the samples
 
 What limits it, with S=10 and 784 features: see ``scripts/bench.py fedwad``.
 """

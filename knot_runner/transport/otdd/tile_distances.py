@@ -1,10 +1,10 @@
 """FedWaD for all pairs of a tile at a time, with stacked matrix products.
 
-The interpolating measure of a pair is kept as features [S, d] and as coefficients of its label part over B = S + 2 k
-vectors: the label parts of the S first points, and the class vectors of the two sets (k: the most classes of a set).
-Every step of FedWaD takes weighted means of points, so the label part (2 d features, or d + d^2) is never needed
-itself, only the inner products of the vectors it is made of. All points that one client must compare with its samples,
-of all its pairs, go through one product; the label part passes through it as k further columns.
+The interpolating measure of a pair has features [S, d] and coefficients of its label part over B = S + 2 k vectors.
+These are the label parts of the S first points, and the class vectors of the two sets (k: the most classes of a set).
+Every step of FedWaD takes weighted means of points. So only the inner products of the vectors of the label part
+(2 d features, or d + d^2) are needed. One product covers all points that one client must compare with its samples, for
+all its pairs; the label part adds k columns to it.
 
 Every measure is kept about its own mean, samples and class vectors about the mean of their set. Means are followed
 separately and added at the end (first_iteration.py).

@@ -131,7 +131,7 @@ class ImageTaskSettings:
 
 
 def transfer_keys(line: str) -> str:
-    """Return a ``line`` on keys of ``task`` as one on those of ``transfer``, which are alike."""
+    """Return a message on keys of ``task`` as a message on the same keys of ``transfer``."""
     return re.sub(r"\btask\.(?=(local|hub|source|shape|classes)\b)", "transfer.", line)
 
 

@@ -197,9 +197,8 @@ def _mechanism(
     keeps = method.own is not None or method.keep is not None or shared_of(config, federation) is not None
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
-            f"with fixed, who was drawn before may show in what clients of algorithm={config.algorithm} send, "
-            "by what they have kept since, which the accountant does not cover; poisson, or all "
-            f"{clients} clients in every round, would fit",
+            f"clients of algorithm={config.algorithm} keep a state between rounds, which can reveal "
+            f"earlier rounds. The accountant does not cover this. Use poisson, or all {clients} clients in every round",
             "privacy.sampling",
         )
     scales = {
