@@ -145,9 +145,11 @@ class Parser(argparse.ArgumentParser):
         text = f"knot-runner {usage}".strip()
         super().__init__("knot-runner", text, description, lines, allow_abbrev=False, formatter_class=_Help)
         if composes:
-            self.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with YAML of your own")
-            self.add_argument("-cn", "--config-name", metavar="NAME", help="the main file, instead of config")
-            self.add_argument("-m", "--multirun", action="store_true", help="run a single job as a sweep, too")
+            self.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with your own YAML files")
+            self.add_argument(
+                "-cn", "--config-name", metavar="NAME", help="name of the main YAML file (default: config)"
+            )
+            self.add_argument("-m", "--multirun", action="store_true", help="run even a single job as a sweep")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Return the options; ``words`` holds the other arguments, and ``flags`` Hydra's options as they are typed.

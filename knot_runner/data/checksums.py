@@ -91,7 +91,7 @@ class DataFolder:
     def _check(self, path: Path, found: Opened) -> None:
         wanted = self.checksums.get(self.short(path)) if self.checksums else None
         if wanted is not None and found.sha256 != wanted:
-            text = f"is cut short or changed: sha256 {found.sha256[:12]}... where {CHECKSUMS} has {wanted[:12]}..."
+            text = f"truncated or changed: sha256 {found.sha256[:12]}... but {CHECKSUMS} has {wanted[:12]}..."
             raise UserError(text, path)
 
 
@@ -109,7 +109,7 @@ def open_folder(root: Path | None) -> DataFolder:
     for number, line in enumerate(io.StringIO(text), 1):
         digest, _, name = line.strip().partition(" ")
         if len(digest) != 64 or not name:
-            raise UserError(f"line {number}: not '<sha256>  <file>', as sha256sum writes it", path)
+            raise UserError(f"line {number}: expected '<sha256>  <file>', as written by sha256sum", path)
         checksums[name.strip().removeprefix("*").removeprefix("./")] = digest.lower()
     return DataFolder(root, checksums)
 
@@ -120,7 +120,7 @@ def file_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise UserError(f"the gzip file is cut short or broken ({problem})", path) from None
+        raise UserError(f"the gzip file is truncated or corrupt ({problem})", path) from None
     except OSError as problem:
         raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None
 

@@ -34,20 +34,20 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
     source = data.embedded
     where = f"task.datasets.{name}.embedded"
     if source is None:
-        raise UserError("is not set, so task.source=embedded cannot generate it", where)
+        raise UserError("required by task.source=embedded, but not set", where)
     domains, count = VOCABULARIES[settings.kind]
     if source.domain not in domains:
-        text = f"no {settings.kind} domain '{source.domain}'{nearest(source.domain, domains)}"
+        text = f"unknown {settings.kind} domain '{source.domain}'{nearest(source.domain, domains)}"
         raise UserError(text, f"{where}.domain")
     for key, values in (("task.labels.names", settings.labels.names), (f"{where}.shares", source.shares)):
         if len(values) != count:
-            raise UserError(f"{len(values)} of them; generated {settings.kind} texts have {count} labels", key)
+            raise UserError(f"{len(values)} shares, but generated {settings.kind} texts have {count} labels", key)
     splits = {}
     for split, size in split_sizes(source.rows, settings.split).items():
         if split == "test" and data.role == "transfer":
             continue
         if size < 1:
-            raise UserError(f"{source.rows} rows leave none for {split}", f"{where}.rows")
+            raise UserError(f"{source.rows} rows leave none for {split}. Use more rows", f"{where}.rows")
         counts = tuple(label_counts(size, source.shares))
         key = f"{name}/{split}/{source.domain}/{source.seed}"
         splits[split] = _written(settings.kind, key, source.domain, counts, settings.context)

@@ -135,8 +135,7 @@ def _files_there(
     for split, files in given.items():
         kept[split] = [file for file in files if file.path not in absent]
         if not kept[split]:
-            text = f"none of the files found, such as {files[0].path}"
-            raise UserError(text, f"task.datasets.{name}.local.files.{split}")
+            raise UserError(f"file not found: {files[0].path}", f"task.datasets.{name}.local.files.{split}")
     return kept, list(absent)
 
 

@@ -27,8 +27,8 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     """Return the parties that ``shares`` and ``partition`` make of ``task``; same seed, same parties.
 
     The images of the server and the transfer set (unless it is another data set, ``task.transfer``) are sampled from
-    all training images, stratified by class. The rest is assigned to the clients by ``partition``. All test images are also
-    the test set of the server. Raises :class:`UserError` if a party would have too few images.
+    all training images, stratified by class. The rest is assigned to the clients by ``partition``. All test
+    images also form the test set of the server. Raises :class:`UserError` if a party would have too few images.
     """
     server, transfer, rest = _shared_out(task, shares, seed)
     clients = make_partition(partition, dataclasses.replace(task, train=rest), seed)

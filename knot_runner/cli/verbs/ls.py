@@ -1,4 +1,4 @@
-"""``knot-runner ls``: lists everything that can be composed, ours and the user's own.
+"""``knot-runner ls``: list the config groups; ``ls GROUP``: list the choices of a group, ours and the user's own.
 
 Descriptions are read from the heads of the YAML files only, so that it answers at once.
 """
@@ -22,12 +22,18 @@ from knot_runner.util.errors import counted, unknown
 
 
 def ls_command(options: argparse.Namespace) -> int:
-    """Print each group with its choices and their descriptions. Raises :class:`UserError`."""
+    """Print one line per group, or the choices of the given groups with descriptions. Raises :class:`UserError`."""
     folder = read_flags(options.flags).config_dir
     for word in options.words:
         if word not in GROUPS:
             raise unknown("GROUP", message_text(word), GROUPS)
-    groups = [group for group in GROUPS if group in options.words or not options.words]
+    if not options.words:
+        for group in GROUPS:
+            names = list(yaml_files(group, folder))
+            line = text_line(f"{group:<11} {len(names):>3}  {', '.join(names)}")
+            output().print(line, no_wrap=True, overflow="ellipsis")
+        output().print(text_line("Run 'knot-runner ls GROUP' for a description of each choice"))
+    groups = [group for group in GROUPS if group in options.words]
     for group in groups:
         columns = (TerminalColumn(no_wrap=True, style="bold"), TerminalColumn(overflow="fold"))
         rows = [(name, _described(path, folder)) for name, path in yaml_files(group, folder).items()]

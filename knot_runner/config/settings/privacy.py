@@ -71,7 +71,6 @@ def check_privacy(settings: Settings) -> None:
         why = "method.personalization sends the clients' personalized models to other clients without clipping"
         raise Misfit(privacy, own, why, "Use finetune or soup")
     if method.aggregation != "uniform":
-        problem = f"the influence of one client on a {method.aggregation} mean is unbounded"
-        raise UserError(f"{problem}. With privacy, use uniform", "method.aggregation")
+        raise UserError("with privacy, the influence of each client must be bounded. Use uniform", "method.aggregation")
     if isinstance(settings.partition, Centralized):
         raise Misfit(privacy, "partition=centralized", "user-level privacy needs at least two clients")

@@ -47,7 +47,7 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
     if len(wrong):
         first = int(wrong[0])
         raise UserError(
-            f"image {first + 1} has label {labels[first]}; task.classes has {classes}: 0 to {classes - 1}", where
+            f"image {first + 1} has label {labels[first]}; task.classes has {classes} (0 to {classes - 1})", where
         )
 
 
@@ -68,14 +68,14 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
         if values is not None and len(values) != len(pixels):
             return f"{len(values)} {name} for {len(pixels)} images"
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
-        return f"labels from {labels.min()} to {labels.max()}, but task.classes has {classes}: 0 to {classes - 1}"
+        return f"labels from {labels.min()} to {labels.max()}, but task.classes has {classes} (0 to {classes - 1})"
     return ""
 
 
 def concatenate_images(where: object, files: list[Images]) -> Images:
     """Return the images of several files (without writers), of at least one image."""
     if not sum(map(len, files)):
-        raise UserError("there is no image", where)
+        raise UserError("no images found", where)
     return Images(np.concatenate([file.pixels for file in files]), np.concatenate([file.labels for file in files]))
 
 

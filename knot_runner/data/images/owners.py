@@ -108,8 +108,7 @@ def select_clients(settings: Natural, whole: Partition, many: str, rng: np.rando
     kept = np.flatnonzero(sizes >= least)
     notes = list(whole.notes)
     if not len(kept):
-        text = f"none of the {total} {many} has {least} training examples. Use at most {sizes.max()}"
-        raise UserError(text, "partition.least")
+        raise UserError(f"no {many} have {least} training examples. Use at most {sizes.max()}", "partition.least")
     if len(kept) < total:
         left_out = f"{total - len(kept)} of {total} {many} have fewer training examples and are left out"
         notes.append(f"partition.least={least}: {left_out}")

@@ -102,8 +102,7 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
     if family not in ("distillation", "federated"):
         raise Misfit(chosen, choice(config, "method"), "the method reads no transfer set", none)
     if (config.get("partition") or {}).get("transfer") is not None:
-        problem = f"{chosen} is the transfer set already. Use null"
-        raise UserError(problem, "partition.transfer")
+        raise UserError(f"{chosen} is the transfer set already. Use null", "partition.transfer")
 
 
 def _check_shares(given: list[str], method: str, family: Family, on_images: bool) -> None:

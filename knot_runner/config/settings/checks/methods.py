@@ -85,8 +85,7 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
     if method.personalization is None:
         return
     if getattr(settings.training, "stop_at_target", False):
-        problem = "personalization starts from the model of the last round"
-        raise UserError(f"{problem}. Use false", "training.stop_at_target")
+        raise UserError("personalization starts from the model of the last round. Use false", "training.stop_at_target")
     if getattr(method.personalization, "shares_models", False) and architecture_settings(method):
         problem = f"{method.personalization.kind} averages the clients' models, but method.models have different"
         raise UserError(f"{problem} architectures. Use finetune or soup", "method.personalization.kind")
@@ -112,8 +111,7 @@ def check_code(model: ModelSettings | ImageModel, plugins: Sequence[str]) -> Non
     named = {Path(plugin).stem if plugin.endswith(".py") else plugin for plugin in plugins}
     module = model.target.partition(":")[0]
     if module not in named:
-        problem = f"module {module} is not in plugins, so its code is not run. Add it to plugins"
-        raise UserError(problem, "model.target")
+        raise UserError(f"module {module} is not in plugins, so its code is not run. Add it to plugins", "model.target")
 
 
 # ----------------------------------------------------------------------------------------------------------- distill
@@ -154,8 +152,7 @@ def check_distill_method(settings: Settings) -> None:
     """
     method, schedule = settings.method, settings.method.schedule
     if schedule.kind != "offline" and method.teachers:
-        problem = f"requires schedule.kind=offline, since schedule.kind={schedule.kind} trains its own teachers"
-        raise UserError(f"{problem}. Use []", "method.teachers")
+        raise UserError(f"schedule.kind={schedule.kind} trains its own teachers. Use []", "method.teachers")
     assert isinstance(settings.training, CentralTraining)
     batch = settings.training.distill.batch_size
     check_batch(method.terms, "method.terms", batch)

@@ -128,5 +128,4 @@ class LatentGenerator:
     diversity: NotNegative
 
     def __post_init__(self) -> None:
-        problem = f"{self.batch_size} example has no spread to normalize by. Use at least 2"
-        require(self.batch_size >= 2, "batch_size", problem)
+        require(self.batch_size >= 2, "batch_size", f"expected at least 2, got {self.batch_size}")
