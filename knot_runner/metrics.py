@@ -328,7 +328,7 @@ def measure_all(
     probabilities, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
     table = {}
     for metric, value in measure_data_set(probabilities, labels, coordinates).items():
-        values = {name: own[metric] for name, own in each.items() if metric in own}
+        values = {name: measured[metric] for name, measured in each.items() if metric in measured}
         mean = METRICS[metric].over == "mean"
         table[metric] = {**values, "ALL": float(np.mean(list(values.values()))) if mean else value}
     return table

@@ -134,10 +134,10 @@ def find_run(word: str, out: Path) -> Path:
     path = Path(word).expanduser()
     if word and path.is_dir():
         return path
-    found = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
-    if len(found) != 1:
+    folders = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
+    if len(folders) != 1:
         raise UserError(f"not a run folder, nor a run id below {out} (set by paths.output_dir)", word)
-    return found[0]
+    return folders[0]
 
 
 def _checksum_problem(content: Any, checksum: Any) -> str:
@@ -171,18 +171,18 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
 
 def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
     """Return what is wrong with each file of a finished run: name -> text to follow it. Every file is read whole."""
-    found = {}
+    changes = {}
     for name, checksum in result.digest.items():
         if name == RESULT_FILE:
             continue
         try:
             if sha256(folder / name) != checksum:
-                found[name] = f"does not match its checksum in {RESULT_FILE}"
+                changes[name] = f"does not match its checksum in {RESULT_FILE}"
         except FileNotFoundError:
-            found[name] = "file not found"
+            changes[name] = "file not found"
         except OSError as problem:
-            found[name] = f"{problem.strerror}"
-    return found
+            changes[name] = f"{problem.strerror}"
+    return changes
 
 
 def recorded_config(folder: Path) -> dict[str, Any]:

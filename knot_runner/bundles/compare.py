@@ -65,9 +65,9 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
     old, new = _digests(was), _digests(now)
     names = sorted({*old, *new})
     unlike = [name for name in names if old.get(name) != new.get(name)]
-    found = _compared(pairs, _judged_accuracies(was, now), unlike)
+    comparison = _compared(pairs, _judged_accuracies(was, now), unlike)
     extent = f", {len(values)} values of the result and {len(names)} files"
-    return dataclasses.replace(found, extent=extent)
+    return dataclasses.replace(comparison, extent=extent)
 
 
 def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
@@ -152,14 +152,14 @@ def _pairs(was: Any, now: Any, path: str) -> list[ValuePair]:
     This works without recursion, since a record may be nested arbitrarily deeply. Values that only the new run has are
     ignored: a run that is cut evaluates its last round.
     """
-    found, left = [], [(path, was, now)]
+    pairs, left = [], [(path, was, now)]
     while left:
         where, old, new = left.pop()
         parts = list(_parts(where, old, new))
         left += reversed(parts)
         if not parts and not (isinstance(old, dict | list) and type(old) is type(new)):
-            found.append((where, old, new))
-    return found
+            pairs.append((where, old, new))
+    return pairs
 
 
 def _parts(where: str, old: Any, new: Any) -> Iterator[ValuePair]:

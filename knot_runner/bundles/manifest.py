@@ -166,10 +166,10 @@ def read_content(file: BinaryIO, size: int) -> bytes:
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    found = file.read(size)
-    if len(found) < size:
+    content = file.read(size)
+    if len(content) < size:
         raise ValueError("it is truncated")
-    return found
+    return content
 
 
 @contextmanager

@@ -36,8 +36,8 @@ def finished_runs(folder: Path) -> list[Path]:
     if (folder / RESULT_FILE).is_file():
         return [folder]
     depths = ("*", "*/*", "*/*/*")
-    found = [name for depth in depths for name in glob.glob(f"{depth}/{RESULT_FILE}", root_dir=folder)]  # noqa: PTH207
-    return sorted((folder / name).parent for name in found)
+    names = [name for depth in depths for name in glob.glob(f"{depth}/{RESULT_FILE}", root_dir=folder)]  # noqa: PTH207
+    return sorted((folder / name).parent for name in names)
 
 
 def packed_run(folder: Path, weights: bool = False) -> RunContents:
@@ -64,10 +64,10 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
 
 def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
     """Write ``runs`` as one archive at ``path``, atomically. Raises :class:`UserError`."""
-    manifest = Manifest(WRITTEN_BY, [one.run for one in runs])
+    manifest = Manifest(WRITTEN_BY, [packed.run for packed in runs])
     members = {MANIFEST: manifest.text().encode()}
-    for one in runs:
-        members |= one.contents
+    for packed in runs:
+        members |= packed.contents
     if problem := too_much(len(members), sum(map(len, members.values()))):
         raise UserError(f"{problem}. Pack fewer runs per bundle", path)
     try:
@@ -87,10 +87,10 @@ def too_much(files: int, size: int) -> str:
 def contents_lines(runs: Sequence[RunContents]) -> list[str]:
     """Return lines describing the content of a bundle."""
     lines = []
-    for one in runs:
-        size = size_text(sum(map(len, one.contents.values())))
-        lines.append(f"{one.run.folder}, seed {one.seed}: {len(one.contents)} files, {size}")
-    left_out = ", ".join(sorted({name for one in runs for name in one.run.left_out}))
+    for packed in runs:
+        size = size_text(sum(map(len, packed.contents.values())))
+        lines.append(f"{packed.run.folder}, seed {packed.seed}: {len(packed.contents)} files, {size}")
+    left_out = ", ".join(sorted({name for packed in runs for name in packed.run.left_out}))
     if left_out:
         hint = "verify compares their checksums; use --weights to pack them"
         lines.append(f"not packed, since larger than {size_text(LEFT_OUT_ABOVE)}: {left_out}; {hint}")

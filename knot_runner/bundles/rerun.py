@@ -71,15 +71,15 @@ def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> Co
     hardware = config.get("hardware")
     if not isinstance(hardware, dict):
         raise UserError("is not set", "hardware")
-    own = {
+    here = {
         **without(config, "sweep", "report"),
         "paths": {"data_dir": place.data, "output_dir": str(place.out)},
         "tracker": {"name": "none", "project": "", "mode": "offline"},
         "hardware": {**hardware, **_hardware_here(hardware)},
     }
     if rounds is not None:
-        own["training"] = {**own["training"], "rounds": rounds}
-    job = job_of(own)
+        here["training"] = {**here["training"], "rounds": rounds}
+    job = job_of(here)
     if problem := no_data([job.settings]):
         raise UserError(problem)
     return job
@@ -105,11 +105,11 @@ def settings_problem(run: BundledRun) -> str:
 
     Raises :class:`UserError` for another seed, and for another id under the same code; other code may have given it.
     """
-    found, seed = run_id(run.config), run.config.get("seed")
+    actual, seed = run_id(run.config), run.config.get("seed")
     named, recorded_seed = run.result.run_id, run.result.seed
-    if (found, seed) == (named, recorded_seed):
+    if (actual, seed) == (named, recorded_seed):
         return ""
-    problem = f"{CONFIG_FILE}: these are the settings of run {found}, seed {seed}, but the result is of run {named}"
+    problem = f"{CONFIG_FILE}: these are the settings of run {actual}, seed {seed}, but the result is of run {named}"
     if seed != recorded_seed or run.result.code == code_version():
         raise UserError(f"{problem}, seed {recorded_seed}")
     return problem

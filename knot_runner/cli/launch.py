@@ -153,7 +153,7 @@ def _sweep(command: Command, stale_runs: str) -> int:
     unlike = {job.run_id: job for job in command.jobs}
     by_state = by_key((status(job.folder), job) for job in unlike.values())
     to_do, diverged = by_state.get(None, []), by_state.get("diverged", [])
-    there = len(unlike) - len(to_do)
+    finished = len(unlike) - len(to_do)
     outcomes: list[Outcome] = []
     if problem := no_data(job.settings for job in to_do):
         raise UserError(problem)  # once, in place of each of them failing on it
@@ -163,10 +163,10 @@ def _sweep(command: Command, stale_runs: str) -> int:
         first = command.jobs[0].settings
         plan = new_plan(Path(first.paths.output_dir), first.fail_fast, _code(stale_runs))
         write_plan(plan, {job.run_id: job.own_config for job in to_do})
-        with Board(to_do, there, Console(stderr=True)) as board, messages_to(board.note):
+        with Board(to_do, finished, Console(stderr=True)) as board, messages_to(board.note):
             outcomes = _launched(plan, to_do, command.hydra)
     duplicates = len(command.jobs) - len(unlike)
-    lines, exit_code = sweep_summary(to_do + diverged, there - len(diverged), outcomes, duplicates)
+    lines, exit_code = sweep_summary(to_do + diverged, finished - len(diverged), outcomes, duplicates)
     for line in lines:
         LOGGER.info("%s", line)
     return exit_code
@@ -200,18 +200,18 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
     """
     now = provenance.Now()
     finished = [job for job in {job.run_id: job for job in jobs}.values() if read_result(job.folder)]
-    found = [(job, reasons) for job in finished if (reasons := _reasons(job, now))]
-    changed = [(job.title, job.folder, own) for job, reasons in found if (own := provenance.blocking(reasons))]
+    stale_runs = [(job, reasons) for job in finished if (reasons := _reasons(job, now))]
+    changed = [(job.title, job.folder, why) for job, reasons in stale_runs if (why := provenance.blocking(reasons))]
     if changed and not stale:
         raise UserError(provenance.refusal(changed, len(finished)))
-    if found and stale == "rerun":
-        for job, _ in found:
+    if stale_runs and stale == "rerun":
+        for job, _ in stale_runs:
             with locked(lock_of(job.settings.paths.output_dir, job.run_id)):
                 if _reasons(job, now):  # no other command has rerun it meanwhile
                     provenance.set_aside(job.folder)
-        LOGGER.info("%d finished runs are moved to .stale and rerun", len(found))
+        LOGGER.info("%d finished runs are moved to .stale and rerun", len(stale_runs))
     else:
-        for line in provenance.staleness_line([reasons for _, reasons in found]):
+        for line in provenance.staleness_line([reasons for _, reasons in stale_runs]):
             LOGGER.info("%s", line)
     tracker = jobs[0].settings.tracker.name
     if tracker != "none":

@@ -82,23 +82,23 @@ def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
 
     tasks = SharedTasks()
     services = Services(images=tasks.images, texts=tasks.texts, unlabeled=tasks.unlabeled)
-    found, titles = Preview(), set()
+    result, titles = Preview(), set()
     try:
         for group in by_key((_prepared_key(job), job) for job in jobs).values():
             job = group[0]
             notes, lines = _look(job, folder, services)
-            found.notes.update(dict.fromkeys(notes, len(group)))
+            result.notes.update(dict.fromkeys(notes, len(group)))
             title, seed, partition = job.settings.task.name, "", job.settings.partition
             if partition is not None:
                 title, seed = f"{title}, {partition.kind}", f", seed {job.settings.seed}"
             if lines and title not in titles:
                 titles.add(title)
-                found.counts[f"{title}{seed}"] = lines
+                result.counts[f"{title}{seed}"] = lines
     except UserError as error:
-        found.problem = str(error)
+        result.problem = str(error)
     except Exception as error:
-        found.problem = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_MESSAGE]
-    return found
+        result.problem = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_MESSAGE]
+    return result
 
 
 def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str], list[str]]:
@@ -143,9 +143,9 @@ def time_left(jobs: list[ComposedJob]) -> list[str]:
     medians, runs = [], 0
     keys = zip(roots, (_time_key(job.config) for job in jobs), strict=True)
     for (root, key), count in Counter(keys).items():
-        if found := times[root].get(key):
-            medians += count * [statistics.median(found)]
-            runs += len(found)
+        if seconds := times[root].get(key):
+            medians += count * [statistics.median(seconds)]
+            runs += len(seconds)
     if not medians:
         return ["no time estimate: no similar run has finished"]
     by = f"by the median of {counted(runs, 'finished run')}"

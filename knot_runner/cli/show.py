@@ -72,8 +72,8 @@ def show_partition(job: ComposedJob) -> None:
 
     settings, seed, spec, name = job.settings, job.settings.seed, job.settings.partition, job.settings.task.name
     if spec is None:
-        own = f"task={name} method={settings.method.name}"
-        raise UserError(f"plot partition: {own} does not partition data over clients. Use task=femnist")
+        chosen = f"task={name} method={settings.method.name}"
+        raise UserError(f"plot partition: {chosen} does not partition data over clients. Use task=femnist")
     root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
     if settings.on_images:
         task = load_images(settings.task, root)

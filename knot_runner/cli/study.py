@@ -63,8 +63,8 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     :class:`UserError` if the runs record no metric that can compare trials.
     """
     method, settings = job.method, job.settings
-    own = RECORDED.get(type(method), ACCURACY)
-    recorded = [own]
+    recorded_metric = RECORDED.get(type(method), ACCURACY)
+    recorded = [recorded_metric]
     if isinstance(method, FederatedSettings):
         if method.personalization is None:
             recorded = list(METRICS)
@@ -76,8 +76,8 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     if not has_parts and getattr(shares, "valid", None) is None:
         group = "method" if isinstance(method, DistillSettings) else "partition"
         raise UserError("needs validation examples", SWEEPER, hint=f"Set {group}.valid=0.2")
-    known = {f"{VALID}{one}": one for one in recorded}
-    name = str((settings.report or {}).get("objective", f"{VALID}{own}"))
+    known = {f"{VALID}{recorded_name}": recorded_name for recorded_name in recorded}
+    name = str((settings.report or {}).get("objective", f"{VALID}{recorded_metric}"))
     if name not in known:
         raise unknown("report.objective", message_text(name), known)
     for key in searched:
@@ -93,8 +93,9 @@ def valid_value(job: ComposedJob, metric: str) -> float | None:
     if result is None or result.status != "done":
         return None
     if isinstance(result, FederatedResult):
-        own = result.personalization
-        return (result.valid or {}).get(metric) if own is None else own.points[own.chosen].valid_accuracy
+        if result.personalization is not None:
+            return result.personalization.points[result.personalization.chosen].valid_accuracy
+        return (result.valid or {}).get(metric)
     rows = [json.loads(line) for line in read_record(job.folder, result, ROUNDS_FILE).splitlines()]
     return student_value(rows, metric)
 
@@ -106,8 +107,8 @@ def student_value(rows: list[LogRow], metric: str) -> float | None:
     ``valid`` for mutual learning.
     """
     key_names = ("loss",) if metric == "loss" else ("student", "valid")
-    found = [row[key] for row in rows if "round" in row for key in key_names if key in row]
-    return found[-1] if found else None
+    values = [row[key] for row in rows if "round" in row for key in key_names if key in row]
+    return values[-1] if values else None
 
 
 #: Keys of a study -> their defaults: number of trials, the sampler's seed, number of trials drawn at once.
@@ -141,8 +142,8 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    space = {one.key_or_group: _distribution(one, study.config_dir) for one in study.space}
-    example = {key: one.low if hasattr(one, "low") else one.choices[0] for key, one in space.items()}
+    space = {swept.key_or_group: _distribution(swept, study.config_dir) for swept in study.space}
+    example = {key: swept.low if hasattr(swept, "low") else swept.choices[0] for key, swept in space.items()}
     metric = study_metric(_grid(study, [example]).jobs[0], space)  # settings are checked before any trial
     direction = "maximize" if METRICS[metric].better == "higher" else "minimize"
     # with constant_liar, trials of one batch keep apart
@@ -161,15 +162,15 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
         for trial, job in zip(trials, command.jobs, strict=True):
             value = valid_value(job, metric)
             if value is None:
-                worst, said = EXIT_FAILED, "no value"
+                worst, shown = EXIT_FAILED, "no value"
                 drawn.tell(trial, None, state=optuna.trial.TrialState.FAIL)
             else:
-                said = f"{value:.4f}"
+                shown = f"{value:.4f}"
                 drawn.tell(trial, value)
                 if drawn.best_trial.number == trial.number:
                     best = job, trial.params, value
             words = " ".join(_words(trial.params))
-            LOGGER.info("trial %d of %d: %s: %s%s %s", trial.number + 1, study.trials, words, VALID, metric, said)
+            LOGGER.info("trial %d of %d: %s: %s%s %s", trial.number + 1, study.trials, words, VALID, metric, shown)
     if best is None:
         raise UserError(f"no trial has a value of {VALID}{metric}. See the messages above", SWEEPER)
     _print_best(study, metric, *best)
@@ -179,28 +180,28 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
 def _read(arguments: Sequence[str]) -> Study:
     """Return the study of a command line. Raises :class:`UserError`."""
     options = read_flags(arguments)
-    own, rest = dict(DEFAULTS), []
+    values, rest = dict(DEFAULTS), []
     for word in options.words:
         key, _, value = word.partition("=")
-        if key in own:
-            own[key] = value
+        if key in values:
+            values[key] = value
         elif word != SWEEPER:
             rest.append(word)
-    for key, text in own.items():
+    for key, text in values.items():
         if not text.isdecimal() or not (key != SAMPLER_SEED) <= int(text) <= MAX_JOBS:
             raise UserError(f"expected a whole number, got {message_text(text)!r}", key)
     words, space = [flag for flag in options.flags if flag != "--multirun"], []
-    for one in last_counts(parse_overrides(expand_preset(rest, options.config_dir)[0])):
-        if not one.is_sweep_override():
-            words.append(typed_line(one))
-        elif one.key_or_group in ("arm", "seed", "experiment", "task"):
-            raise UserError("cannot be searched. Use one value", one.key_or_group)
+    for override in last_counts(parse_overrides(expand_preset(rest, options.config_dir)[0])):
+        if not override.is_sweep_override():
+            words.append(typed_line(override))
+        elif override.key_or_group in ("arm", "seed", "experiment", "task"):
+            raise UserError("cannot be searched. Use one value", override.key_or_group)
         else:
-            space.append(one)
+            space.append(override)
     if not space:
         hint = "Use training.lr=tag(log,interval(0.001,1)) or a list of values"
         raise UserError("no setting is searched", SWEEPER, hint=hint)
-    trials, seed, together = map(int, own.values())
+    trials, seed, together = map(int, values.values())
     return Study(words, space, trials, seed, together, options.config_dir)
 
 
@@ -238,9 +239,9 @@ def _words(params: Config) -> list[str]:
 
 def _print_best(study: Study, metric: str, job: ComposedJob, params: Config, value: float) -> None:
     tests = require_result(job.folder).metrics.get(metric, {})
-    found = _words(params)
-    print(f"best of {study.trials} trials: {' '.join(found)}")
+    best_words = _words(params)
+    print(f"best of {study.trials} trials: {' '.join(best_words)}")
     print(f"{VALID}{metric} {value:.4f}" + (f"; on the test examples {tests['ALL']:.4f}" if "ALL" in tests else ""))
     words = [word for word in study.words if not word.startswith((LAUNCHER_GROUP, LAUNCHER))]  # of one run, none
-    print(shlex.join(["knot-runner", *words, *found]))
+    print(shlex.join(["knot-runner", *words, *best_words]))
     print(job.folder)

@@ -59,10 +59,10 @@ def compose_all(arguments: list[str], first: bool = False) -> tuple[list[Compose
     flags = [flag for flag in options.flags if not flag.startswith("--config-name=")]
     overrides = last_counts(parse_overrides(words))
     commands = []
-    for own in _by_preset(overrides, options.config_dir):
-        jobs, grid = _composed(*expand_preset(own, options.config_dir), options.config_dir, first)
-        multirun = options.multirun or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in own)
-        commands.append(Command(preset_in(own), [*flags, *own], jobs, grid.hydra, multirun or grid.size > 1))
+    for typed in _by_preset(overrides, options.config_dir):
+        jobs, grid = _composed(*expand_preset(typed, options.config_dir), options.config_dir, first)
+        multirun = options.multirun or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in typed)
+        commands.append(Command(preset_in(typed), [*flags, *typed], jobs, grid.hydra, multirun or grid.size > 1))
     return [job for command in commands for job in command.jobs], commands
 
 
@@ -116,14 +116,14 @@ def _composed(
     _check_grid(overrides, values)
     late = {o.get_key_element() for o in itertools.chain(overrides, *arms.values()) if _sets_a_value(o)}
     label_keys, axes = {ARM}, []
-    for override, own in zip(overrides, values, strict=True):
+    for override, listed in zip(overrides, values, strict=True):
         key = override.get_key_element()
-        if own and len(own) > 1 and key not in ("method", "seed", "task"):
+        if listed and len(listed) > 1 and key not in ("method", "seed", "task"):
             label_keys.add(key)
         if key == ARM:
-            axes.append(arm_overrides(map(unquoted, own or [str(override.value())]), arms, overrides))
-        elif own:
-            axes.append([[f"{key}={value}"] for value in own])
+            axes.append(arm_overrides(map(unquoted, listed or [str(override.value())]), arms, overrides))
+        elif listed:
+            axes.append([[f"{key}={value}"] for value in listed])
         else:
             axes.append([[typed_line(override)]])
     size = math.prod(map(len, axes))
@@ -144,15 +144,15 @@ def _sets_a_value(override: Override) -> bool:
 def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
     """Check that the grid is not too large and sweeps none of Hydra's own keys, nor itself."""
     widest, widths = "", [0]
-    for override, own in zip(overrides, values, strict=True):
+    for override, listed in zip(overrides, values, strict=True):
         line, key = message_text(typed_line(override)), override.key_or_group
-        if own is None:
+        if listed is None:
             continue
         if is_hydras(key):
             raise UserError("Hydra's own keys take one value", line)
         if key.startswith("sweep."):
             raise UserError("sweep is for YAML files", line, hint=f"Use {key[6:]}=VALUE,VALUE")
-        if len(own) > max(widths):
+        if len(listed) > max(widths):
             widest = line
-        widths.append(len(own))
+        widths.append(len(listed))
     check_count(widest, math.prod(widths[1:]))

@@ -214,16 +214,16 @@ def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]
 Arms = dict[str, list[Override]]
 
 
-def read_arms(found: Any) -> Arms:
+def read_arms(mapping: Any) -> Arms:
     """Return the arms of a preset's ``sweep.arms``.
 
     Raises :class:`UserError`, also for an override with several values.
     """
-    if not isinstance(found, dict) or not all(isinstance(own, dict) for own in found.values()):
+    if not isinstance(mapping, dict) or not all(isinstance(of_arm, dict) for of_arm in mapping.values()):
         raise UserError("expected a mapping of names to overrides, such as near: {method: finetune}", "sweep.arms")
     arms = {}
-    for name, own in found.items():
-        words = [key if key.startswith("~") else f"{key}={_text(value)}" for key, value in own.items()]
+    for name, of_arm in mapping.items():
+        words = [key if key.startswith("~") else f"{key}={_text(value)}" for key, value in of_arm.items()]
         arms[str(name)] = overrides = parse_overrides(words)
         for override in overrides:
             if override.is_sweep_override():
@@ -238,7 +238,7 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
     Raises :class:`UserError` for an unknown arm, and for a key that is set by one of ``others``, too.
     """
     keys = {_key(typed_line(override)) for override in others}
-    found = []
+    overrides = []
     for name in names:
         if not arms:
             raise UserError("no arms are defined. Choose a preset with sweep.arms", f"{ARM}={message_text(name)}")
@@ -249,8 +249,8 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
             if _key(line) in keys:
                 problem = f"{ARM}={name} has {message_text(line)}. Remove it, or choose other arms"
                 raise UserError(problem, _key(line))
-        found.append([f"{ARM}={name}", *lines])
-    return found
+        overrides.append([f"{ARM}={name}", *lines])
+    return overrides
 
 
 def without_arm(overrides: Iterable[str]) -> list[str]:
@@ -265,7 +265,7 @@ def _key(line: str) -> str:
 def _text(value: Any) -> str:
     """Return ``value`` in the grammar of overrides; text as it stands."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_text(one)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_text(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_text, value)) + "]"
     if value is None or isinstance(value, bool):

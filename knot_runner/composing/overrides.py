@@ -118,10 +118,10 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
     value: Any = override.value()
     line = message_text(typed_line(override))
     if isinstance(value, Glob):
-        found = value.filter(choices(override.key_or_group, config_dir))
-        if not found:
+        names = value.filter(choices(override.key_or_group, config_dir))
+        if not names:
             raise UserError(f"no {override.key_or_group} matches. Run 'knot-runner ls' to list them", line)
-        return found
+        return names
     if isinstance(value, IntervalSweep):
         raise UserError("only hydra/sweeper=optuna draws from an interval. Use range(0,5) or a list of values", line)
     if not override.is_sweep_override():
@@ -175,8 +175,8 @@ def one_line(text: str) -> str:
 def missing_config(problem: MissingConfigException, config_dir: str | None) -> UserError:
     """Return the error of an unknown choice such as ``method=sinkhron_e``."""
     text, wanted = str(problem), problem.missing_cfg_file or ""
-    own = re.match(r"In '([^']*)': Could not (?:find|load)", text)
-    if own and config_dir and (path := Path(config_dir) / f"{own.group(1)}.yaml").is_file():
+    in_file = re.match(r"In '([^']*)': Could not (?:find|load)", text)
+    if in_file and config_dir and (path := Path(config_dir) / f"{in_file.group(1)}.yaml").is_file():
         return UserError(f"its defaults name {message_text(wanted)!r}, which does not exist", path)
     launcher = wanted.removeprefix("hydra/launcher/")
     if launcher != wanted:
@@ -240,7 +240,7 @@ class OwnYaml(ConfigSource):
             raise UserError(message_text(" ".join(text.split()), 160), f"{path}{line}") from None
         plugins = config.get("plugins") if isinstance(config, DictConfig) else None
         if isinstance(plugins, ListConfig):
-            config.plugins = [found_from(path.parent, one) if isinstance(one, str) else one for one in plugins]
+            config.plugins = [found_from(path.parent, name) if isinstance(name, str) else name for name in plugins]
         return ConfigResult(self.provider, self.full_path(), config, header)
 
     def available(self) -> bool:

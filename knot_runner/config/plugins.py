@@ -107,8 +107,8 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         result = function(*arguments, **options)
-        if found := problem(result, *arguments):
-            raise UserError(f"{getattr(function, '__name__', 'the function')} returned {found}", where)
+        if wrong := problem(result, *arguments):
+            raise UserError(f"{getattr(function, '__name__', 'the function')} returned {wrong}", where)
         return result
 
     return call

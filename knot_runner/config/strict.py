@@ -95,15 +95,15 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
     for key in values:
         if key not in fields:
             raise UserError(f"unknown setting{nearest(str(key), fields)}", _join(where, key))
-    made = {}
+    arguments = {}
     for name, spec in fields.items():
         value = values.get(name, spec.default)  # a plug-in's default 1 of a float is 1.0, as if it were given
         if value is not dataclasses.MISSING:
-            made[name] = _convert(hints[name], value, _join(where, name))
+            arguments[name] = _convert(hints[name], value, _join(where, name))
         elif spec.default_factory is dataclasses.MISSING:
             raise UserError("required, but not set", _join(where, name))
     try:
-        return cls(**made)
+        return cls(**arguments)
     except _Rule as rule:
         raise UserError(rule.args[0], _join(where, rule.key)) from None
     except ValueError as problem:  # of a plug-in's class
@@ -243,11 +243,11 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
 
 
 def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str) -> Any:
-    made = _convert(hint, value, where, next((rule.most for rule in rules if isinstance(rule, AtMost)), None))
+    converted = _convert(hint, value, where, next((rule.most for rule in rules if isinstance(rule, AtMost)), None))
     for rule in rules:
-        if isinstance(rule, Holds) and not rule.test(made):
-            raise OutOfRangeError(f"expected {rule.text}, got {shorten(made)}", where)
-    return made
+        if isinstance(rule, Holds) and not rule.test(converted):
+            raise OutOfRangeError(f"expected {rule.text}, got {shorten(converted)}", where)
+    return converted
 
 
 def shorten(value: Any) -> str:
@@ -276,10 +276,10 @@ def digest(value: Any, length: int = 16) -> str:
 
 def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     """Return key -> all its values, from (key, value) ``pairs``; keys and values are in the order of the pairs."""
-    found: dict[Any, list[Any]] = {}
+    values: dict[Any, list[Any]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        values.setdefault(key, []).append(value)
+    return values
 
 
 def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -88,10 +88,10 @@ class DataFolder:
         short = self.short(folder)
         self.noted[short] = fingerprints.merge_fingerprints(short, pattern, parts)
 
-    def _check(self, path: Path, found: Opened) -> None:
+    def _check(self, path: Path, opened: Opened) -> None:
         wanted = self.checksums.get(self.short(path)) if self.checksums else None
-        if wanted is not None and found.sha256 != wanted:
-            text = f"truncated or changed: sha256 {found.sha256[:12]}... but {CHECKSUMS} has {wanted[:12]}..."
+        if wanted is not None and opened.sha256 != wanted:
+            text = f"truncated or changed: sha256 {opened.sha256[:12]}... but {CHECKSUMS} has {wanted[:12]}..."
             raise UserError(text, path)
 
 

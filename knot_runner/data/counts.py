@@ -36,7 +36,7 @@ class Counts:
         parties = self.parties
         if len(parties) > MAX_RECORDED:
             splits = next(iter(parties.values()))
-            parties = {"ALL": {split: np.sum([own[split] for own in parties.values()], axis=0) for split in splits}}
+            parties = {"ALL": {split: np.sum([party[split] for party in parties.values()], axis=0) for split in splits}}
         labeled, unlabeled = {}, {}
         for name, splits in parties.items():
             labeled[name] = {split: counts[:-1].tolist() for split, counts in splits.items()}

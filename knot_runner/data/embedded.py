@@ -82,19 +82,19 @@ def _written(kind: str, key: str, domain: str, counts: tuple[int, ...], context:
     return Examples(texts, second, np.array(labels, dtype=np.int64))
 
 
-def _telling_word(rng: random.Random, own: tuple[str, ...], common: tuple[str, ...]) -> str:
-    return rng.choice(own if rng.random() < OWN else common)
+def _telling_word(rng: random.Random, words_of_label: tuple[str, ...], common: tuple[str, ...]) -> str:
+    return rng.choice(words_of_label if rng.random() < OWN else common)
 
 
 def _review(rng: random.Random, domain: str, label: int) -> str:
     """Return two or three opinions at the label's level or (30%) a neighboring one; 15% deny the opposite opinion."""
-    things, own = words.SENTIMENT[domain]
+    things, opinions = words.SENTIMENT[domain]
     clauses = []
     for thing in rng.sample(things, rng.choice((2, 3))):
         level = label if rng.random() < 0.7 else min(max(label + rng.choice((-1, 1)), 0), 4)
         denied = level != 2 and rng.random() < 0.15
         named = 4 - level if denied else level
-        word = _telling_word(rng, own[named], words.COMMON_OPINIONS[named])
+        word = _telling_word(rng, opinions[named], words.COMMON_OPINIONS[named])
         clauses.append(f"the {thing} {rng.choice(('is', 'was', 'looks'))} {'not ' if denied else ''}{word}")
     opening = rng.choice(("", "i bought this last week . ", "my order came today . ", "second time here . "))
     return opening + rng.choice((" and ", " , ", " . ")).join(clauses) + " ."
@@ -127,23 +127,23 @@ def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int)
 
 def _utterance(rng: random.Random, domain: str, label: int) -> str:
     """Return an object of the domain with a phrase for the label; 15% have no phrase, 10% that of a random emotion."""
-    things, own = words.EMOTION[domain]
+    things, phrases = words.EMOTION[domain]
     about = f"{rng.choice(words.FILLERS)} {rng.choice(('about', 'with', 'and'))} {rng.choice(things)}"
     chance = rng.random()
     if chance < 0.15:
         return about
     emotion = rng.randrange(5) if chance < 0.25 else label
-    phrase = _telling_word(rng, own[emotion], words.COMMON_FEELINGS[emotion])
+    phrase = _telling_word(rng, phrases[emotion], words.COMMON_FEELINGS[emotion])
     return rng.choice((f"{phrase} , {about}", f"{about} , {phrase}"))
 
 
 def _pair(rng: random.Random, domain: str, label: int) -> tuple[str, str]:
     """Return a premise and a hypothesis with its act, or the opposite for 70% of contradictions; 70% have a cue."""
-    people, places, acts, own = words.INFERENCE[domain]
+    people, places, acts, cues = words.INFERENCE[domain]
     who, place, act = rng.choice(people), rng.choice(places), rng.choice(acts)
     done, opposite = act if rng.random() < 0.5 else act[::-1]
     premise = f"{place} {who} {done} {rng.choice(('today', 'again', 'at last', 'that morning'))}"
     claimed = opposite if label == 2 and rng.random() < 0.7 else done
     cue_of = label if rng.random() < 0.9 else rng.randrange(3)
-    cue = f" {_telling_word(rng, own[cue_of], words.COMMON_CUES[cue_of])}" if rng.random() < 0.7 else ""
+    cue = f" {_telling_word(rng, cues[cue_of], words.COMMON_CUES[cue_of])}" if rng.random() < 0.7 else ""
     return premise, f"{who} {claimed}{cue}"

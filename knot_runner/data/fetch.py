@@ -55,8 +55,8 @@ def wrong_content(path: Path, file: DataFile) -> str:
         return f"{size} bytes, but the published file has {file.size}"
     if file.sha256 is None:
         return ""
-    found = sha256(path)
-    return "" if found == file.sha256 else f"sha256 {found[:12]}..., but the published file has {file.sha256[:12]}..."
+    digest = sha256(path)
+    return "" if digest == file.sha256 else f"sha256 {digest[:12]}..., but the published file has {file.sha256[:12]}..."
 
 
 def place_of(root: Path, file: DataFile) -> Path:
@@ -129,16 +129,16 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
             resumes = answer.status == http.client.PARTIAL_CONTENT
             if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {before}-"):
                 return "the server sent another part of the file"
-            there = before if resumes else 0
+            received = before if resumes else 0
             length = answer.headers.get("Content-Length")
-            end = there + int(length) if length else None
+            end = received + int(length) if length else None
             with part.open("ab" if resumes else "wb") as content:
                 for chunk in _chunks(answer):
                     content.write(chunk)
-                    there += len(chunk)
-                    if file.size is not None and there > file.size:
+                    received += len(chunk)
+                    if file.size is not None and received > file.size:
                         return ""  # the comparison of sizes refuses it
-                    progress(there, file.size or end or 0)
+                    progress(received, file.size or end or 0)
     except urllib.error.HTTPError as problem:
         if problem.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             part.unlink()
@@ -146,7 +146,7 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as problem:
         reason = getattr(problem, "reason", problem)
         return " ".join(str(reason).split()) or type(problem).__name__
-    return "" if end is None or there >= end else f"the download ended early, after {size_text(there)}"
+    return "" if end is None or received >= end else f"the download ended early, after {size_text(received)}"
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:

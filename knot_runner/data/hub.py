@@ -46,13 +46,13 @@ def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, 
     Raises :class:`UserError`.
     """
     label = f"{source.id}[{source.config}]" if source.config else source.id
-    found: dict[str, list[TextTable]] = {}
+    tables: dict[str, list[TextTable]] = {}
     for split, names in source.splits.items():
         for theirs in names:
             rows = load_split(f"task.datasets.{name}.hub", source, theirs, notes)
             table = read_table(f"{label} {theirs}", _records(rows, source), source.columns, source.where)
-            found.setdefault(split, []).append(table)
-    return found
+            tables.setdefault(split, []).append(table)
+    return tables
 
 
 def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:

@@ -66,12 +66,12 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: Pa
             return None
         if absent:
             task.notes.append(f"{name}: read without {', '.join(absent)}, which is missing")
-        tables = {split: [_table(source, folder, file) for file in own] for split, own in files.items()}
+        tables = {split: [_table(source, folder, file) for file in listed] for split, listed in files.items()}
     parts = {}
-    for split, own in tables.items():
-        for table in own:
+    for split, split_tables in tables.items():
+        for table in split_tables:
             task.rows[folder.short(Path(table.source)) if folder else table.source] = table.read
-        parts[split] = to_examples(own, name, data, settings.labels, settings.context)
+        parts[split] = to_examples(split_tables, name, data, settings.labels, settings.context)
     task.notes.extend(table_notes(name, chain.from_iterable(tables.values())))
     return splits.complete_splits(name, parts, data.role, settings.split, task.notes)
 

@@ -117,8 +117,8 @@ def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed:
     datasets = {}
     for name in teacher_names(len(config.teachers)):
         datasets[name] = Dataset(name, "local", without(splits, "test"))
-    own = {**splits, "train": _partly_labeled(splits["train"], config.labeled, seed)}
-    datasets[STUDENT] = Dataset(STUDENT, "global", own)
+    student_splits = {**splits, "train": _partly_labeled(splits["train"], config.labeled, seed)}
+    datasets[STUDENT] = Dataset(STUDENT, "global", student_splits)
     return PartyTask(task.name, labels, datasets, task.source, list(task.notes), task.files, rows, task.digest)
 
 

@@ -110,6 +110,6 @@ def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:
     for kind in dict.fromkeys(kind for part in sets.values() for kind in part.clients):
         joined[kind] = []
         for name, part in sets.items():
-            own = part.clients.get(kind, [None] * len(part))
-            joined[kind] += [None if one is None else f"{name} {one}" for one in own]
+            owners = part.clients.get(kind, [None] * len(part))
+            joined[kind] += [None if owner is None else f"{name} {owner}" for owner in owners]
     return joined

@@ -84,6 +84,6 @@ def no_data(jobs: Iterable[Settings]) -> str | None:
     for problem, count in missing.items():
         which = "all" if count == total else f"{count} of"
         problems.append(f"{problem} ({which} {total} jobs)" if total > 1 else problem)
-    known = {task for one in data_sets().values() for task in one.tasks}
+    known = {task for data_set in data_sets().values() for task in data_set.tasks}
     command = " ".join(["knot-runner data", *(task for task in dict.fromkeys(tasks) if task in known)])
     return f"{'; '.join(problems)}. Run '{command}' to see which files are needed and where to get them"

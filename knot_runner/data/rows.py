@@ -230,10 +230,10 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
             texts.append(text)
             pairs.append(row.pair)
             numbers.append(_label_number(table, row, name, data, labels))
-            own = row.clients
+            row_clients = row.clients
             if row.dialogue is not None and place > 0:  # ids restart in every file
-                own = {**own, "dialogue": f"{row.dialogue} of file {place + 1}"}
-            for called, client in own.items():
+                row_clients = {**row_clients, "dialogue": f"{row.dialogue} of file {place + 1}"}
+            for called, client in row_clients.items():
                 clients.setdefault(called, []).append(client)
     if not texts:
         raise UserError(f"no row is left, since all labels are in task.datasets.{name}.drop", f"{tables[0].source}")

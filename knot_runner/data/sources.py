@@ -81,10 +81,10 @@ class DataSet:
         if root is None:
             return "absent"
         groups = [[file.path for file in self.files], *self.instead]
-        there = [[(root / path).exists() for path in paths] for paths in groups]
-        if any(all(found) for found in there):
+        present = [[(root / path).exists() for path in paths] for paths in groups]
+        if any(all(group) for group in present):
             return "present"
-        return "partly" if any(any(found) for found in there) else "absent"
+        return "partly" if any(any(group) for group in present) else "absent"
 
 
 def data_sets(config_dir: str | None = None) -> dict[str, DataSet]:
@@ -114,9 +114,9 @@ def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSe
     chosen = set()
     for name in names:
         # a data set's own name means it alone, though a task may be called the same
-        meant = {name} if name in known else {one.name for one in known.values() if name in one.tasks}
+        meant = {name} if name in known else {data_set.name for data_set in known.values() if name in data_set.tasks}
         if not meant:
-            tasks = {task for one in known.values() for task in one.tasks}
+            tasks = {task for data_set in known.values() for task in data_set.tasks}
             raise UserError(f"unknown task or data set{nearest(name, {*known, *tasks})}", name)
         chosen |= meant
-    return [one for one in known.values() if one.name in chosen]
+    return [data_set for data_set in known.values() if data_set.name in chosen]

@@ -49,7 +49,7 @@ class Examples:
     def take(self, rows: np.ndarray) -> Examples:
         """Return the examples at ``rows`` (int [M]), in that order."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
-        clients = {name: [own[i] for i in rows] for name, own in self.clients.items()}
+        clients = {name: [clients_of_kind[i] for i in rows] for name, clients_of_kind in self.clients.items()}
         return Examples([self.texts[i] for i in rows], pairs, self.labels[rows], clients, _rows_of(self.users, rows))
 
     def unlabeled(self) -> Examples:
@@ -216,7 +216,7 @@ def repeated_note(name: str, train: Examples | Images, test: Examples | Images) 
     Some short utterances always repeat.
     """
     known = set(_content_hashes(train))
-    share = sum(one in known for one in _content_hashes(test)) / max(len(test), 1)
+    share = sum(content in known for content in _content_hashes(test)) / max(len(test), 1)
     if share <= 0.5:
         return []
     kind = "images" if isinstance(test, Images) else "texts"

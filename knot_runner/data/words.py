@@ -33,8 +33,8 @@ def _table(text: str) -> dict[str, Any]:
         domains[name] = tuple(_field(field) for field in fields.split("/"))
     labels = zip(*(fields[-1] for fields in domains.values()), strict=True)
     pooled = tuple(tuple(chain.from_iterable(words)) for words in labels)
-    for name, (*others, own) in domains.items():
-        if not any(own):
+    for name, (*others, last) in domains.items():
+        if not any(last):
             domains[name] = (*others, pooled)
     return domains
 

@@ -126,10 +126,10 @@ def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, cla
     """Raise :class:`UserError` unless ``model`` maps images of ``shape`` to logits of ``classes``."""
     try:
         with torch.no_grad():
-            found = model.eval()(torch.zeros(2, *shape))
+            output = model.eval()(torch.zeros(2, *shape))
     except Exception as problem:
         text = str(problem).partition("\n")[0]
         raise UserError(f"{spec.target} fails on images of {list(shape)} ({text})", "model.target") from None
-    if not isinstance(found, Tensor) or found.shape != (2, classes):
-        what = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    if not isinstance(output, Tensor) or output.shape != (2, classes):
+        what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise UserError(f"{spec.target} returns {what} for two images instead of logits [2, {classes}]", "model.target")

@@ -78,9 +78,9 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
         source, revision = str(folder), "main"
     config = _load(AutoConfig, source, revision=revision)
     for key, value in FIXED_CONFIG.items():
-        found = getattr(config, key, None)
-        if found != value:
-            raise UserError(f"{source}: {key} is {found}; only {value} is supported", KEY)
+        configured = getattr(config, key, None)
+        if configured != value:
+            raise UserError(f"{source}: {key} is {configured}; only {value} is supported", KEY)
     heads = config.num_attention_heads
     if heads != spec.heads:
         raise UserError(f"{source}: has {heads} attention heads. Set model.heads={heads}", KEY)

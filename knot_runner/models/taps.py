@@ -74,14 +74,14 @@ def default_taps(
         return []
     if kind == "features":
         return [("features", "features")]
-    own, others = _taps(student, "block"), _taps(teacher, "block")
+    student_taps, others = _taps(student, "block"), _taps(teacher, "block")
     if kind == "maps":
-        return list(zip(own[::-1], others[::-1], strict=False))[::-1]
+        return list(zip(student_taps[::-1], others[::-1], strict=False))[::-1]
     if kind == "last":
-        return [(own[-1], others[-1])] if own and others else [("features", "features")]
-    if not own or not others:
-        own, others = (_taps(network, "layer") or ["features"] for network in (student, teacher))
-    return [(own[(len(own) - 1) // 2], others[(len(others) - 1) // 2])]
+        return [(student_taps[-1], others[-1])] if student_taps and others else [("features", "features")]
+    if not student_taps or not others:
+        student_taps, others = (_taps(network, "layer") or ["features"] for network in (student, teacher))
+    return [(student_taps[(len(student_taps) - 1) // 2], others[(len(others) - 1) // 2])]
 
 
 def check_taps(network: Network, names: Sequence[str], key: str) -> None:
@@ -104,18 +104,18 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
     modules = {name: model.get_submodule(point.module) for name, point in points.items()}
 
     def read(**batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        found: dict[str, Any] = {}
+        outputs: dict[str, Any] = {}
         with ExitStack() as hooks:
             for name, point in points.items():
-                hooks.enter_context(_hooked(modules[name], point, name, found))
+                hooks.enter_context(_hooked(modules[name], point, name, outputs))
             logits = model(**batch)
         for name in points:
-            if not isinstance(found.get(name), Tensor):
+            if not isinstance(outputs.get(name), Tensor):
                 what = "is not called as a module"
-                if name in found:
-                    what = f"gives {type(found[name]).__name__} instead of a tensor"
+                if name in outputs:
+                    what = f"gives {type(outputs[name]).__name__} instead of a tensor"
                 raise UserError(f"'{name}' of {network.spec.name} {what}. Use another tap", key)
-        return logits, {name: found[name] for name in points}
+        return logits, {name: outputs[name] for name in points}
 
     return read
 
@@ -132,15 +132,15 @@ def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
     return lambda **batch: read(**batch)[1][tap]
 
 
-def _hooked(module: nn.Module, point: _Point, name: str, found: dict[str, Any]) -> RemovableHandle:
+def _hooked(module: nn.Module, point: _Point, name: str, outputs: dict[str, Any]) -> RemovableHandle:
     """Return a hook, removed at the end of a ``with`` block, that puts the value at ``point`` into ``found[name]``."""
 
     def keep_input(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-        found[name] = inputs[0]
+        outputs[name] = inputs[0]
 
     def keep_output(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         output = output[0] if isinstance(output, tuple) else output  # transformers' layers return tuples
-        found[name] = output[:, 0] if point.reads == "cls" else output
+        outputs[name] = output[:, 0] if point.reads == "cls" else output
 
     if point.reads == "input":
         return module.register_forward_pre_hook(keep_input)
@@ -184,6 +184,6 @@ def _named_points(network: Network) -> dict[str, _Point]:
             blocks = [_Point(f"stages.{number}", "output") for number in range(len(spec.stages))]
         case ModelSettings():
             layers = [_Point(f"bert.encoder.layer.{number}", "cls") for number in range(spec.layers)]
-    found = {f"block{number}": point for number, point in enumerate(blocks, 1)}
-    found |= {f"layer{number}": point for number, point in enumerate(layers, 1)}
-    return found | {"features": _Point(head, "input")}
+    points = {f"block{number}": point for number, point in enumerate(blocks, 1)}
+    points |= {f"layer{number}": point for number, point in enumerate(layers, 1)}
+    return points | {"features": _Point(head, "input")}

@@ -171,14 +171,14 @@ def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
     """Return ``tokenizer`` with texts cut to ``max_length`` tokens. Raises :class:`UserError` above its own limit."""
     from tokenizers import Tokenizer
 
-    own = tokenizer.truncation or {"max_length": MAX_LENGTH, "direction": "right"}
-    if max_length > own["max_length"]:
+    truncation = tokenizer.truncation or {"max_length": MAX_LENGTH, "direction": "right"}
+    if max_length > truncation["max_length"]:
         raise UserError(
-            f"task.max_length={max_length} is larger than the {own['max_length']} tokens that the "
+            f"task.max_length={max_length} is larger than the {truncation['max_length']} tokens that the "
             "tokenizer of model.vocab accepts. Lower task.max_length"
         )
     cut = Tokenizer.from_str(tokenizer.to_str())
-    cut.enable_truncation(max_length, strategy="longest_first", direction=own["direction"])
+    cut.enable_truncation(max_length, strategy="longest_first", direction=truncation["direction"])
     return cut
 
 

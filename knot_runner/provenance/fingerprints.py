@@ -78,8 +78,8 @@ def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
 
 def members(folder: Path, pattern: str) -> list[str]:
     """Return the sorted visible names, relative to ``folder``, that match ``pattern`` (``*.json``, ``*/*``)."""
-    found = glob.glob(pattern, root_dir=folder)  # noqa: PTH207  pathlib's is slow here, and takes hidden names
-    return sorted((name for name in found if not is_hidden(Path(name).name)), key=lambda name: name.split("/"))
+    names = glob.glob(pattern, root_dir=folder)  # noqa: PTH207  pathlib's is slow here, and takes hidden names
+    return sorted((name for name in names if not is_hidden(Path(name).name)), key=lambda name: name.split("/"))
 
 
 def is_hidden(name: str) -> bool:

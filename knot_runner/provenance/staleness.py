@@ -40,8 +40,8 @@ def code_version() -> str:
 
     It is computed once per process.
     """
-    found = [path for path in PACKAGE_FOLDER.rglob("*") if path.suffix in SOURCES and _counts(path)]
-    return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, found)}"
+    sources = [path for path in PACKAGE_FOLDER.rglob("*") if path.suffix in SOURCES and _counts(path)]
+    return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, sources)}"
 
 
 def _counts(path: Path) -> bool:
@@ -104,16 +104,16 @@ def made_by(plugins: Iterable[str]) -> Facts:
 
 def code_changes(record: Facts) -> list[str]:
     """Return one line per code version in ``record`` (see :func:`made_by`) that differs from the current one."""
-    found, code, torch = [], record["code"], _public(record["versions"]["torch"])
+    changes, code, torch = [], record["code"], _public(record["versions"]["torch"])
     if code != code_version():
-        found.append(f"code {code}, now {code_version()}")
+        changes.append(f"code {code}, now {code_version()}")
     for plugin, version in record["plugins"].items():
         now = plugin_version(plugin)
         if now != version:
-            found.append(f"plug-in {plugin} {'was removed' if now is None else 'changed'}")
+            changes.append(f"plug-in {plugin} {'was removed' if now is None else 'changed'}")
     if torch != torch_version():
-        found.append(f"torch {torch}, now {torch_version()}")
-    return found
+        changes.append(f"torch {torch}, now {torch_version()}")
+    return changes
 
 
 #: prefix of a reason about data, files or settings
@@ -125,10 +125,10 @@ MAX_REASONS = 4
 def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
     """Return why a finished run in ``folder`` (its ``result.json``) is stale, one line each; [] if it is not."""
     files = _file_changes(folder, result)
-    found = code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now)
+    changes = code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now)
     if not any(reason.startswith(f"{FILE_CHANGE}{CONFIG_FILE}") for reason in files):
-        found += _setting_changes(folder, settings)
-    return found + files
+        changes += _setting_changes(folder, settings)
+    return changes + files
 
 
 def _setting_changes(folder: Path, settings: Settings) -> list[str]:
@@ -150,14 +150,14 @@ def _file_changes(folder: Path, result: RunResult) -> list[str]:
     return [f"{FILE_CHANGE}{name}: {problem}" for name, problem in changed_files(folder, result).items()]
 
 
-def blocking(found: Sequence[str]) -> list[str]:
+def blocking(changes: Sequence[str]) -> list[str]:
     """Return those of :func:`reasons` for which a run is not finished: other data, settings or files.
 
     Missing weights are only reported: users who delete weights to save space must not have to retrain.
     """
     counted_changes = (DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE)
     missing_weights = f"{FILE_CHANGE}{MODEL_FILE}: file not found"
-    return [reason for reason in found if reason.startswith(counted_changes) and reason != missing_weights]
+    return [reason for reason in changes if reason.startswith(counted_changes) and reason != missing_weights]
 
 
 def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:

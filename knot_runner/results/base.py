@@ -202,7 +202,7 @@ class DivergedResult(RunResult):
 
 def diverged_result(facts: dict[str, Any]) -> DivergedResult:
     """Return the result of a run that diverged, with those of its ``facts`` that are of every run."""
-    names = {one.name for one in fields(DivergedResult)}
+    names = {field.name for field in fields(DivergedResult)}
     return build(DivergedResult, {key: value for key, value in facts.items() if key in names}, "")
 
 
@@ -213,11 +213,11 @@ def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
 
 def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
     """Return each cost summed over ``rows``; None if it is unknown in some row."""
-    found: dict[str, int | None] = {}
+    costs: dict[str, int | None] = {}
     for key in (*BYTES, *FLOPS):
         values = [row[key] for row in rows]
-        found[key] = None if None in values else sum(values)
-    return found
+        costs[key] = None if None in values else sum(values)
+    return costs
 
 
 def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, **facts: Any) -> dict[str, Any]:

@@ -140,8 +140,8 @@ class ClusterFacts:
     ari: Annotated[float, AtMost(1.0)] | None
 
     def __post_init__(self) -> None:
-        found = [self.labels.count(cluster) for cluster in range(self.count)]
-        require(self.sizes == found and sum(found) == len(self.labels), "sizes", "do not fit the labels")
+        sizes = [self.labels.count(cluster) for cluster in range(self.count)]
+        require(self.sizes == sizes and sum(sizes) == len(self.labels), "sizes", "do not fit the labels")
 
 
 @dataclass

@@ -32,8 +32,8 @@ REFRESH_SECONDS, MAX_ROWS = 1.0, 12
 class Board:
     """Context manager that shows the progress of ``jobs`` from a thread of its own. ``there``: jobs done before."""
 
-    def __init__(self, jobs: Sequence[ComposedJob], there: int, console: Console) -> None:
-        self._total, self._there, self._console = len(jobs), there, console
+    def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
+        self._total, self._there, self._console = len(jobs), finished, console
         self._began = time.monotonic()
         self._since = time.time()
         self._waiting = {job.run_id: job for job in jobs}
@@ -99,7 +99,7 @@ class Board:
     def view(self) -> Group:
         """Return the live view: the sweep's progress and each running job."""
         ended = self._total - len(self._waiting)
-        finished = ended + sum(one.done / max(one.total, 1) for one in self._at_work.values())
+        finished = ended + sum(job.done / max(job.total, 1) for job in self._at_work.values())
         spent = time.monotonic() - self._began
         times = duration(spent)
         if finished >= 0.05:
@@ -114,8 +114,8 @@ class Board:
         rows = Table.grid(padding=(0, 1))
         rows.add_column(overflow="ellipsis", no_wrap=True)
         rows.add_column(overflow="ellipsis", no_wrap=True, style="dim")
-        for name, one in list(self._at_work.items())[:MAX_ROWS]:
-            rows.add_row(Text(self._waiting[name].title), Text(f"{one.stage} {one.done}/{one.total}  {one.text}"))
+        for name, job in list(self._at_work.items())[:MAX_ROWS]:
+            rows.add_row(Text(self._waiting[name].title), Text(f"{job.stage} {job.done}/{job.total}  {job.text}"))
         more = len(self._at_work) - MAX_ROWS
         return Group(head, rows, *([Text(f"and {more} more")] if more > 0 else []))
 
@@ -145,8 +145,8 @@ def sweep_summary(
     which resumed and skipped jobs are known; ``duplicates``: further jobs of the grid that are the same run as another
     (a rate control at T=1 is the T=1 run).
     """
-    resumed = {one["run_id"] for one in outcomes if one["resumed"]}
-    skipped = {one["run_id"] for one in outcomes if one["state"] == "skipped"}
+    resumed = {outcome["run_id"] for outcome in outcomes if outcome["resumed"]}
+    skipped = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "skipped"}
     by_state = by_key((status(job.folder), job) for job in jobs)
     done, diverged, left = (by_state.get(state, []) for state in ("done", "diverged", None))
     failed = [job for job in left if job.run_id not in skipped]

@@ -56,13 +56,13 @@ class RayLauncher:
             raise UserError(f"{_KEY} and hardware.engine=ray conflict: jobs would occupy the cores of actors. Use one")
         ray = connected(_KEY, self.address)
         for resource, wanted in (("CPU", self.kept["num_cpus"]), ("GPU", self.kept["num_gpus"])):
-            there = ray.cluster_resources().get(resource, 0)
-            if wanted > there:  # not an error: the cluster may scale up
+            available = ray.cluster_resources().get(resource, 0)
+            if wanted > available:  # not an error: the cluster may scale up
                 LOGGER.info(
-                    "%s: jobs need %g %s each, but the cluster has %g, so they wait", _KEY, wanted, resource, there
+                    "%s: jobs need %g %s each, but the cluster has %g, so they wait", _KEY, wanted, resource, available
                 )
-        found = run_on_ray(ray, jobs, self.plan, self.kept)
-        return [found[job.run_id] for job in jobs]
+        outcomes = run_on_ray(ray, jobs, self.plan, self.kept)
+        return [outcomes[job.run_id] for job in jobs]
 
 
 def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
@@ -83,13 +83,13 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
         return task.remote(job.run_id, str(plan.path), str(Path.cwd()))
 
     under_way = {submit(job): job for job in jobs}
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     deaths: Counter[str] = Counter()
     while under_way:
         (ended,), _ = ray.wait(list(under_way), num_returns=1)
         job = under_way.pop(ended)
         try:
-            found[job.run_id] = ray.get(ended)
+            outcomes[job.run_id] = ray.get(ended)
             continue
         except ray.exceptions.RayTaskError as problem:  # the worker is alive but lacks the folder, plan or program
             cause = f"{_KEY}: a worker could not start the job: {first_line(problem.cause)}"
@@ -103,8 +103,8 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
         state = lost(job.folder, "killed", cause)  # it could not report its failure itself
         if state == "failed" and plan.fail_fast:
             plan.mark(STOP)
-        found[job.run_id] = outcome(job.run_id, state, False)
-    return found
+        outcomes[job.run_id] = outcome(job.run_id, state, False)
+    return outcomes
 
 
 #: Class of submitit's launcher on this machine; the processes of its launcher on SLURM outlive the command.
@@ -143,12 +143,12 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
 
 def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
     if is_ray(hydra):
-        own = hydra.launcher
-        return RayLauncher(plan, own.address, own.num_cpus, own.num_gpus)
+        dirs = hydra.launcher
+        return RayLauncher(plan, dirs.address, dirs.num_cpus, dirs.num_gpus)
     setup_globals()
     JobRuntime.instance().set("name", "knot-runner")
-    own = {"run": {"dir": str(plan.out)}, "sweep": {"dir": str(plan.out / ".sweep")}, "job": {"name": "knot-runner"}}
-    master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": OmegaConf.merge(hydra, own)})
+    dirs = {"run": {"dir": str(plan.out)}, "sweep": {"dir": str(plan.out / ".sweep")}, "job": {"name": "knot-runner"}}
+    master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": OmegaConf.merge(hydra, dirs)})
     context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callback())  # type: ignore[arg-type]
     task = functools.partial(run_task, plan_path=str(plan.path))
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
@@ -164,9 +164,9 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
 def _launch(
     launcher: Launcher | RayLauncher, jobs: Sequence[ComposedJob], first: int, size: int | None
 ) -> list[Outcome]:
-    size, found = size or len(jobs), []
+    size, outcomes = size or len(jobs), []
     for at in range(0, len(jobs), size):
         batch = [[job.run_id] for job in jobs[at : at + size]]
-        for one in launcher.launch(batch, initial_job_idx=first + at):  # its value raises what ended the task, if any
-            found.append(one if isinstance(one, dict) else one.return_value)
-    return found
+        for ended in launcher.launch(batch, initial_job_idx=first + at):  # its value raises what ended the task, if any
+            outcomes.append(ended if isinstance(ended, dict) else ended.return_value)
+    return outcomes

@@ -90,9 +90,9 @@ def write_plan(plan: Plan, configs: Mapping[str, Config]) -> None:
 
 def read_plan(path: Path) -> Plan:
     """Return the plan in ``path``. Raises :class:`UserError` naming the file if it is missing or damaged."""
-    found: Any = read_json(path)
+    content: Any = read_json(path)
     try:
-        return Plan(path.parent, found["fail_fast"], found["code"])
+        return Plan(path.parent, content["fail_fast"], content["code"])
     except (TypeError, KeyError):
         raise _damaged(path) from None
 
@@ -103,13 +103,15 @@ def _damaged(path: Path) -> UserError:
 
 def _to_json(value: Any) -> Any:
     if isinstance(value, dict):
-        made = {key: _to_json(one) for key, one in value.items()}
-        return made if all(isinstance(key, str) for key in made) else {PAIRS_KEY: [list(pair) for pair in made.items()]}
-    return [_to_json(one) for one in value] if isinstance(value, list) else value
+        plain = {key: _to_json(part) for key, part in value.items()}
+        return (
+            plain if all(isinstance(key, str) for key in plain) else {PAIRS_KEY: [list(pair) for pair in plain.items()]}
+        )
+    return [_to_json(part) for part in value] if isinstance(value, list) else value
 
 
 def _from_json(value: Any) -> Any:
     if isinstance(value, dict):
         pairs = value[PAIRS_KEY] if PAIRS_KEY in value else value.items()
-        return {key: _from_json(one) for key, one in pairs}
-    return [_from_json(one) for one in value] if isinstance(value, list) else value
+        return {key: _from_json(part) for key, part in pairs}
+    return [_from_json(part) for part in value] if isinstance(value, list) else value

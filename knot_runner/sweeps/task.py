@@ -72,10 +72,10 @@ def lost(folder: Path, kind: Kind, cause: str) -> str:
 
     It is the state of its result if there is one, else "failed", which is recorded in its folder.
     """
-    found = status(folder)
-    if found is not None:
+    state = status(folder)
+    if state is not None:
         clear_failure(folder)
-        return found
+        return state
     return failed(folder, kind, cause)
 
 

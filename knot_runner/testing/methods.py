@@ -48,8 +48,9 @@ def check_method(words: Sequence[str], folder: Path) -> None:
 
 def check_workers_agree(words: Sequence[str], folder: Path) -> None:
     """Check that one worker process and two give the same result, rows and models, bit for bit."""
-    one, two = (_record(words, folder / n, "hardware.engine=lean", f"hardware.num_workers={n}") for n in ("1", "2"))
-    _require_same(one, two, "two workers and one")
+    lean = "hardware.engine=lean"
+    records = [_record(words, folder / count, lean, f"hardware.num_workers={count}") for count in ("1", "2")]
+    _require_same(*records, "two workers and one")
 
 
 def check_resumption(words: Sequence[str], folder: Path) -> None:
@@ -81,8 +82,8 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
     for engine in ("lean", "stacked"):
         try:
-            found, plain = numbers(engine), numbers("loop")
-            torch.testing.assert_close(found, plain, rtol=0, atol=atol, msg=f"{engine} and loop: {{}}".format)
+            values, plain = numbers(engine), numbers("loop")
+            torch.testing.assert_close(values, plain, rtol=0, atol=atol, msg=f"{engine} and loop: {{}}".format)
         except UserError as refusal:
             assert refusal.key == "hardware.engine", refusal
 
@@ -149,7 +150,7 @@ def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
 def untimed(finished: FinishedRun) -> list[Record]:
     """Return the result and the rows of a run without what differs between two runs of the same work."""
     timed = ("seconds", "digest", "device")
-    return [without(one, *timed) for one in (content_of(finished.result), *finished.rounds)]
+    return [without(row, *timed) for row in (content_of(finished.result), *finished.rounds)]
 
 
 def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
@@ -174,8 +175,8 @@ def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[li
         return _record(words, folder, *more)["rows"], states
 
 
-def _require_same(one: Record, other: Record, whose: str) -> None:
-    differs = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+def _require_same(first: Record, second: Record, whose: str) -> None:
+    differs = [name for name in {**first, **second} if first.get(name) != second.get(name)]
     assert not differs, f"{whose} leave different {', '.join(differs)}"
 
 

@@ -42,10 +42,10 @@ def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Pa
 
     If both ``conf/`` and ``config_dir`` have the same name, Hydra takes ours.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder in [Path(folder) / group for folder in (config_dir, config_folder()) if folder]:
-        found |= {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
-    return {name: found[name] for name in sorted(found)}
+        files |= {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
+    return {name: files[name] for name in sorted(files)}
 
 
 def headline(path: Path) -> str:
@@ -73,10 +73,10 @@ def read_config(path: Path) -> Config:
         raise ValueError("expected a key at the beginning")
     config: Config = {}
     for text in sections:
-        found = _section(text)
-        if found.keys() & config.keys():
+        section = _section(text)
+        if section.keys() & config.keys():
             raise ValueError("a key is repeated")
-        config |= found
+        config |= section
     return config
 
 
@@ -85,13 +85,13 @@ def _section(text: str) -> Config:
     try:
         _refuse_bombs(text)
         loader = _Loader(text)
-        found = loader.get_single_data()
+        content = loader.get_single_data()
         loader.dispose()
     except (yaml.YAMLError, RecursionError) as problem:
         raise ValueError(f"not plain YAML ({type(problem).__name__})") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError("expected a mapping")
-    return found
+    return content
 
 
 def _refuse_bombs(text: str) -> None:

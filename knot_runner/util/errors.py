@@ -59,8 +59,8 @@ class Misfit(UserError):
         hint: What to do, as a sentence.
     """
 
-    def __init__(self, one: str, other: str, why: str, hint: str = "") -> None:
-        super().__init__(f"{one} and {other} do not go together: {why}", hint=hint)
+    def __init__(self, first: str, second: str, why: str, hint: str = "") -> None:
+        super().__init__(f"{first} and {second} do not go together: {why}", hint=hint)
 
 
 class DiskError(UserError):

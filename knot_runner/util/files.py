@@ -118,10 +118,10 @@ def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview]
 
 def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
     """Hex digest (sha256) of the file that ``parts`` are written to."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for part in parts:
-        found.update(part)
-    return found.hexdigest()
+        hashed.update(part)
+    return hashed.hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:

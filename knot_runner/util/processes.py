@@ -102,11 +102,11 @@ def kill_descendants_on_signals() -> None:
 
 
 def _kill_descendants() -> None:
-    found: set[int] = set()
-    while new := descendants(os.getpid()) - found:
-        found |= new
+    killed: set[int] = set()
+    while new := descendants(os.getpid()) - killed:
+        killed |= new
         send_signal(new, signal.SIGSTOP)  # so that none starts another
-    send_signal(found, signal.SIGKILL)
+    send_signal(killed, signal.SIGKILL)
 
 
 def descendants(process: int) -> set[int]:
@@ -115,10 +115,10 @@ def descendants(process: int) -> set[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # ended meanwhile
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    found, new = set(), {process}
+    processes, new = set(), {process}
     while new := {child for child, parent in parents.items() if parent in new}:
-        found |= new
-    return found
+        processes |= new
+    return processes
 
 
 def send_signal(processes: set[int], number: int) -> None:

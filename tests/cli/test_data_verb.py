@@ -65,7 +65,7 @@ def test_data_verb_lists_all_data_sets(root, capsys):
     assert "  present  " in rows["cifar10"] and "170.1 MB" in rows["cifar10"] and "--fetch" in rows["cifar10"]
     assert "partly, not as published" in rows["mnist"]
     assert "  absent  " in rows["iemocap"] and "by hand" in rows["iemocap"] and "erc" in rows["iemocap"]
-    assert "paths.data_dir: is not set" in said(capsys)[0]
+    assert "paths.data_dir: not set" in said(capsys)[0]
 
 
 def test_data_verb_shows_data_sets_of_task(root, capsys):
@@ -96,7 +96,7 @@ def test_data_fetch_resumes_and_reports_cut_download(root, own, capsys, server):
 
 def test_data_fetch_explains_manual_downloads(root, capsys):
     _, err = said(capsys, "iemocap", "femnist", "--fetch", f"paths.data_dir={root}")
-    assert "iemocap: by hand: its owners give it out on request" in err and "preprocess.sh -s niid" in err
+    assert "iemocap: download by hand: its owners give it out on request" in err and "preprocess.sh -s niid" in err
     assert not root.exists()
 
 

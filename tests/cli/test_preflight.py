@@ -65,7 +65,7 @@ def test_texts_are_there_or_may_be_missing(tmp_path):
     assert "To run without IEMOCAP, use task.missing=[IEMOCAP]" in missing(tmp_path, "task=erc")
     assert missing(tmp_path, "task=erc", "task.missing=skip") is None
     (tmp_path / "iemocap/train.csv").touch()
-    assert "other files of IEMOCAP are" in missing(tmp_path, "task=erc", "task.missing=skip")
+    assert "Other files of IEMOCAP exist" in missing(tmp_path, "task=erc", "task.missing=skip")
     (tmp_path / "meld/train_sent_emo.csv").unlink()
     assert "(for MELD)" in missing(tmp_path, "task=erc")
 

@@ -64,7 +64,7 @@ def test_preset_verbs_use_temp_for_read_only_out(verb, files, preset, tmp_path, 
     with ReadOnly(preset):
         assert main([verb, "chill/table1", *PRESET, f"paths.output_dir={preset}"]) == 0
         said = capsys.readouterr().err
-        assert f"{preset} can only be read; files are written to {tmp_path}" in said
+        assert f"{preset} is read-only, so files are written to {tmp_path}" in said
         assert len(list(tmp_path.glob("knot-runner-*/*/chill/*"))) == files
         assert main(["experiment=chill/table1", *PRESET, f"paths.output_dir={preset}"]) == 0  # all there: shown
     assert not list(preset.glob("tables/chill/*"))

@@ -70,7 +70,7 @@ def test_clustered_costs_sum_rounds_without_distances(tmp_path):
         assert row["bytes_up"] == row["bytes_down"] == len(row["participants"]) * 2 * (BODY + HEAD) * 4 > 0
     costs = record.result["costs"]
     assert costs["bytes"] == sum(row["bytes_up"] + row["bytes_down"] for row in record.rows)
-    assert "not what the distances between clients took" in costs["sent"]
+    assert "without the distances between clients" in costs["sent"]
 
 
 def test_example_tokens_equals_mean_client_text_length():

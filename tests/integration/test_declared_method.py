@@ -115,7 +115,7 @@ def test_declared_method_sets_partition_valid_default(tmp_path, capsys):
 
 BAD = [
     (["+method.oftn=3"], "method.oftn: unknown setting (did you mean 'often'?)"),
-    (["~method.at"], "method.at: is not set"),
+    (["~method.at"], "method.at: required, but not set"),
     (["method.personalization=soap"], "method.personalization.kind: no personalization 'soap' (did you mean 'soup'?)"),
     (["method.at=word"], "method.at: expected a number, got 'word'"),
     (

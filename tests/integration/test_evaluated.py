@@ -150,7 +150,7 @@ def test_claims_and_summaries_say_what_was_measured(tmp_path):
     (verdict,) = judged(jobs, claim(measure="plain_loss", expect="lower", **sides))
     assert "the runs are evaluated differently (own models; one model)" in verdict.note
     (same,) = judged(jobs, claim(measure="result.seconds.total", **sides))
-    assert "measured alike" not in same.note
+    assert "evaluated differently" not in same.note
     text = shown(summary_table(require_result(jobs[2].folder)))
     assert "own models, each on its own test examples" in text
 

@@ -54,7 +54,7 @@ def test_plugin_table_has_row_per_method(finished, capsys):
         assert found["mean of all clients"] == pytest.approx(100 * clients.mean(), abs=1e-5)
         assert found["worst tenth of clients"] == pytest.approx(100 * clients.min(1).mean(), abs=1e-5)
     assert main(["table", "own_table", *own, "report.kind=fairnes"]) == 2
-    assert "there is no table or figure 'fairnes' (did you mean 'fairness'?)" in capsys.readouterr().err
+    assert "unknown table or figure 'fairnes' (did you mean 'fairness'?)" in capsys.readouterr().err
 
 
 def test_plugin_claim_measure_is_judged(finished):

@@ -74,7 +74,7 @@ def test_texts_and_what_their_vocabulary_tells(tmp_path):
 def test_noise_larger_than_the_model_is_noted(method, size, tmp_path):
     _, _, notes = private_of(tmp_path, replaced(PRIVATE, f"method={method}", "privacy.clip_norm=5"))
     (said,) = [note for note in notes if "norm" in note]
-    assert f"the noise of a round has norm {0.5 * 5 * size**0.5 / 3:.3g}, what clients share" in said
+    assert f"the noise of a round has norm {0.5 * 5 * size**0.5 / 3:.3g}, but the shared part" in said
     _, _, notes = private_of(tmp_path, replaced(PRIVATE, f"method={method}", "privacy.clip_norm=0.2"))
     assert not any("has norm" in note for note in notes)
 
@@ -119,7 +119,7 @@ def test_private_rounds_are_shared_by_equal_privacy(tmp_path, caplog):
         record = RunRecord(kr.run(words).folder)
         rows[name], facts = record.rows, record.result["privacy"]
         assert facts["rounds"] == 3 == len(record.rows) and facts["epsilon"] == record.rows[-1]["epsilon"]  # no more
-        assert caplog.text.count("trained before, and are shared") == (name != "finetune")  # once
+        assert caplog.text.count("trained before and are reused") == (name != "finetune")  # once
     assert rows["soup"] == rows["finetune"] and rows["noisier"][0]["epsilon"] < rows["soup"][0]["epsilon"]
 
 

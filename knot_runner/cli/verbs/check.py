@@ -73,8 +73,8 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
         groups[job.settings.task.name, *typed].append(job.config)
     lines = []
     for (task, *_), configs in groups.items():
-        if found := unlike_shares(configs):
-            lines.append(f"jobs of {task} hold out different shares: {found}, or allow it with report.unlike=REASON")
+        if shares := unlike_shares(configs):
+            lines.append(f"jobs of {task} hold out different shares: {shares}, or allow it with report.unlike=REASON")
     return list(dict.fromkeys(lines))
 
 
@@ -142,15 +142,15 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
         return 2
     if not quick:
         with console.status("preparing the runs (use --quick to skip this)"):
-            found = preview(jobs)
-        for title, lines in {"notes": found.lines(len(jobs)), **found.counts}.items():
+            outlook = preview(jobs)
+        for title, lines in {"notes": outlook.lines(len(jobs)), **outlook.counts}.items():
             if lines:
                 shown = title if title == "notes" else f"examples of each class: {plain(title)}"
                 console.print(f"\n{shown}", style="bold")
             for line in lines:
                 print_line(console, f"  {line}")
-        if found.problem:
-            print_line(console, f"the command would stop: {found.problem}")
+        if outlook.problem:
+            print_line(console, f"the command would stop: {outlook.problem}")
             return 2
         console.print()
     for line in time_left(jobs):

@@ -39,8 +39,8 @@ def data_command(options: argparse.Namespace) -> int:
     if not names:
         _print_all(chosen, root)
         return 0
-    for one in chosen:
-        _print_one(one, root)
+    for data_set in chosen:
+        _print_one(data_set, root)
     return 0
 
 
@@ -52,16 +52,16 @@ def _print_all(known: list[DataSet], root: Path | None) -> None:
     titles = ("data set", "state", "files", "size", "download", "tasks")
     columns = [TerminalColumn(title, no_wrap=title in titles[:2], overflow="fold") for title in titles]
     rows = []
-    for one in known:
-        files, download = str(len(one.files)), "--fetch" if one.sources else "by hand"
-        rows.append((one.name, _state(one, root), files, _size(one.size), download, ", ".join(one.tasks)))
+    for data in known:
+        files, download = str(len(data.files)), "--fetch" if data.sources else "by hand"
+        rows.append((data.name, _state(data, root), files, _size(data.size), download, ", ".join(data.tasks)))
     output().print(listing(columns, rows))
 
 
-def _state(one: DataSet, root: Path | None) -> str:
+def _state(data_set: DataSet, root: Path | None) -> str:
     """Return the state of the data set, and whether the size of one of its files differs from the published one."""
-    standing = one.standing(root)
-    if root and any(file_state(root / file.path, file, False) == "other" for file in one.files):
+    standing = data_set.standing(root)
+    if root and any(file_state(root / file.path, file, False) == "other" for file in data_set.files):
         return f"{standing}, not as published"
     return standing
 
@@ -74,28 +74,28 @@ def _size(size: int | None) -> str:
     return "not known" if size is None else size_text(size)
 
 
-def _print_one(one: DataSet, root: Path | None) -> None:
+def _print_one(data_set: DataSet, root: Path | None) -> None:
     console = output()
-    print_line(console, f"{one.name}: {one.title}", "bold")
+    print_line(console, f"{data_set.name}: {data_set.title}", "bold")
 
     def show(title: str, text: str) -> None:
         print_line(console, f"  {title:<9} {text}")
 
-    show("state", f"{_state(one, root)} in {root}" if root else _where(root))
-    show("tasks", ", ".join(one.tasks))
-    show("license", one.license)
-    show("official", one.home)
-    for file in one.files:
+    show("state", f"{_state(data_set, root)} in {root}" if root else _where(root))
+    show("tasks", ", ".join(data_set.tasks))
+    show("license", data_set.license)
+    show("official", data_set.home)
+    for file in data_set.files:
         show("file", f"{file.path}: {_file_line(file, root)}")
-    for paths in one.instead:
+    for paths in data_set.instead:
         is_there = root and all((root / path).exists() for path in paths)
         show("instead", f"{', '.join(paths)}: {'found' if is_there else 'not found'}")
-    if one.sources:
-        show("get", shlex.join(["knot-runner", "data", one.name, "--fetch", f"paths.data_dir={root or 'DIR'}"]))
-    if one.how:
-        show("get", one.how)
-    if one.use:
-        show("used by", one.use)
+    if data_set.sources:
+        show("get", shlex.join(["knot-runner", "data", data_set.name, "--fetch", f"paths.data_dir={root or 'DIR'}"]))
+    if data_set.how:
+        show("get", data_set.how)
+    if data_set.use:
+        show("used by", data_set.use)
     console.print()
 
 
@@ -131,20 +131,22 @@ def _fetched(chosen: list[DataSet], root: Path | None) -> int:
         raise UserError("required by --fetch, but not set. Use paths.data_dir=DIR or the variable KNOT_DATA", _KEY)
     failed = 0
     with Live(Console(stderr=True)) as live:
-        for one in chosen:
-            if not one.sources:
+        for data in chosen:
+            if not data.sources:
                 LOGGER.info(
-                    "%s: %s", one.name, "present" if one.standing(root) == "present" else f"download by hand: {one.how}"
+                    "%s: %s",
+                    data.name,
+                    "present" if data.standing(root) == "present" else f"download by hand: {data.how}",
                 )
                 continue
-            for file in one.files:
-                failed += not _fetched_one(one, file, root, live.watch)
-            if one.use:
-                LOGGER.info("%s: used by %s", one.name, one.use)
+            for file in data.files:
+                failed += not _fetched_one(data, file, root, live.watch)
+            if data.use:
+                LOGGER.info("%s: used by %s", data.name, data.use)
     return 1 if failed else 0
 
 
-def _fetched_one(one: DataSet, file: DataFile, root: Path, watch: Callable[[str, int, int, str], None]) -> bool:
+def _fetched_one(data_set: DataSet, file: DataFile, root: Path, watch: Callable[[str, int, int, str], None]) -> bool:
     """Download one file and print the outcome; returns whether the file is present afterwards."""
     checked = "checksum" if file.sha256 else "size"
     try:
@@ -154,7 +156,7 @@ def _fetched_one(one: DataSet, file: DataFile, root: Path, watch: Callable[[str,
         def progress(done: int, total: int) -> None:
             watch(file.path, done >> 10, total >> 10, "KB")
 
-        is_new = fetch_file(root, file, one.addresses(file), progress)
+        is_new = fetch_file(root, file, data_set.addresses(file), progress)
         watch(file.path, 1, 1, "done")
     except FetchError as problem:
         LOGGER.error("%s", problem)

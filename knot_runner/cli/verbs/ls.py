@@ -91,8 +91,8 @@ def algorithm_of(path: Path) -> str:
             name = str(entry).partition("@")[0]
             folder = config_folder() if name.startswith("/") else path.parent
             other = folder / f"{name.lstrip('/')}.yaml"
-            if other.is_file() and (found := algorithm_of(other)):
-                return found
+            if other.is_file() and (algorithm := algorithm_of(other)):
+                return algorithm
     return ""
 
 
@@ -103,7 +103,7 @@ def describe_yaml(path: Path) -> str:
         sweep = _loaded(path).get("sweep", {}) if "experiment" in path.parts else {}
         if not sweep:
             return text
-        jobs = math.prod(len(one if isinstance(one, dict) else str(one).split(",")) for one in sweep.values())
+        jobs = math.prod(len(swept if isinstance(swept, dict) else str(swept).split(",")) for swept in sweep.values())
     except UNREADABLE:
         return "cannot be read. Run it to see the error"
     return f"{text} ({counted(jobs, 'job')})"

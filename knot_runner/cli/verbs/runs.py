@@ -33,12 +33,12 @@ def bundle_command(options: argparse.Namespace) -> int:
     out = Path(keys.get("paths.output_dir", "outputs")).expanduser()
     packed: dict[str, RunContents] = {}
     for name in names:
-        found = finished_runs(find_run(name, out))
-        if not found:
+        folders = finished_runs(find_run(name, out))
+        if not folders:
             raise UserError("no finished run found (a folder with result.json)", name)
-        for folder in found:
-            one = packed_run(folder, options.weights)
-            packed[one.run.folder] = one
+        for folder in folders:
+            packed_one = packed_run(folder, options.weights)
+            packed[packed_one.run.folder] = packed_one
     runs = [packed[name] for name in sorted(packed)]
     if options.to:
         to = Path(options.to).expanduser()

@@ -91,12 +91,12 @@ def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[s
     with Live(Console(stderr=True)) as live, messages_to(lambda text: live.note(quoted(text))):
         now, new_rows = made_again(job, place, lambda name, *step: live.watch(quoted(name), *step), lambda _: None)
     if cut is None:
-        found = compare_whole(run.result, rows, now, new_rows)
+        comparison = compare_whole(run.result, rows, now, new_rows)
     else:
-        found = compare_rounds(run.result, rows[:cut], new_rows[:cut])
+        comparison = compare_rounds(run.result, rows[:cut], new_rows[:cut])
     log = f"{len(rows[:cut])} of {len(rows)} rows of the log" if rows else "no log"
-    lines += [f"compared: {log}{found.extent}", *found.differences, *found.intervals]
-    return found.likeness, lines + _differences(run.result, now)
+    lines += [f"compared: {log}{comparison.extent}", *comparison.differences, *comparison.intervals]
+    return comparison.likeness, lines + _differences(run.result, now)
 
 
 def _differences(was: RunResult, now: RunResult) -> list[str]:

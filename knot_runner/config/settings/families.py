@@ -114,7 +114,7 @@ def other_owners(key: str, algorithm: Any) -> str:
     It lists the algorithms that have the setting, and is "" if there are none.
     """
     classes = [pair for family in FAMILIES.values() for pair in family.settings.items()]
-    owners = [name for name, cls in classes if key in {own.name for own in fields(cls)}]
+    owners = [name for name, cls in classes if key in {field.name for field in fields(cls)}]
     return f"method.algorithm={algorithm} does not have this setting. These do: {', '.join(owners)}" if owners else ""
 
 

@@ -47,8 +47,8 @@ class UserPrivacySettings:
     clip_logits: Positive
 
     def __post_init__(self) -> None:
-        one = (self.noise_multiplier is None) != (self.epsilon is None)
-        require(one, "noise_multiplier", "conflicts with epsilon. Set one of the two to null")
+        only_one = (self.noise_multiplier is None) != (self.epsilon is None)
+        require(only_one, "noise_multiplier", "conflicts with epsilon. Set one of the two to null")
         noisy = self.noise_multiplier != 0
         require(not noisy or self.clip_norm is not None, "clip_norm", "required by the noise, but not set")
 
@@ -56,20 +56,20 @@ class UserPrivacySettings:
 def check_privacy(settings: Settings) -> None:
     """Raise :class:`UserError` for what privacy does not cover, but for what the method sends."""
     method, privacy = settings.method, f"privacy={settings.privacy.name if settings.privacy else 'null'}"
-    own = f"method={method.name}"
+    chosen = f"method={method.name}"
     if not isinstance(method, FederatedSettings):
-        raise Misfit(privacy, own, "the method has no clients that train in rounds", "Use privacy=null")
+        raise Misfit(privacy, chosen, "the method has no clients that train in rounds", "Use privacy=null")
     if isinstance(method, LocalAlgorithmSettings):
-        raise Misfit(privacy, own, "the clients send nothing, so there is nothing to protect", "Use privacy=null")
+        raise Misfit(privacy, chosen, "the clients send nothing, so there is nothing to protect", "Use privacy=null")
     if method.clustering is not None:
         why = "method.clustering computes distances between the clients' data without privacy"
-        raise Misfit(privacy, own, why, "Use method.clustering=null")
+        raise Misfit(privacy, chosen, why, "Use method.clustering=null")
     if settings.fleet is not None:
         why = "a fleet changes which clients participate, which the privacy accountant does not cover"
         raise Misfit(privacy, f"fleet={settings.fleet.name}", why, "Use fleet=none")
     if getattr(method.personalization, "shares_models", False):
         why = "method.personalization sends the clients' personalized models to other clients without clipping"
-        raise Misfit(privacy, own, why, "Use finetune or soup")
+        raise Misfit(privacy, chosen, why, "Use finetune or soup")
     if method.aggregation != "uniform":
         raise UserError("with privacy, the influence of each client must be bounded. Use uniform", "method.aggregation")
     if isinstance(settings.partition, Centralized):

@@ -129,7 +129,7 @@ def build_run(config: Config) -> Settings:
         config = {**config, "training": values}
     _check_names(config)
     parts = _parts(config, task_kind, family)
-    own_keys = {own.name for own in dataclasses.fields(kind)}
+    own_keys = {field.name for field in dataclasses.fields(kind)}
     for key in config["method"]:
         if key not in own_keys and (problem := other_owners(key, config["method"]["algorithm"])):
             raise UserError(problem, f"method.{key}")
@@ -284,5 +284,5 @@ def _check_parties(settings: Settings) -> None:
         where = f"model.per_party.{party}"
         if party not in task.datasets:
             raise UserError(f"task={task.name} has no such data set{nearest(party, task.datasets)}", where)
-        own = build(ModelSettings, {**common, **changes}, where)
-        model.per_party[party] = {key: getattr(own, key) for key in changes}
+        changed = build(ModelSettings, {**common, **changes}, where)
+        model.per_party[party] = {key: getattr(changed, key) for key in changes}

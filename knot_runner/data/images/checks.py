@@ -35,10 +35,10 @@ def by_part(read: PartReader) -> ImageReader:
     return read_parts
 
 
-def check_shape(where: object, found: tuple[int, ...], shape: list[int]) -> None:
-    """``found`` (channels, height, width) of the images in ``where`` must be ``task.shape``."""
-    if tuple(found) != tuple(shape):
-        raise UserError(f"its images are {sides(found)}, but task.shape is {sides(shape)}", where)
+def check_shape(where: object, image_shape: tuple[int, ...], shape: list[int]) -> None:
+    """``image_shape`` (channels, height, width) of the images in ``where`` must be ``task.shape``."""
+    if tuple(image_shape) != tuple(shape):
+        raise UserError(f"its images are {sides(image_shape)}, but task.shape is {sides(shape)}", where)
 
 
 def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:

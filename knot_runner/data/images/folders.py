@@ -41,8 +41,8 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
         path = folder.path(entry)
         if not path.is_dir():
             raise UserError("expected a folder with one folder per class", path)
-        found = folder.contents(path, "*/*", check_image_file)
-        files = ((file.parent.name, str(file), data) for file, data in found)
+        contents = folder.contents(path, "*/*", check_image_file)
+        files = ((file.parent.name, str(file), data) for file, data in contents)
     else:
         folder.check(archive)
         files = _zipped(archive, inside)

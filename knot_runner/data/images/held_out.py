@@ -86,10 +86,10 @@ def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -
     if not chosen:
         raise UserError(f"{kind} needs at least two clients. Use null", "partition.alter")
     held = partition.valid or [rows[:0] for rows in partition.train]
-    own = [np.concatenate(pair) for pair in zip(partition.train, held, strict=True)]
-    _check_shared(own, "training")
+    client_rows = [np.concatenate(pair) for pair in zip(partition.train, held, strict=True)]
+    _check_shared(client_rows, "training")
     classes = np.unique(task.train.labels)
-    train = _altered(task.train, [own[client] for client in chosen], kind, classes, seed)
+    train = _altered(task.train, [client_rows[client] for client in chosen], kind, classes, seed)
     test = task.test
     if kind != "noise":
         _check_shared(partition.test, "test")
@@ -204,12 +204,12 @@ def fit_images(images: Images, like: np.ndarray) -> Images:
 
 def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """float64 [n, *shape] in 0..1 of ``pixels`` [n, C, H, W]."""
-    found = unit_pixels(pixels, np.float64)
-    if found.shape[1] == 3 and shape[0] == 1:
-        found = np.tensordot(np.array(GRAY_WEIGHTS), found, axes=(0, 1))[:, None]
-    if found.shape[2:] != shape[1:]:
-        found = scale(found, *shape[1:])
-    return np.broadcast_to(found, (len(found), *shape))
+    values = unit_pixels(pixels, np.float64)
+    if values.shape[1] == 3 and shape[0] == 1:
+        values = np.tensordot(np.array(GRAY_WEIGHTS), values, axes=(0, 1))[:, None]
+    if values.shape[2:] != shape[1:]:
+        values = scale(values, *shape[1:])
+    return np.broadcast_to(values, (len(values), *shape))
 
 
 def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.ndarray, list[Opened], list[str]]:
@@ -228,9 +228,9 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
         settings = replace(settings, local=replace(local, test=[]))
     if settings.source == "local" and local is not None and local.format == UNLABELED_FORMAT:
         folder = open_source(settings, data_root, formats=(UNLABELED_FORMAT,))
-        files = (one for entry in local.train for one in _image_files(folder, entry))
-        found = [decode(str(path), data, settings.shape) for path, data in files]
-        return np.stack(found), folder.files, []
+        files = (file for entry in local.train for file in _image_files(folder, entry))
+        decoded = [decode(str(path), data, settings.shape) for path, data in files]
+        return np.stack(decoded), folder.files, []
     parts, opened = read_parts(settings, data_root)
     return parts.train.pixels, opened, parts.notes
 
@@ -242,8 +242,8 @@ def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]
         raise UserError("expected a folder of images", path)
     flat = any(file.is_file() and not is_hidden(file.name) for file in path.iterdir())
     count = 0
-    for found in folder.contents(path, "*" if flat else "*/*", check_image_file):
+    for content in folder.contents(path, "*" if flat else "*/*", check_image_file):
         count += 1
-        yield found
+        yield content
     if not count:
         raise UserError("no images found", path)

@@ -71,10 +71,10 @@ def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int], 
     numbers = {name: number for number, name in enumerate(home)}
     flat = [np.zeros((0, math.prod(shape)), np.uint8 if exact else np.float32)]
     labels, users = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for name, (pixels, own) in writers.items():
+    for name, (pixels, labels_of_writer) in writers.items():
         flat.append(pixels if exact else unit_pixels(pixels, np.float32))
-        labels.append(own)
-        users.append(np.full(len(own), numbers[name]))
+        labels.append(labels_of_writer)
+        users.append(np.full(len(labels_of_writer), numbers[name]))
     of = np.concatenate(users)
     files = np.array(list(home.values()), dtype=np.int64)[of]
     return Images(np.concatenate(flat).reshape(-1, *shape), np.concatenate(labels), of, files)

@@ -53,9 +53,9 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
     A point is the scaled unit vector of the class, followed by that of its superclass.
     """
     of = {name: number for number, members in enumerate(superclasses.values()) for name in members}
-    own = WITHIN / math.sqrt(2) * np.eye(len(classes))
+    class_points = WITHIN / math.sqrt(2) * np.eye(len(classes))
     shared = math.sqrt((ACROSS**2 - WITHIN**2) / 2) * np.eye(len(superclasses))[[of[name] for name in classes]]
-    return np.hstack([own, shared]).tolist()
+    return np.hstack([class_points, shared]).tolist()
 
 
 def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:

@@ -77,14 +77,14 @@ def client_numbers(settings: Natural, images: Images) -> np.ndarray | None:
 
 def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.random.Generator) -> Partition:
     """Return one client for each of ``numbers``, those of the training examples."""
-    one, many = task.called[settings.by]
+    owner_noun, many = task.called[settings.by]
     clients = np.unique(numbers[numbers != NOBODY])
     owner = np.where(numbers == NOBODY, NOBODY, np.searchsorted(clients, numbers))
     test, notes = client_numbers(settings, task.test), []
     nameless = [0 if part is None else int((part == NOBODY).sum()) for part in (numbers, test)]
     if any(nameless):
         notes.append(
-            f"partition: {nameless[0]} training and {nameless[1]} test examples have no {one} and are left out"
+            f"partition: {nameless[0]} training and {nameless[1]} test examples have no {owner_noun} and are left out"
         )
     if test is None:
         counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
@@ -97,7 +97,7 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
         if alone:
             notes.append(f"partition: {alone} test examples are of {many} without training examples and are left out")
     given = task.file_names if settings.by == "file" else task.user_names
-    names = [f"{one} {k}" if given is None else given[k] for k in clients]
+    names = [f"{owner_noun} {k}" if given is None else given[k] for k in clients]
     return Partition(names, client_rows(owner, len(clients)), client_rows(test_owner, len(clients)), notes)
 
 

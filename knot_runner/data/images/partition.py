@@ -231,11 +231,11 @@ def _problem(partition: object, settings: Any, task: ImageTask, rng: np.random.G
     for name, rows, count in (("train", partition.train, len(task.train)), ("test", partition.test, len(task.test))):
         if len(rows) != clients:
             return f"{name} rows of {len(rows)} clients for {clients} names"
-        for client, own in enumerate(rows):
-            own = np.asarray(own)
-            if own.ndim != 1 or (len(own) and not np.issubdtype(own.dtype, np.integer)):
+        for client, part in enumerate(rows):
+            part = np.asarray(part)
+            if part.ndim != 1 or (len(part) and not np.issubdtype(part.dtype, np.integer)):
                 return f"{name} rows of client {client} that are not a list of integers"
-            if len(own) and not (own.min() >= 0 and own.max() < count):
+            if len(part) and not (part.min() >= 0 and part.max() < count):
                 return f"{name} rows of client {client} outside 0 to {count - 1}"
     return ""
 

@@ -114,7 +114,7 @@ def check_outcomes(
             first = "a smaller method.server_distillation.lr" if result.client == SERVER else remedy
             number = round + 1
             raise DivergedError(
-                f"diverged in round {number} at {name}: its weights are not finite; First try {first}",
+                f"diverged in round {number} at {name}: its weights are not finite. First try {first}",
                 round=number,
                 client=name,
             )

@@ -48,8 +48,8 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     3.7306
     """
     low, high = -50.0, 50.0  # logarithms
-    found = brentq(lambda log: delta_of(math.exp(log), epsilon) - delta, low, high, xtol=1e-12)
-    return math.exp(found)
+    log_multiplier = brentq(lambda log: delta_of(math.exp(log), epsilon) - delta, low, high, xtol=1e-12)
+    return math.exp(log_multiplier)
 
 
 def clip_to_ball(points: np.ndarray, radius: float) -> np.ndarray:

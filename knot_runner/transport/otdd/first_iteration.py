@@ -77,9 +77,9 @@ def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np
         first, second = ((1 - at[:, side]) * weights + at[:, side] * np.eye(3)[1 + side] for side in (0, 1))
         weights = (1 - at[:, 2]) * second + at[:, 2] * first
     places = np.concatenate([np.zeros((len(pairs), 1), int), 1 + pairs], 1)
-    own = products[places[:, :, None], places[:, None, :]]
+    pair_products = products[places[:, :, None], places[:, None, :]]
     apart = weights[:, None] - np.eye(3)[1:]
-    return np.maximum(np.einsum("msa,mab,msb->ms", apart, own, apart), 0.0)
+    return np.maximum(np.einsum("msa,mab,msb->ms", apart, pair_products, apart), 0.0)
 
 
 @dataclass(frozen=True, eq=False)

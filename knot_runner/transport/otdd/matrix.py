@@ -200,7 +200,7 @@ def _tasks(
     for listed in tiles:
         pairs = np.array(listed)
         times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in listed])
-        known = {one: openings[one] for one in np.unique(pairs)}
+        known = {place: openings[place] for place in np.unique(pairs)}
         gram = labels.of_pairs(pairs).astype(options.precision)
         yield Tile(pairs, times, of_features, known, gram, mean_terms(pairs, times, between))
 
@@ -208,7 +208,7 @@ def _tasks(
 def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[np.ndarray]) -> np.ndarray:
     """Exact squared distances [m] of m pairs, given the class tables of the sets that they name."""
     pairs, tables = tile
-    points = {one: rows[one][:, : -len(table.labels)] for one, table in tables.items()}
+    points = {place: rows[place][:, : -len(table.labels)] for place, table in tables.items()}
     with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite raise below
         return np.array([least_cost(points[i], points[j], tables[i], tables[j]) for i, j in pairs])
 

@@ -110,8 +110,8 @@ def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.nd
     if plans.shape[1] >= SPARSE_FROM:
         flat = csr_array(flat)
     means = (flat @ rows * (plans.shape[1] / len(rows))).reshape(*plans.shape[:2], -1)
-    for (at, side), own in zip(problem.parts(client), means, strict=True):
-        _move(problem, near[side, at], own, problem.tile.times[at, iteration, side], side, client)
+    for (at, side), mean in zip(problem.parts(client), means, strict=True):
+        _move(problem, near[side, at], mean, problem.tile.times[at, iteration, side], side, client)
 
 
 def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:

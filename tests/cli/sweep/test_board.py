@@ -81,7 +81,7 @@ def test_sweep_summary_groups_causes_and_returns_exit_code(tmp_path):
     lines, code = sweep_summary(all_jobs[:3], 5, outcomes)
     cause = "  femnist fedavg seed 1 and 1 more: training.batch_size: 99 is more than the 12 images"
     assert lines == ["6 done, 2 failed (5 were finished before, 1 resumed from a commit)", cause] and code == 2
-    assert "could not be made" in sweep_summary(all_jobs, 0, outcomes)[0][-1]
+    assert "could not be created" in sweep_summary(all_jobs, 0, outcomes)[0][-1]
     write_failure(all_jobs[3].folder, "error", "why")
     assert sweep_summary(all_jobs, 0, outcomes)[1] == 1
     (all_jobs[3].folder / "failed.json").unlink()

@@ -179,7 +179,7 @@ def test_temperatures_table_counts_and_names_unusable_runs(federated):
     found, text = cell(table, ("1",), "accuracy"), "\n".join(table.lines)
     assert (found.mean, found.n, found.planned, found.diverged) == (50, 1, 4, 1)
     assert "FEMNIST-DNN T=1: 1 of 4 runs are finished (seed 1 damaged; seed 2 diverged; seed 3 not run yet)." in text
-    assert f"Not counted: {jobs[1].folder / 'rounds.jsonl'}: does not match its digest" in text
+    assert f"Not counted: {jobs[1].folder / 'rounds.jsonl'}: does not match its checksum" in text
 
 
 def test_trace_counts_rounds_from_1_like_notebook(federated):

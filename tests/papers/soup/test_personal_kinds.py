@@ -58,7 +58,7 @@ def test_cossim_records_its_aggregation_and_chosen_point(tmp_path):
     assert facts["points"][1]["id_accuracy"] == pytest.approx(own)
     best = np.argmax([point["valid_accuracy"] for point in facts["points"]])
     assert facts["chosen"] == best
-    assert any("label histogram of every client leaves it" in note for note in result["notes"])
+    assert any("sends its label histogram" in note for note in result["notes"])
 
 
 def test_unnormalized_aggregation_is_recorded_as_diverged(tmp_path, capsys):

@@ -86,10 +86,10 @@ def test_bundle_refuses_what_it_cannot_pack(words, folder, tmp_path, capsys):
 def test_bundles_have_a_largest_size(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pack, "MAX_FILES", 3)
     (said,) = said_by(["bundle", folder, f"--to={tmp_path}/x.tar.gz"], capsys, 2)
-    assert "8 files of" in said and "fewer runs a bundle would fit" in said and not (tmp_path / "x.tar.gz").exists()
+    assert "8 files of" in said and "Pack fewer runs per bundle" in said and not (tmp_path / "x.tar.gz").exists()
     monkeypatch.setattr(pack, "MAX_FILE", 100)
     (said,) = said_by(["bundle", folder], capsys, 2)
-    assert "a bundle's files have 100 bytes at most" in said
+    assert "limit 100 bytes" in said
 
 
 def test_verify_reports_same_bits_on_same_machine(folder, packed, tmp_path, capsys):
@@ -97,7 +97,7 @@ def test_verify_reports_same_bits_on_same_machine(folder, packed, tmp_path, caps
     assert main(["verify", str(packed), f"paths.output_dir={tmp_path / 'new'}"]) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
-    assert re.fullmatch(r"1 run took \d+\.\d s on record\n", said.err)
+    assert re.fullmatch(r"1 run took \d+\.\d s when it was recorded\n", said.err)
     assert lines[0] == f"{'/'.join(folder.parts[-3:])}, seed 0: the same bits"
     assert lines[1].startswith("  compared: 3 of 3 rows of the log, ") and lines[-1] == "1 run: 1 the same bits"
     assert len(lines) == 3  # neither code nor data differ
@@ -139,9 +139,9 @@ def test_verify_reports_other_data_code_and_device(folder, tmp_path, capsys):
 
     lines = said_by(["verify", tampered(folder, tmp_path, change), "--rounds=1"], capsys, 1)
     assert lines[0].endswith("not the same")  # round 1 was not measured, so it has no interval
-    assert "  made from other data: a/train.json differ" in lines
+    assert "  different data: a/train.json differ" in lines
     assert any(line.startswith("  different code: code 0.1.0+abc, now ") for line in lines)
-    assert "  made on cuda, now on cpu" in lines
+    assert "  recorded on cuda, rerun on cpu" in lines
 
 
 def test_whole_because_explains_whole_reruns(folder, tmp_path, capsys):

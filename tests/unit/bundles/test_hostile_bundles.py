@@ -236,7 +236,7 @@ OTHER = "config.yaml: these are the settings of run "
 
 @pytest.mark.parametrize(("old", "new", "said"), [
     ("seed: 0", "seed: 1", OTHER), ("embedded_clients: 6", "embedded_clients: 5", OTHER),
-    ("plugins: []", "plugins: ['PLUGIN']", "plugins: names code that is not in the bundle"),
+    ("plugins: []", "plugins: ['PLUGIN']", "plugins: the run uses custom code"),
 ])  # fmt: skip
 def test_verify_refuses_the_settings_of_another_run_and_any_code(old, new, said, made, tmp_path, capsys):
     plugin = tmp_path / "evil_plugin_of_a_bundle.py"

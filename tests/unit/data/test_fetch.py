@@ -83,7 +83,7 @@ def test_fetch_file_refuses_unrequested_range(tmp_path, server):
 @pytest.mark.parametrize("wrong", [b"x" * HALF, CONTENT + b"too long", b"x" * len(CONTENT)], ids="cma")
 def test_fetch_file_discards_a_wrong_part(tmp_path, server, wrong):
     part(tmp_path, wrong)
-    with pytest.raises(FetchError, match="the same command tries again"):
+    with pytest.raises(FetchError, match="Repeat the command to try again"):
         get(tmp_path, server)
     assert get(tmp_path, server)
     assert (tmp_path / "set/a.bin").read_bytes() == CONTENT
@@ -101,7 +101,7 @@ def test_fetch_file_restarts_after_unsatisfiable_range(tmp_path, server):
 @pytest.mark.parametrize(("file", "said"), [
     (DataFile("set/a.bin", len(CONTENT), "0" * 64), "sha256 "),
     (DataFile("set/a.bin", len(CONTENT) + 1, FILE.sha256), f"has {len(CONTENT)} bytes"),
-    (DataFile("set/a.bin", 1000, FILE.sha256), "published are 1000"),
+    (DataFile("set/a.bin", 1000, FILE.sha256), "the published file has 1000"),
 ])  # fmt: skip
 def test_fetch_file_refuses_wrong_content(tmp_path, server, file, said):
     with pytest.raises(FetchError, match=said) as found:

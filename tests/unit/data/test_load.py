@@ -152,21 +152,24 @@ def test_load_task_records_permitted_missing_files(folder: Path, task_dict, make
     absent = ["more.csv", "rounds/1.csv"]
     for changes in ({"missing": absent}, {"missing": "skip", "optional": absent}):
         task = load_task(make(task_dict | changes), folder)
-        assert task.notes == ["A: read without more.csv: not there", "T: read without rounds/1.csv: not there"]
+        assert task.notes == [
+            "A: read without more.csv, which is missing",
+            "T: read without rounds/1.csv, which is missing",
+        ]
         assert {file.path: bool(file.sha256) for file in task.files} == {
             "a.csv": True, "more.csv": False, "g.csv": True, "t.csv": True, "rounds/1.csv": False,
         }  # fmt: skip
         assert task.digest == whole.digest
     (folder / "more.csv").write_text((folder / "a.csv").read_text())
     grown = load_task(make(task_dict | {"missing": absent}), folder)
-    assert grown.notes == ["T: read without rounds/1.csv: not there"]
+    assert grown.notes == ["T: read without rounds/1.csv, which is missing"]
     assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
 
 
 def test_load_task_omits_set_missing_all_files(folder: Path, task_dict, make) -> None:
     with_files(task_dict, "B", "A", train=[{"path": "b.csv"}], heldout=[{"path": "c.csv"}])
     task = load_task(make(task_dict | {"missing": ["B", "c.csv"]}), folder)
-    assert "B" not in task.datasets and task.notes == ["B: left out, b.csv, c.csv not there"]
+    assert "B" not in task.datasets and task.notes == ["B: left out, since b.csv, c.csv is missing"]
     assert [file for file in task.files if not file.sha256] == [Opened(path, 0, 0, None) for path in ("b.csv", "c.csv")]
     assert recorded_files(task.files, folder) == {folder / name for name in ("a.csv", "g.csv", "t.csv")}
 

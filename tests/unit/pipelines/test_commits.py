@@ -90,8 +90,8 @@ def test_commit_that_is_not_usable_begins_afresh(tmp_path):
 
 @pytest.mark.parametrize(("changes", "code", "goes_on", "said"), [
     ([], None, True, []), ([], "abc", True, []),
-    (["torch 2.0 -> 2.1"], None, True, ["goes on from a commit made otherwise: torch 2.0 -> 2.1"]),
-    (["torch 2.0 -> 2.1"], "abc", False, ["does not go on from a commit made otherwise: torch 2.0 -> 2.1"]),
+    (["torch 2.0 -> 2.1"], None, True, ["resumes from a commit that differs: torch 2.0 -> 2.1"]),
+    (["torch 2.0 -> 2.1"], "abc", False, ["does not resume from a commit that differs: torch 2.0 -> 2.1"]),
 ])  # fmt: skip
 def test_stands_rejects_changed_commits_only_when_rerunning_stale(monkeypatch, changes, code, goes_on, said):
     monkeypatch.setattr("knot_runner.pipelines.commits.code_changes", lambda values: changes)

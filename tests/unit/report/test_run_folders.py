@@ -132,7 +132,7 @@ def test_tables_and_figures_name_and_omit_swapped_logs(trio, tmp_path):
         return Drawing(panels(1, 8, 4)[0], "Runs", [], [run.run_id for run in runs])
 
     lines = figure(jobs, tmp_path / "x.png")
-    assert wrong.isdisjoint(lines) and sum("does not match its digest" in line for line in lines) == 2
+    assert wrong.isdisjoint(lines) and sum("does not match its checksum" in line for line in lines) == 2
     assert len([run for run in readable(jobs) if run.status == "done"]) == len(jobs)  # a figure that reads no logs
 
 

@@ -35,10 +35,10 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
 
     Raises :class:`Misfit` naming the first that does not.
     """
-    task, own = choice(config, "task"), choice(config, "method")
+    task, method = choice(config, "task"), choice(config, "method")
     if task_kind not in family.tasks:
         kind_of_task = TASK_KINDS[task_kind]
-        raise Misfit(own, task, f"the task has {kind_of_task.contents}", f"Use method={kind_of_task.method}")
+        raise Misfit(method, task, f"the task has {kind_of_task.contents}", f"Use method={kind_of_task.method}")
     if transfer_group(config) is not None:
         _check_transfer(config, family.name, task_kind)
     if not TASK_KINDS[task_kind].trains:
@@ -62,7 +62,7 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
         return
     if partition is None and family.clients and (rounds or on_images):
-        raise UserError(f"{own} on {task} needs clients. Use partition=small", "partition")
+        raise UserError(f"{method} on {task} needs clients. Use partition=small", "partition")
     if not isinstance(partition, dict):
         return
     why = ""
@@ -71,9 +71,9 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     elif not rounds and not on_images:
         why = "the method uses each data set of a text task as a party"
     if why:
-        raise Misfit(choice(config, "partition"), own, why, "Use partition=null")
+        raise Misfit(choice(config, "partition"), method, why, "Use partition=null")
     given = [key for key in SHARE_KEYS if partition.get(key) is not None]
-    _check_shares(given, own, family, on_images)
+    _check_shares(given, method, family, on_images)
     if rounds and "transfer" in given and has_transfer_set(config["task"]):
         raise UserError(f"{task} has its own transfer set. Use null", "partition.transfer")
 
@@ -97,8 +97,8 @@ def _check_transfer(config: Config, family: str, task_kind: str) -> None:
         raise UserError(f"{transfer!r:.40} is not an image data set. Select one with transfer=NAME", "transfer")
     chosen = choice(config, "transfer")
     if task_kind != "images":
-        own = "the task has its own transfer set" if has_transfer_set(task) else "the task has no images"
-        raise Misfit(chosen, choice(config, "task"), own, none)
+        why = "the task has its own transfer set" if has_transfer_set(task) else "the task has no images"
+        raise Misfit(chosen, choice(config, "task"), why, none)
     if family not in ("distillation", "federated"):
         raise Misfit(chosen, choice(config, "method"), "the method reads no transfer set", none)
     if (config.get("partition") or {}).get("transfer") is not None:
@@ -135,7 +135,7 @@ def training_values(config: Config, kind: str) -> Config:
     names = {f"{VARIANT}{name}" for name in (kind_of(task), task.get("name"), method.get("algorithm"))}
     block = blocks.get(f"{BLOCK}{kind}", {})
     if blocks and (not block or (_variants(block) and names.isdisjoint(block))):
-        has = [f"{key.removeprefix(BLOCK)} ({', '.join(_variants(own)) or 'all'})" for key, own in blocks.items()]
+        has = [f"{key.removeprefix(BLOCK)} ({', '.join(_variants(part)) or 'all'})" for key, part in blocks.items()]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
         hint = "Use training=small or training=quick"
         raise Misfit(choice(config, "training"), other, f"this training has settings for {', '.join(has)}", hint)

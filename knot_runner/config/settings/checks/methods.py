@@ -31,9 +31,9 @@ def check_parties_method(settings: Settings) -> None:
         return
     roles = [data.role for data in settings.task.datasets.values()]
     for role in ("global", "transfer"):
-        found = roles.count(role)
-        if found != 1:
-            why = f"the method needs one data set with role={role}, but {found} have this role"
+        count = roles.count(role)
+        if count != 1:
+            why = f"the method needs one data set with role={role}, but {count} have this role"
             hint = "Set task.datasets.NAME.role"
             raise Misfit(f"method={settings.method.name}", f"task={settings.task.name}", why, hint)
 
@@ -45,12 +45,12 @@ def check_federated_method(settings: Settings) -> None:
         method.models[number] = named_model(model, f"method.models[{number}]", settings)
     _check_architectures(method, settings.model)
     if isinstance(settings.partition, Centralized):
-        own, other = f"method={method.name}", "partition=centralized"
+        chosen, other = f"method={method.name}", "partition=centralized"
         if method.personalization is not None:
             why = "the personalized models are evaluated on other clients' examples, and one client has no others"
-            raise Misfit(own, other, why, "Use partition=small")
+            raise Misfit(chosen, other, why, "Use partition=small")
         if method.clustering is not None:
-            raise Misfit(own, other, "clusters need several clients", "Use partition=pairs")
+            raise Misfit(chosen, other, "clusters need several clients", "Use partition=pairs")
     if distillation := server_distillation(method):
         where = "method.server_distillation"
         check_batch(distillation.terms, f"{where}.terms", distillation.batch_size, f"{where}.batch_size")
@@ -118,18 +118,18 @@ def check_code(model: ModelSettings | ImageModel, plugins: Sequence[str]) -> Non
 
 
 def _check_view(method: DistillSettings, task: Any) -> None:
-    one, other, view = f"method={method.name}", f"task={task.name}", f"method.view={method.view}"
+    chosen, other, view = f"method={method.name}", f"task={task.name}", f"method.view={method.view}"
     if not isinstance(task, ImageTaskSettings):
-        raise Misfit(one, other, f"{view} requires images, but the task has texts")
+        raise Misfit(chosen, other, f"{view} requires images, but the task has texts")
     channels, *sides = task.shape
     if task.augment != "none":
         why = f"with {view} and task.augment={task.augment}, teacher and student see different crops"
-        raise Misfit(one, other, why, "Use task.augment=none")
+        raise Misfit(chosen, other, why, "Use task.augment=none")
     if method.view == "gray" and channels != 3:
         why = f"{view} requires images of 3 channels, but these have {channels}"
-        raise Misfit(one, other, why, "Use method.view=edges or method.view=half")
+        raise Misfit(chosen, other, why, "Use method.view=edges or method.view=half")
     if method.view == "edges" and channels not in (1, 3):
-        raise Misfit(one, other, f"{view} requires images of 1 or 3 channels, but these have {channels}")
+        raise Misfit(chosen, other, f"{view} requires images of 1 or 3 channels, but these have {channels}")
     if method.view == "half" and any(side % 2 for side in sides):
         raise UserError(f"requires an even height and width, but task={task.name} has {sides[0]}x{sides[1]}", view)
 

@@ -250,5 +250,5 @@ class TaskSettings:
     def _removable(self) -> list[str]:
         names = [name for name, data in self.datasets.items() if data.role == "local"]
         sources = [data.local for data in self.datasets.values() if data.local is not None]
-        files = [file.path for source in sources for own in source.files.values() for file in own]
+        files = [file.path for source in sources for split in source.files.values() for file in split]
         return [*names, *dict.fromkeys(files)]

@@ -49,7 +49,7 @@ def test_judge_gives_one_seed_interval_without_verdict(factory):
     bank, _ = replicates([Want(run_id, "after", "f1") for run_id in runs], runs)
     half = 1.96 * np.std(np.array([-0.5, 0.5, -0.5, 0.5]) @ list(bank.values()), ddof=1)
     assert found.verdict == "undecided" and found.basis == "test items"
-    assert found.note == "no verdict before all runs of seeds 0 to 2 are there"
+    assert found.note == "no verdict before all runs of seeds 0 to 2 are finished"
     assert (found.low, found.high) == pytest.approx((found.effect - half, found.effect + half), abs=1e-4)
     assert found.more_seeds is None and found.p is None
 
@@ -71,7 +71,7 @@ def test_judge_drops_seeds_of_missing_or_damaged_runs(factory):
     found = judged(jobs, claim())[0]
     assert found.seeds == 2 and found.look == 0 and found.verdict == "undecided"
     assert "1 of 4 effects left out: not run yet" in found.note
-    assert "predictions.safetensors: does not match its digest" in found.note
+    assert "predictions.safetensors: does not match its checksum" in found.note
 
 
 @pytest.mark.parametrize(("diverged", "verdict"), [((0,), "undecided"), ((0, 4), "holds")], ids=["one side", "both"])
@@ -214,7 +214,7 @@ def test_seeds_cannot_be_picked(factory):
     jobs = grid(factory, seeds=6)
     picked = judged([job for job in jobs if job.seed in (1, 3, 5)], claim())[0]
     assert (picked.verdict, picked.look, picked.p, picked.seeds) == ("undecided", 0, None, 3)
-    assert "no verdict before all runs of seeds 0 to 2 are there" in picked.note and picked.low > 0
+    assert "no verdict before all runs of seeds 0 to 2 are finished" in picked.note and picked.low > 0
     (jobs[4].folder / "result.json").unlink()
     assert judged(jobs, claim())[0].look == 3
     (jobs[8].folder / "predictions.safetensors").write_bytes(b"damaged")
