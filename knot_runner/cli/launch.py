@@ -201,7 +201,11 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
     now = provenance.Now()
     finished = [job for job in {job.run_id: job for job in jobs}.values() if read_result(job.folder)]
     stale_runs = [(job, reasons) for job in finished if (reasons := _reasons(job, now))]
-    changed = [(job.title, job.folder, why) for job, reasons in stale_runs if (why := provenance.blocking(reasons))]
+    changed = []
+    for job, reasons in stale_runs:
+        why = provenance.blocking(reasons)
+        if why:
+            changed.append((job.title, job.folder, why))
     if changed and not stale:
         raise UserError(provenance.refusal(changed, len(finished)))
     if stale_runs and stale == "rerun":

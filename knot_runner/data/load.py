@@ -62,10 +62,10 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: Pa
     else:
         files, absent = _files_there(settings, name, source, folder)
         if not files:
-            task.notes.append(f"{name}: left out, since {', '.join(absent)} is missing")
+            task.notes.append(f"{name}: left out, missing files: {', '.join(absent)}")
             return None
         if absent:
-            task.notes.append(f"{name}: read without {', '.join(absent)}, which is missing")
+            task.notes.append(f"{name}: read without missing files: {', '.join(absent)}")
         tables = {split: [_table(source, folder, file) for file in listed] for split, listed in files.items()}
     parts = {}
     for split, split_tables in tables.items():

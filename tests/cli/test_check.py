@@ -116,10 +116,7 @@ def test_check_reports_stop_cause_and_writes_nothing(tmp_path, capsys):
     words = ["task.source=local", "paths.data_dir=null", "seed=0,1", f"paths.output_dir={tmp_path / 'out'}"]
     assert run_verb("check", [*TINY_IMAGES, *words]) == 2
     out = capsys.readouterr().out
-    assert (
-        "2 jobs, 0 done, 2 to do" in out
-        and "the command would stop: paths.data_dir: required by task.source=local" in out
-    )
+    assert "2 jobs, 0 done, 2 to do" in out and "the command would stop: paths.data_dir: required by" in out
     assert not (tmp_path / "out").exists()
 
 

@@ -1,5 +1,4 @@
-"""A user's federated method goes where the package's methods go: privacy, fleets, costs and
-clusters act on what its clients send."""
+"""Privacy, fleets, costs and clusters act on what the clients of a user's federated method send."""
 
 import json
 import sys
@@ -118,10 +117,7 @@ BAD = [
     (["~method.at"], "method.at: required, but not set"),
     (["method.personalization=soap"], "method.personalization.kind: no personalization 'soap' (did you mean 'soup'?)"),
     (["method.at=word"], "method.at: expected a number, got 'word'"),
-    (
-        ["+method.head_epochs=2"],
-        "method.head_epochs: method.algorithm=kept does not have this setting. These do: fedrep",
-    ),
+    (["+method.head_epochs=2"], "method.algorithm=kept does not have this setting. These do: fedrep"),
     (["method=fedavg", "+method.at=1"], "method.at: unknown setting"),
     (["method=local", "privacy=user_level"], "the clients send nothing, so there is nothing to protect"),
 ]

@@ -20,8 +20,8 @@ def test_check_language_prints_place_and_finding(tmp_path):
     for name, text in {"a.md": prose, "b.py": f'"""{prose}"""', "c.yaml": prose.replace("\n", "\n# ")}.items():
         (tmp_path / name).write_text(text)
     lines = [f"{tmp_path / name}:{end}" for name in ("a.md", "b.py", "c.yaml") for end in ("3: co", "3: is", "4: 36")]
-    assert [line[: len(wanted)] for line, wanted in zip(findings(tmp_path), lines, strict=False)] == lines
-    assert findings(tmp_path)[-1] == "9 findings"
+    found = findings(tmp_path)
+    assert found[-1] == "9 findings" and all(map(str.startswith, found, lines))
 
 
 def test_language_has_no_findings():

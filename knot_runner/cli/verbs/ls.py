@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,9 @@ def describe_yaml(path: Path) -> str:
         sweep = _loaded(path).get("sweep", {}) if "experiment" in path.parts else {}
         if not sweep:
             return text
-        jobs = math.prod(len(swept if isinstance(swept, dict) else str(swept).split(",")) for swept in sweep.values())
+        jobs = 1
+        for swept in sweep.values():
+            jobs *= len(swept if isinstance(swept, dict) else str(swept).split(","))
     except UNREADABLE:
         return "cannot be read. Run it to see the error"
     return f"{text} ({counted(jobs, 'job')})"

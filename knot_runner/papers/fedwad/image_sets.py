@@ -76,7 +76,7 @@ def _read(
         if gone := _missing(settings, name, root):
             files.update((path, absent(path)) for entry in gone for path in (entry, *archives(entry)))
             more = f", and {len(gone) - 1} more" if gone[1:] else ""
-            notes.append(f"{name}: left out, since {gone[0]} is missing{more}")
+            notes.append(f"{name}: left out, missing files: {gone[0]}{more}")
             continue
         task = load_images(replace(one, source=settings.source), root)
         notes.extend(task.notes)

@@ -65,7 +65,7 @@ def test_image_sets_refuse_or_omit_missing_files(two: Path) -> None:
     for missing in ({"missing": ["kmnist", "fashionmnist"]}, {"missing": "skip", "optional": list(NAMES)}):
         _, partition = load_image_sets(settings(**missing), two)
         assert partition.names == ["mnist", "usps"]
-    assert "kmnist: left out, since kmnist/train-images-idx3-ubyte.gz is missing, and 3 more" in partition.notes
+    assert "kmnist: left out, missing files: kmnist/train-images-idx3-ubyte.gz, and 3 more" in partition.notes
 
 
 def test_image_sets_record_read_and_absent_files(two: Path) -> None:

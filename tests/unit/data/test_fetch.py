@@ -62,9 +62,7 @@ def test_fetch_file_resumes_or_restarts_partial_download(tmp_path, server, range
 
 def test_fetch_file_resumes_after_a_cut(tmp_path, server):
     server.cuts = [HALF]
-    with pytest.raises(
-        FetchError, match=r"a\.bin: the download ended early, after 500\.0 KB. Repeat the command to try again"
-    ):
+    with pytest.raises(FetchError, match=r"a\.bin: the download ended early, after 500\.0 KB. Repeat the command"):
         get(tmp_path, server)
     assert names(tmp_path) == ["a.bin.part"] and (tmp_path / "set/a.bin.part").stat().st_size == HALF
     assert get(tmp_path, server)
@@ -114,9 +112,7 @@ def test_fetch_file_tries_the_next_address(tmp_path, server):
     server.files["bad"] = CONTENT[::-1]
     addresses = [server.address + name for name in ("gone", "bad", "a.bin")]
     assert fetch_file(tmp_path, FILE, addresses)
-    with pytest.raises(
-        FetchError, match="gone: the server answered 404 .*bad: sha256 .*. Repeat the command to try again"
-    ):
+    with pytest.raises(FetchError, match="gone: the server answered 404 .*bad: sha256 .*. Repeat the command"):
         fetch_file(tmp_path / "other", FILE, addresses[:2])
     assert not (tmp_path / "other/set/a.bin").exists()
 

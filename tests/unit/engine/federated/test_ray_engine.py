@@ -1,5 +1,4 @@
-"""``hardware.engine=ray``: actors of a fake of Ray's transport, or of Ray itself. That it trains as the loop does is in
-``tests/integration/conformance``."""
+"""``hardware.engine=ray``: actors of a fake Ray, or of Ray; parity is in ``tests/integration/conformance``."""
 
 import importlib.util
 import os
