@@ -22,9 +22,12 @@ Coordinates = Sequence[Sequence[float]] | np.ndarray | None
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. Of predictions it is computed by ``of_sums`` from sums over examples, so that it can be pooled over
-    data sets and resampled by claims, or by ``function`` where it is not one of sums; without either it is computed
-    during the run, where its input is (accuracy over clients needs the clients)."""
+    """One metric.
+
+    Of predictions it is computed by ``of_sums`` from sums over examples, so that it can be pooled over data sets and
+    resampled by claims, or by ``function`` where it is not one of sums; without either it is computed during the run,
+    where its input is (accuracy over clients needs the clients).
+    """
 
     #: title in tables
     title: str
@@ -62,7 +65,7 @@ class Metric:
         return self.function is not None or self.of_sums is not None
 
     def value(self, test: TestSet) -> float | None:
-        """The value on ``test``; None if undefined there."""
+        """Return the value on ``test``; None if undefined there."""
         if self.of_sums is None:
             value = self.function(test) if self.function else None
             return None if value is None else float(value)
@@ -72,8 +75,11 @@ class Metric:
 
 @dataclass(frozen=True)
 class ClassSums:
-    """Sums over the examples of each of B test sets or resamples, by class: ``hits``, ``predicted``, ``truth`` [B, C],
-    and of the metric's ``of_examples`` by true class, ``values`` [B, C]. Sums of parts are added by ``+``."""
+    """Sums over the examples of each of B test sets or resamples, by class.
+
+    ``hits``, ``predicted`` and ``truth`` are [B, C]; ``values`` [B, C] are sums of the metric's ``of_examples`` by true
+    class. Sums of parts are added by ``+``.
+    """
 
     hits: np.ndarray
     predicted: np.ndarray
@@ -87,9 +93,12 @@ class ClassSums:
 
 @dataclass(frozen=True)
 class TestSet:
-    """Predictions on one test set. ``scores`` [N, C]: the largest of a row is the predicted class; ``probabilities``
-    [N, C], float64; ``labels`` [N]; ``coordinates`` [C, d] of the labels, or None; ``logits`` [N, C] if known, and the
-    ``temperature`` T that the method evaluates at."""
+    """Predictions on one test set.
+
+    ``scores`` [N, C]: the largest of a row is the predicted class; ``probabilities`` [N, C], float64; ``labels`` [N];
+    ``coordinates`` [C, d] of the labels, or None; ``logits`` [N, C] if known, and the ``temperature`` T that the method
+    evaluates at.
+    """
 
     __test__ = False  # not a class of tests
 
@@ -111,7 +120,7 @@ class TestSet:
 def of_logits(
     logits: np.ndarray, labels: np.ndarray, coordinates: Coordinates = None, temperature: float | None = None
 ) -> TestSet:
-    """The test set of ``logits`` [N, C], float64, and ``labels`` [N]."""
+    """Return the test set of ``logits`` [N, C], float64, and ``labels`` [N]."""
     from scipy.special import softmax
 
     return TestSet(logits, softmax(logits, axis=1), labels, coordinates, logits, temperature)
@@ -130,7 +139,7 @@ def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
 
 
 def _accuracy(sums: ClassSums) -> np.ndarray:
-    """Share of examples that are right; 0 for none."""
+    """Return the share of correct predictions; 0 without examples."""
     shares: np.ndarray = sums.hits.sum(1) / np.maximum(sums.truth.sum(1), 1)
     return shares
 
@@ -153,7 +162,7 @@ def _distances(test: TestSet) -> np.ndarray | None:
 
 
 def _mean_of_classes(sums: ClassSums) -> np.ndarray:
-    """Mean over the classes present of the mean value of a class's examples."""
+    """Return mean over the classes present of the mean value of a class's examples."""
     assert sums.values is not None
     present = sums.truth > 0
     of_classes = np.divide(sums.values, sums.truth, out=np.zeros_like(sums.values), where=present)
@@ -162,7 +171,7 @@ def _mean_of_classes(sums: ClassSums) -> np.ndarray:
 
 
 def _mean(sums: ClassSums) -> np.ndarray:
-    """Mean value of an example."""
+    """Return mean value of an example."""
     assert sums.values is not None
     means: np.ndarray = sums.values.sum(1) / sums.truth.sum(1)
     return means
@@ -179,7 +188,7 @@ def _cross_entropies(test: TestSet, temperature: float | None) -> np.ndarray | N
 
 
 def _of_clients(title: str, better: Literal["higher", "lower"] = "higher") -> Metric:
-    """The metric of a share that is averaged over clients."""
+    """Return the metric of a share that is averaged over clients."""
     return Metric(title, better, unit="points", scale=100.0, unit_digits=2, top=1.0)
 
 
@@ -235,7 +244,7 @@ METRICS: Table[Metric] = Table("METRICS", {
     "id_accuracy": _of_clients("ID accuracy"),
     "ood_accuracy": _of_clients("OOD accuracy"),
     "ood_weighted": _of_clients("OOD accuracy by examples"),
-    "all_accuracy": _of_clients("accuracy on all clients alike"),
+    "all_accuracy": _of_clients("accuracy on all clients, unweighted"),
     "worst_decile": _of_clients("ID accuracy, worst decile"),
     "clients_hurt": _of_clients("share of clients hurt", "lower"),
     "unseen_accuracy": _of_clients("ID accuracy of unseen clients"),
@@ -253,8 +262,10 @@ OTHER_TOPS = {"auc": 1.0}
 
 
 def top_of(key: str) -> float | None:
-    """Maximum of the number at a dotted ``key`` of a result, whose minimum is 0; None if unbounded:
-    ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1."""
+    """Return the maximum of the number at a dotted ``key`` of a result, whose minimum is 0; None if unbounded.
+
+    ``metrics.accuracy.ALL`` and ``personalization.transfer.auc`` are at most 1.
+    """
     metric = _metric_at(key)
     if metric is None:
         return OTHER_TOPS.get(key.rpartition(".")[2])
@@ -272,17 +283,17 @@ def _metric_at(key: str) -> Metric | None:
 
 
 def computed_metrics() -> list[str]:
-    """Names of the metrics that can be computed from stored predictions."""
+    """Return the names of the metrics that can be computed from stored predictions."""
     return [name for name, metric in METRICS.items() if metric.is_of_predictions and not metric.of_logits]
 
 
 def accuracy_first() -> list[str]:
-    """Names of all metrics in display order, but accuracy first."""
+    """Return the names of all metrics in display order, but accuracy first."""
     return sorted(METRICS, key=lambda name: name != ACCURACY)
 
 
 def measured(test: TestSet) -> dict[str, float]:
-    """Name -> value of every metric that is defined on ``test``."""
+    """Return name -> value of every metric that is defined on ``test``."""
     values = {name: metric.value(test) for name, metric in METRICS.items()}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -293,12 +304,15 @@ def measured_score(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def reached_at(curve: Sequence[tuple[float, float]], target: float | None) -> float | None:
-    """The first place of ``curve``, (round or time, accuracy) in order, with accuracy >= ``target``; None if never."""
+    """Return the first place of ``curve`` with accuracy >= ``target``; None if there is none.
+
+    ``curve`` has (round or time, accuracy) in order.
+    """
     return next((moment for moment, value in curve if target is not None and value >= target), None)
 
 
 def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:
-    """Every metric of one data set, from ``probabilities`` [N, C], ``labels`` [N], ``coordinates`` [C, d]."""
+    """Return every metric of one data set, from ``probabilities`` [N, C], ``labels`` [N], ``coordinates`` [C, d]."""
     return measured(TestSet(probabilities, probabilities.astype(np.float64), labels, coordinates))
 
 
@@ -314,7 +328,7 @@ def measure_all(
     probabilities, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
     table = {}
     for metric, value in measure_data_set(probabilities, labels, coordinates).items():
-        values = {name: own[metric] for name, own in each.items() if metric in own}
+        values = {name: measured[metric] for name, measured in each.items() if metric in measured}
         mean = METRICS[metric].over == "mean"
         table[metric] = {**values, "ALL": float(np.mean(list(values.values()))) if mean else value}
     return table

@@ -1,7 +1,7 @@
-"""Sealed records, which contain their own digest: a damaged one is remade or reported, and never used.
+"""Records verified by checksum: a damaged one is recreated or reported, and never used.
 
-``result.json`` seals itself and, by their digests, all other files of its run that a report may read. Both are checked
-in this module only.
+``result.json`` has its own checksum and those of all other files of its run that a report may read. Both are checked
+only in this module.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def sealed_problem(value: Any) -> str:
 
 
 def other_version(record: dict[str, Any]) -> str:
-    """The message on a ``record`` that another version wrote, as text to follow its path; "" if this one did."""
+    """Return the message on a ``record`` that another version wrote, as text to follow its path; "" if this one did."""
     version = record.get("written_by")
     if version == WRITTEN_BY:
         return ""
@@ -74,10 +74,11 @@ def other_version(record: dict[str, Any]) -> str:
 
 
 def write_result(folder: Path, result: RunResult) -> RunResult:
-    """Write ``result.json`` with the run's id and, in ``digest``, the sha256 by name of every other file in ``folder``
-    that is part of the result, and of the result itself under its own name; returns what was written.
+    """Write ``result.json`` and return the written result.
 
-    Raises :class:`UserError` for a result that is not as its dataclass says.
+    It has the run's id and, in ``digest``, the sha256 by name of every other file in ``folder`` that is part of the
+    result, and of the result itself under its own name. Raises :class:`UserError` for a result that does not match its
+    dataclass.
     """
     content = without(content_of(result), "digest") | {"run_id": folder.name, "written_by": WRITTEN_BY}
     files = _digests(folder)
@@ -88,7 +89,7 @@ def write_result(folder: Path, result: RunResult) -> RunResult:
 
 
 def read_result(folder: Path) -> RunResult | None:
-    """The result of the finished run in ``folder``; None if it is missing, damaged, of another run or version."""
+    """Return the result of the run in ``folder``; None if it is missing, damaged, of another run or version."""
     try:
         return require_result(folder)
     except UserError:
@@ -96,21 +97,21 @@ def read_result(folder: Path) -> RunResult | None:
 
 
 def require_result(folder: Path) -> RunResult:
-    """:func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
+    """Return :func:`read_result` of a run that has to be finished. Raises :class:`UserError`."""
     path = folder / RESULT_FILE
     if not path.exists():
-        raise UserError("file not found. The run in this folder is not finished", path)
+        raise UserError("file not found. The run is not finished", path)
     result = read_json(path)
     if not isinstance(result, dict):
         raise UserError("cannot be read", path)
     if problem := other_version(result):
-        raise OtherVersionError(f"{path}: {problem}; run the command again to recreate it")
+        raise OtherVersionError(f"{path}: {problem}. Repeat the command to recreate it")
     digests = result["digest"] if isinstance(result.get("digest"), dict) else {}
     files = without(digests, RESULT_FILE)
     if problem := _checksum_problem([without(result, "digest"), files], digests.get(RESULT_FILE)):
         raise UserError(f"{problem}", path)
     if result.get("run_id") != folder.name:
-        raise UserError(f"is of another run ({result.get('run_id')!r:.100})", path)
+        raise UserError(f"belongs to another run ({result.get('run_id')!r:.100})", path)
     try:
         return result_of(result)
     except UserError as problem:
@@ -129,16 +130,14 @@ def result_problem(folder: Path) -> str:
 
 
 def find_run(word: str, out: Path) -> Path:
-    """The folder that ``word`` names: its path, or the id of a run below ``out``. Raises :class:`UserError`."""
+    """Return the folder that ``word`` names: its path, or the id of a run below ``out``. Raises :class:`UserError`."""
     path = Path(word).expanduser()
     if word and path.is_dir():
         return path
-    found = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
-    if len(found) != 1:
-        raise UserError(
-            f"is no folder of a run, nor the id of one below {out} (paths.output_dir=DIR names another)", word
-        )
-    return found[0]
+    folders = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
+    if len(folders) != 1:
+        raise UserError(f"not a run folder, nor a run id below {out} (set by paths.output_dir)", word)
+    return folders[0]
 
 
 def _checksum_problem(content: Any, checksum: Any) -> str:
@@ -149,12 +148,12 @@ def _checksum_problem(content: Any, checksum: Any) -> str:
 
 
 def has_record(folder: Path, result: RunResult, name: str) -> bool:
-    """Whether a finished run's file ``name`` exists, or existed when its ``result`` was written."""
+    """Return whether a finished run's file ``name`` exists, or existed when its ``result`` was written."""
     return (folder / name).exists() or name in result.digest
 
 
 def read_record(folder: Path, result: RunResult, name: str) -> bytes:
-    """The bytes of file ``name`` of the finished run in ``folder``, checked against the seals in its ``result``.
+    """Return the bytes of file ``name`` of the finished run in ``folder``, verified by its checksum in ``result``.
 
     Raises :class:`UserError` naming the file if it is missing or changed.
     """
@@ -162,32 +161,32 @@ def read_record(folder: Path, result: RunResult, name: str) -> bytes:
     try:
         content = regular(path).read_bytes()
     except FileNotFoundError:
-        raise UserError("is not there", path) from None
+        raise UserError("file not found", path) from None
     except OSError as problem:
         raise refused(path, problem) from None
     if hashlib.sha256(content).hexdigest() != result.digest.get(name):
-        raise UserError(f"does not match its digest in {RESULT_FILE}", path)
+        raise UserError(f"does not match its checksum in {RESULT_FILE}", path)
     return content
 
 
 def changed_files(folder: Path, result: RunResult) -> dict[str, str]:
     """Return what is wrong with each file of a finished run: name -> text to follow it. Every file is read whole."""
-    found = {}
+    changes = {}
     for name, checksum in result.digest.items():
         if name == RESULT_FILE:
             continue
         try:
             if sha256(folder / name) != checksum:
-                found[name] = f"does not match its checksum in {RESULT_FILE}"
+                changes[name] = f"does not match its checksum in {RESULT_FILE}"
         except FileNotFoundError:
-            found[name] = "file not found"
+            changes[name] = "file not found"
         except OSError as problem:
-            found[name] = f"{problem.strerror}"
-    return found
+            changes[name] = f"{problem.strerror}"
+    return changes
 
 
 def recorded_config(folder: Path) -> dict[str, Any]:
-    """The settings of the run in ``folder``. Raises :class:`UserError`."""
+    """Return the settings of the run in ``folder``. Raises :class:`UserError`."""
     try:
         return read_config(folder / CONFIG_FILE)
     except (ValueError, OSError) as problem:
@@ -195,12 +194,12 @@ def recorded_config(folder: Path) -> dict[str, Any]:
 
 
 def lock_of(out: str, run_id: str) -> Path:
-    """Path of a run's lock below ``out``: not in the run's folder, which may be set aside."""
+    """Return the path of a run's lock below ``out``, outside of the run's folder, which may be moved."""
     return Path(out) / ".locks" / run_id
 
 
 def lock_of_stage(root: Path, stage: str, key: str) -> Path:
-    """Path of the lock of a stage's artifact below ``root``."""
+    """Return the path of the lock of a stage's artifact below ``root``."""
     return root / ".locks" / f"{stage}-{key}"
 
 
@@ -216,7 +215,7 @@ def clear_states(folder: Path) -> None:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Name -> sha256 (hex) of every file that is part of the run's result."""
+    """Return name -> sha256 (hex) of every file that is part of the run's result."""
     files = (path for path in folder.glob("[!.]*") if path.is_file() and path.suffix != ".tmp")
     files = (path for path in files if not path.match(PART_FILES))
     return {path.name: sha256(path) for path in sorted(files) if path.name not in NOT_SEALED}

@@ -67,8 +67,7 @@ def main(options: argparse.Namespace) -> None:
         images = write_leaf(options.folder / str(clients), clients)
         print(f"{clients} writers, {images:,} images: {time.monotonic() - began:.0f} s to write", flush=True)
     print(f"{options.rounds} rounds of {options.participants} clients, one local epoch, {options.cores} workers")
-    words = "s/round", "ms/step (CPU)", "MB", "files", "commit"
-    print(f"  {'':<24} {'to first round s (CPU)':>24} {{:>8}} {{:>15}} {{:>7}} {{:>5}} {{:>12}}".format(*words))
+    print("                             to first round s (CPU)  s/round   ms/step (CPU)      MB files       commit")
     for method in options.methods:
         found: dict[int, list[Measured]] = {FEW: [], options.clients: []}
         for _ in range(options.repeats):

@@ -22,8 +22,6 @@ import copy
 import functools
 import multiprocessing
 import os
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -92,17 +90,14 @@ class Measured:
 
 def _print(workload: str, found: dict[str, list[Measured]], options: argparse.Namespace) -> None:
     print(f"{workload}, {options.cores} cores: median (least-most) of {options.repeats} x {options.rounds} rounds")
-    print(f"  {'engine':<14} {'s/round':>8} {'':^17} {'CPU s':>7} {'peak MB':>8} {'apart':>8}")
+    print("  engine                        s/round                 CPU s  peak MB    apart")
     start = flat.initial(WORKLOADS[workload].network, 0)[0]
     own = next((runs[0].weights for engine, runs in found.items() if engine != "plain"), start)
     for engine, runs in found.items():
         seconds, cpu = ([v for run in runs for v in getattr(run, key)] for key in ("seconds", "cpu"))
         apart = float((runs[0].weights - own).norm() / (runs[0].weights - start).norm())
-        spread = f"({min(seconds):.3f}-{max(seconds):.3f})"
-        print(
-            f"  {engine:<14} {statistics.median(seconds):8.3f} {spread:^17} {statistics.median(cpu):7.2f} "
-            f"{max(run.peak for run in runs):8.0f} {apart:8.1e}"
-        )
+        times = f"{process_tree.spread(seconds, '.3f'):>22} {process_tree.spread(cpu, '.2f'):>21}"
+        print(f"  {engine:<14} {times} {max(run.peak for run in runs):8.0f} {apart:8.1e}")
     for engine in [name for name in found if name not in BASELINES]:
         for baseline in [name for name in BASELINES if name in found]:
             wall, busy = (_ratios(found[baseline], found[engine], key) for key in ("seconds", "cpu"))
@@ -113,7 +108,7 @@ def _ratios(slow: list[Measured], fast: list[Measured], key: str) -> str:
     """Median, least and most of the ratios of rounds that were measured in the same turn, by their number."""
     pairs = [zip(getattr(a, key), getattr(b, key), strict=True) for a, b in zip(slow, fast, strict=True)]
     found = [a / b for pair in pairs for a, b in pair]
-    return f"{statistics.median(found):.2f} ({min(found):.2f}-{max(found):.2f})"
+    return process_tree.spread(found, ".2f")
 
 
 def _measure(engine: str, workload: str, rounds: int, cores: int) -> Measured:
@@ -133,14 +128,8 @@ def _child(pipe: Connection, engine: str, workload: str, rounds: int, cores: int
     torch.manual_seed(0)
     play, end = ENGINES[engine](WORKLOADS[workload], cores)
     weights = play(0).numpy().copy()
-    seconds = []
-    cpu = []
-    for number in range(1, rounds + 1):
-        began, busy = time.perf_counter(), process_tree.cpu_seconds(os.getpid())
-        play(number)
-        seconds.append(time.perf_counter() - began)
-        cpu.append(process_tree.cpu_seconds(os.getpid()) - busy)
-    pipe.send((seconds, cpu, weights))
+    times = [process_tree.timed(functools.partial(play, number)) for number in range(1, rounds + 1)]
+    pipe.send((*map(list, zip(*times, strict=True)), weights))
     pipe.recv()
     end()
 
@@ -199,15 +188,11 @@ def _optimizer(workload: Workload, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def _engine(engine: Engine, workload: Workload) -> tuple[Round, Callable[[], None]]:
-    """Federated averaging on one of our engines."""
+    """Return a round of federated averaging on one of our engines, and what ends it."""
     start = ClientModel(*flat.initial(workload.network, 0))
-    recipe = Recipe((Phase(workload.epochs),), BATCH, False, LR, workload.momentum, optimizer=workload.optimizer)
-    rows, nothing = workload.rows(), torch.empty(0, dtype=torch.int64)
 
     def play(number: int) -> Tensor:
-        cohort = [
-            LocalTraining(client, number, 0, start, rows[client], nothing, recipe) for client in workload.cohort(number)
-        ]
+        cohort = cohort_requests(workload, number, start)
         total = sum(len(request.rows) for request in cohort)
         trained = engine.train(cohort)
         start.weights.zero_()
@@ -216,6 +201,15 @@ def _engine(engine: Engine, workload: Workload) -> tuple[Round, Callable[[], Non
         return start.weights
 
     return play, engine.close
+
+
+def cohort_requests(workload: Workload, number: int, start: ClientModel) -> list[LocalTraining]:
+    """Return the requests of the clients of round ``number``."""
+    training = Recipe((Phase(workload.epochs),), BATCH, False, LR, workload.momentum, optimizer=workload.optimizer)
+    rows, nothing = workload.rows(), torch.empty(0, dtype=torch.int64)
+    return [
+        LocalTraining(client, number, 0, start, rows[client], nothing, training) for client in workload.cohort(number)
+    ]
 
 
 def _good(workload: Workload, cores: int, **variant: bool) -> tuple[Round, Callable[[], None]]:

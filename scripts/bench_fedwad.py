@@ -19,15 +19,13 @@ import argparse
 import os
 import statistics
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import ot
-import process_tree
+from process_tree import timed
 from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
@@ -91,7 +89,7 @@ def main(options: argparse.Namespace) -> None:
         settings = replace(OPTIONS, fedwad=replace(OPTIONS.fedwad, support=options.support))
         found = _measured(workload, settings, options)
         print(f"{name}: {workload.clients} clients x {workload.samples}, {workload.pairs} pairs, S={options.support}")
-        print(f"  {'':<20} {'wall s':>9} {'CPU s':>9} {'x published':>12} {'by CPU':>8} {'x leaner':>9} {'by CPU':>8}")
+        print("                          wall s     CPU s  x published   by CPU  x leaner   by CPU")
         for line, (wall, busy) in found.items():
             ratios = [found[plain][place] / value for plain in PLAIN for place, value in enumerate((wall, busy))]
             cells = f"{ratios[0]:12.1f} {ratios[1]:8.1f} {ratios[2]:9.1f} {ratios[3]:8.1f}"
@@ -108,20 +106,13 @@ def _measured(
         pair = repeat % (workload.clients - 1), workload.clients - 1
         for line, work in PLAIN.items():
             with threadpool_limits(options.threads, "blas"):
-                times = _timed(lambda work=work, pair=pair: work(sets, *pair, settings))
+                times = timed(lambda work=work, pair=pair: work(sets, *pair, settings))
             found.setdefault(line, []).append(tuple(value * workload.pairs for value in times))
         for precision in options.precision:
             chosen = replace(settings, precision=precision)
-            times = _timed(lambda chosen=chosen: distance_matrix(sets, chosen, SEED, options.cores))
+            times = timed(lambda chosen=chosen: distance_matrix(sets, chosen, SEED, options.cores))
             found.setdefault(f"ours, {precision}", []).append(times)
     return {line: tuple(map(statistics.median, zip(*times, strict=True))) for line, times in found.items()}
-
-
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Wall and CPU seconds, those of processes below this one included."""
-    began, busy = time.perf_counter(), process_tree.cpu_seconds(os.getpid())
-    work()
-    return time.perf_counter() - began, process_tree.cpu_seconds(os.getpid()) - busy
 
 
 # ----------------------------------------------------------------------------------------- plain loops, one pair each

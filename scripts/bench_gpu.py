@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,8 +23,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from bench_federation import cohort_requests
 from gpu_checks import CHECKS, Absent
-from workloads import LR, PARTICIPANTS, WORKLOADS, Workload
+from process_tree import spread, timed
+from workloads import PARTICIPANTS, WORKLOADS, Workload
 
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
@@ -127,32 +128,20 @@ def _hardware(device: torch.device, engine: str, precision: str = "float32") -> 
     )
 
 
-def _requests(workload: Workload, number: int, seed: int = 0) -> list[LocalTraining]:
-    """The clients of round ``number``, from the first weights: a round's work is the same from any."""
-    start = ClientModel(*flat.initial(workload.network, seed))
-    recipe = Recipe((Phase(workload.epochs),), 16, False, LR, workload.momentum)
-    rows, nothing = workload.rows(), torch.empty(0, dtype=torch.int64)
-    return [
-        LocalTraining(client, number, seed, start, rows[client], nothing, recipe) for client in workload.cohort(number)
-    ]
-
-
-def _seconds(engine: Engine, requests: list[LocalTraining]) -> float:
-    began = time.perf_counter()
-    engine.train(requests)  # whose results are on the CPU
-    return time.perf_counter() - began
-
-
 def _rounds(device: torch.device, name: str, engine: str, precision: str, options: argparse.Namespace) -> str:
     workload = _workload(name, options)
     data = workload.data()
     made = make_engine(_hardware(device, engine, precision), workload.network, data, data)
+    start = ClientModel(*flat.initial(workload.network, 0))  # of every round: its work is the same from any weights
+    seconds = []
     try:
-        first, *seconds = [_seconds(made, _requests(workload, number)) for number in range(options.rounds + 1)]
+        for number in range(options.rounds + 1):
+            cohort = cohort_requests(workload, number, start)
+            seconds.append(timed(lambda cohort=cohort: made.train(cohort))[0])  # whose results are on the CPU
     finally:
         made.close()
     peak = f", {torch.cuda.max_memory_allocated(device) / 1e9:.1f} GB at most so far" if device.type == "cuda" else ""
-    return f"{_spread(seconds)} (the first {first:.2f}{peak})"
+    return f"{spread(seconds[1:], '.4g')} (the first {seconds[0]:.2f}{peak})"
 
 
 def _knot(device: torch.device, options: argparse.Namespace) -> str:
@@ -188,7 +177,7 @@ def _sinkhorn(device: torch.device, texts: int, teachers: int, options: argparse
         transport_loss(start, q, points, solver).sum().backward()
         start.grad.cpu()  # waits for the device
         found.append(1000 * (time.perf_counter() - began))
-    return _spread(found[1:])
+    return spread(found[1:], ".4g")
 
 
 def _distances(options: argparse.Namespace) -> str:
@@ -200,10 +189,5 @@ def _distances(options: argparse.Namespace) -> str:
     fedwad = FedwadSettings("approximate", 10, 10, 0.5, 1.0)
     settings = OtddSettings("federated", "sqrt_frobenius", "root_diagonal", 10_000, "float64", fedwad)
     sets = bench_fedwad.Workload(*((4, 40) if options.quick else (20, 600))).sets()
-    began = time.perf_counter()
-    distance_matrix(sets, settings, 0, os.cpu_count() or 1)
-    return f"{time.perf_counter() - began:.2f} ({len(sets)} sets, {os.cpu_count()} cores)"
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.4g} ({min(values):.3g}-{max(values):.3g})"
+    seconds, _ = timed(lambda: distance_matrix(sets, settings, 0, os.cpu_count() or 1))
+    return f"{seconds:.2f} ({len(sets)} sets, {os.cpu_count()} cores)"

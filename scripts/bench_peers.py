@@ -56,7 +56,7 @@ def _described(workload: str, rounds: int) -> dict[str, Any]:
         "sizes": chosen.sizes,
         "epochs": chosen.epochs,
         "optimizer": chosen.optimizer,
-        "batch_size": BATCH,
+        "batch": BATCH,
         "lr": LR,
         "cohorts": [chosen.cohort(number) for number in range(rounds + 1)],
     }

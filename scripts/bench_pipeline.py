@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import torch
+from process_tree import timed
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -66,10 +67,8 @@ def _request(store: Store, overrides: list[str]) -> Train:
 
 
 def _engine(request: Train, place: loop.Place) -> float:
-    began = time.perf_counter()
     with tempfile.TemporaryDirectory() as work:
-        loop.train_network(request, place, Path(work), lambda *_: None)
-    return time.perf_counter() - began
+        return timed(lambda: loop.train_network(request, place, Path(work), lambda *_: None))[0]
 
 
 class _Published(TextClassifier):
@@ -89,7 +88,7 @@ def _plain(request: Train, place: loop.Place, sorted_batches: bool) -> float:
     optimizer = torch.optim.AdamW(model.parameters(), lr=request.training.lr)
     parts = []
     for part in (request.train, request.valid):
-        tensors = place.store.get(*part.tokens).tensors()
+        tensors = place.store.get(*part.examples).tensors()
         parts.append((Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"]))
     texts, labels = parts[0]
     order = (

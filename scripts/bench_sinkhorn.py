@@ -15,6 +15,7 @@ import statistics
 import time
 
 import torch
+from process_tree import spread
 from torch import Tensor
 from torch.distributions import Dirichlet
 
@@ -50,7 +51,7 @@ def main(options: argparse.Namespace) -> None:
     p, q = Dirichlet(torch.full((options.labels,), 0.5)).sample((2, options.problems))
     names = list(SOLVERS)
     print(f"{options.problems} problems, {options.labels} labels, median of {options.repeats}; columns: {names}")
-    print(f"{'d':>2} {'eps':>6} | {'ms':^23} {'ratio':>6} | {'median value error':^26} | {'off':^20} | check")
+    print(" d    eps |           ms             ratio |     median value error     |         off          | check")
     for d in (1, 2, 3):
         points = torch.arange(float(options.labels))[:, None] if d == 1 else 4 * torch.rand(options.labels, d)
         for epsilon in options.epsilons:
@@ -70,7 +71,7 @@ def _batch(texts: int, teachers: int, points: Tensor, options: argparse.Namespac
             seconds, _, _ = _run(p, q, points, Solver(solver, TRAINED_EPSILON, options.tolerance, scaling))
             times.setdefault(name, []).append(1e3 * seconds)
     timed = [each[1:] for each in times.values()]  # the first warms up
-    return " | ".join(f"{statistics.median(each):6.1f} ({min(each):.1f}-{max(each):.1f})" for each in timed)
+    return " | ".join(spread(each, ".1f") for each in timed)
 
 
 def _row(p: Tensor, q: Tensor, points: Tensor, epsilon: float, options: argparse.Namespace) -> str:

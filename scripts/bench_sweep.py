@@ -10,20 +10,19 @@ it stops.
 from __future__ import annotations
 
 import argparse
-import json
+import functools
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
+from corrupt import numbers
+from process_tree import spread, timed
+
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = [f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue"]
-#: Of a result: when and how fast, not what.
-OF_THE_MOMENT = ("seconds", "digest")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,8 +44,8 @@ def main(options: argparse.Namespace) -> None:
                 _compare(Path(folder))
         for way, seconds in found.items():
             ratios = [fast / slow for fast, slow in zip(found["joblib"], seconds, strict=True)]
-            held = "" if way == "joblib" else f"; joblib takes {_spread(ratios, '.2f')} of it"
-            print(f"{name}: {way} {_spread(seconds, '.1f')} s{held}", flush=True)
+            held = "" if way == "joblib" else f"; joblib takes {spread(ratios, '.2f')} of it"
+            print(f"{name}: {way} {spread(seconds, '.1f')} s{held}", flush=True)
 
 
 def _ways(name: str, options: argparse.Namespace, folder: Path) -> dict[str, list[list[str]]]:
@@ -56,10 +55,6 @@ def _ways(name: str, options: argparse.Namespace, folder: Path) -> dict[str, lis
         "joblib": [GRIDS[name](options.quick, jobs, options, folder / "joblib")],
         "one after another": _apart(name, options, folder),
     }
-
-
-def _spread(values: list[float], form: str) -> str:
-    return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"
 
 
 def _federated(quick: bool, more: list[str], options: argparse.Namespace, out: Path) -> list[str]:
@@ -92,24 +87,16 @@ def _apart(name: str, options: argparse.Namespace, folder: Path) -> list[list[st
 
 
 def _seconds(commands: list[list[str]]) -> float:
-    began = time.perf_counter()
-    for command in commands:
-        subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    return time.perf_counter() - began
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = functools.partial(subprocess.run, check=True, capture_output=True, cwd=ROOT, env=environment)
+    return sum(timed(functools.partial(run, command))[0] for command in commands)
 
 
 def _compare(folder: Path) -> None:
-    """Result and rounds of every run under ``joblib`` against those of the run by itself."""
-    apart = {path.parent.name: path for path in (folder / "apart").rglob("result.json")}
-    for path in folder.glob("joblib/*/*/*/result.json"):
-        if _content(path) != _content(apart[path.parent.name]):
-            raise SystemExit(f"{path}: is not what the run gives by itself")
-
-
-def _content(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    result = json.loads(path.read_text())
-    rows = [json.loads(line) for line in (path.parent / "rounds.jsonl").read_text().splitlines()]
-    return (
-        {key: value for key, value in result.items() if key not in OF_THE_MOMENT},
-        [{key: value for key, value in row.items() if key != "seconds"} for row in rows],
-    )
+    """Check that results and rounds under ``joblib`` equal those of the runs one after another."""
+    apart = dict[str, Any]()
+    for place in (folder / "apart", *(folder / "apart").glob("*_*")):
+        apart |= numbers(place)
+    for name, found in numbers(folder / "joblib").items():
+        if found != apart[name]:
+            raise SystemExit(f"{name}: joblib gives another result")

@@ -216,8 +216,8 @@ def drawn(found: Table, draw: random.Random, inside: bool) -> list[str]:
             return words
 
 
-def said(words: Sequence[str]) -> tuple[int, str]:
-    """Run a command in this process; returns its exit code and what it says."""
+def command_output(words: Sequence[str]) -> tuple[int, str]:
+    """Run a command in this process; return its exit code and its output."""
     out, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         code = command(list(words))
@@ -240,7 +240,7 @@ def tried(args: argparse.Namespace) -> int:
         ]
         for what, words, right in tries:
             began = time.monotonic()
-            code, text = said(words)
+            code, text = command_output(words)
             if not right(code, text):
                 failures += 1
                 print(f"{what} {' '.join(words[:-2])} -> {code} {' '.join(text.split())[-400:]}", flush=True)

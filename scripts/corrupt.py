@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import io
 import json
 import shutil
 import tempfile
@@ -23,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from compositions import command_output
 
-from knot_runner.cli.main import main as command
 from knot_runner.config.strict import without
 from knot_runner.engine import commit
 from knot_runner.pipelines import commits
@@ -66,17 +65,14 @@ class Stopped(BaseException):
 
 
 def run(overrides: list[str], out: Path) -> tuple[int, str]:
-    """(Exit code, what was said) of one command, in this process."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = command([*overrides, f"paths.output_dir={out}"])
-    return code, said.getvalue()
+    """Run one command in this process; return its exit code and its output."""
+    return command_output([*overrides, f"paths.output_dir={out}"])
 
 
 def numbers(out: Path) -> dict[str, Any]:
     """Run id -> numbers, without times, of every run as reports read it; or why it is not used."""
     found: dict[str, Any] = {}
-    for record in read_runs(out).runs["record"]:
+    for record in read_runs(out).runs["run"]:
         digest = {} if record.result is None else record.result.digest
         stored = sorted(name for name in digest if name != RESULT_FILE)
         run = with_files(record, stored)
@@ -94,23 +90,17 @@ def _records(run: Run) -> list[Any]:
     kept: list[Any] = []
     for read in (predictions, rounds, lambda run: arrays(run, VECTORS)):
         with contextlib.suppress(UserError, KeyError):
-            kept.append(_plain(_untimed(read(run))))
+            kept.append(_plain(read(run)))
     return kept
 
 
 def _plain(value: Any) -> Any:
-    """``value`` to be compared: arrays by all their bytes, mappings in any order."""
+    """Return ``value`` to be compared, without times: arrays by all their bytes, mappings in any order."""
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.tobytes()
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(part) for key, part in value.items() if key != "seconds"}
     return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
-
-
-def _untimed(value: Any) -> Any:
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return [{key: part for key, part in row.items() if key != "seconds"} for row in value]
-    return value
 
 
 def damages(content: bytes, other: bytes | None, regions: int, cuts: int) -> Iterator[tuple[str, bytes | None]]:
@@ -260,12 +250,11 @@ def main() -> None:
             for name, own in numbers(place / "finished").items()
             if read_result(next((place / "finished").glob(f"*/*/{name}"))).seed == 0
         }
-        for title in ("finished", "unfinished"):
-            whole = place / title
-            if title == "finished":
-                outcomes, wrong = of_finished(whole, parts)
-            else:
-                outcomes, wrong = of_unfinished(overrides, whole, alone, parts)
+        tries = {
+            "finished": of_finished(place / "finished", parts),
+            "unfinished": of_unfinished(overrides, place / "unfinished", alone, parts),
+        }
+        for title, (outcomes, wrong) in tries.items():
             print(f"{kind}, {title}: {sum(outcomes.values())} damages: {dict(outcomes)}", flush=True)
             for line in wrong:
                 print(f"  {line}", flush=True)

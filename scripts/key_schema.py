@@ -152,7 +152,7 @@ def bounds(rules: Iterable[Any]) -> dict[str, Any]:
         if isinstance(rule, AtMost):
             made["maximum"] = rule.most
         if isinstance(rule, Holds):
-            text = rule.text.partition(";")[0]
+            text = re.sub(r" \([^,]*:.*", "", rule.text)
             numbers = [float(number) for number in re.findall(r"\d+(?:\.\d+(?!\.))?(?:e\d+)?", text)] or [0.0]
             made["minimum" if rule.test(numbers[0]) else "exclusiveMinimum"] = numbers[0]
             if len(numbers) > 1:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import statistics
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -29,14 +32,7 @@ def cpu_seconds(pid: int) -> float:
 
 def pss(pid: int) -> float:
     """Proportional set size of the tree in MB (10^6 bytes): shared pages are counted once."""
-    total = 0
-    for process in descendants(pid):
-        try:
-            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-        except OSError:  # it has just ended
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total * 1024 / 1e6
+    return sum(memory(pid))
 
 
 def memory(pid: int) -> tuple[float, float]:
@@ -80,3 +76,15 @@ def _stat(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Run ``work``; return its wall and CPU seconds, including those of child processes."""
+    began, busy = time.perf_counter(), cpu_seconds(os.getpid())
+    work()
+    return time.perf_counter() - began, cpu_seconds(os.getpid()) - busy
+
+
+def spread(values: list[float], form: str) -> str:
+    """Return the median (least-most) of the values, each in the format ``form``."""
+    return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"

@@ -112,8 +112,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def process_server() -> Iterator[None]:
-    """Jobs, workers and runs to be killed are forked from one server, which imports what the first of them needs; here
-    what any of them needs."""
+    """Fork jobs, workers and runs to be killed from one server, which imports what any of them needs."""
     from tests.forked import PRELOADED
 
     real = forkserver.set_forkserver_preload

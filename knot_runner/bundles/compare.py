@@ -40,8 +40,11 @@ LONGEST_SHOWN = 80
 
 @dataclass(frozen=True)
 class Comparison:
-    """The verdict and its basis. ``extent``: what was compared beside rows of the log, for a line of text;
-    ``differences``: lines, largest first; ``intervals``: lines on accuracies and their intervals."""
+    """The verdict and its basis.
+
+    ``extent``: what was compared beside rows of the log, for a line of text; ``differences``: lines, largest first;
+    ``intervals``: lines on accuracies and their intervals.
+    """
 
     likeness: Likeness
     differences: list[str]
@@ -62,14 +65,21 @@ def compare_whole(was: RunResult, rows: Sequence[LogRow], now: RunResult, new_ro
     old, new = _digests(was), _digests(now)
     names = sorted({*old, *new})
     unlike = [name for name in names if old.get(name) != new.get(name)]
-    found = _compared(pairs, _judged_accuracies(was, now), unlike)
-    extent = f", {len(values)} values of the result, {len(names)} files by their bytes"
-    return dataclasses.replace(found, extent=extent)
+    comparison = _compared(pairs, _judged_accuracies(was, now), unlike)
+    extent = f", {len(values)} values of the result and {len(names)} files"
+    return dataclasses.replace(comparison, extent=extent)
 
 
 def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[LogRow]) -> Comparison:
-    """Compare first rounds: recorded ``rows`` and those of a run cut after as many rounds; ``was``: the recorded
-    result. The accuracy of the last round that both have measured is judged."""
+    """Compare the first rounds of a rerun with the recorded ones.
+
+    The accuracy of the last round that both have evaluated is judged.
+
+    Args:
+        was: The recorded result.
+        rows: Recorded rows of the log.
+        new_rows: Rows of a rerun that was cut after as many rounds.
+    """
     count, judged = _test_examples(was).get("ALL", 0), []
     for number, (old, new) in enumerate(zip(rows, new_rows, strict=False), 1):
         if count > 0 and _is_share(old.get(ACCURACY)) and _is_share(new.get(ACCURACY)):
@@ -78,9 +88,11 @@ def compare_rounds(was: RunResult, rows: Sequence[LogRow], new_rows: Sequence[Lo
 
 
 def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
-    """The accuracies in both results for which the recorded one states the number of test examples: over all test
-    examples if there is such a one, since many small parties, whose intervals each miss one time in twenty, must not
-    decide; else of each data set."""
+    """Judge the accuracies whose number of test examples is recorded.
+
+    This is the accuracy over all test examples if it is recorded, else that of each data set: with many small parties,
+    one in twenty intervals is missed by chance.
+    """
     tests, old, new = _test_examples(was), _accuracy(was), _accuracy(now)
     names = ["ALL"] if "ALL" in old else old
     known = [name for name in names if name in new and tests.get(name, 0) > 0]
@@ -88,9 +100,9 @@ def _judged_accuracies(was: RunResult, now: RunResult) -> list[Judged]:
 
 
 def _judged(name: str, was: float, now: float, count: int) -> Judged:
-    """Compare an accuracy with that on record, over ``count`` test examples."""
+    """Compare an accuracy with that recorded, over ``count`` test examples."""
     low, high = wilson(was, count)
-    line = f"accuracy {name}: {now:.4f} now; {was:.4f} on record, 95% interval [{low:.4f}, {high:.4f}]"
+    line = f"accuracy {name}: {now:.4f} now; {was:.4f} recorded, 95% interval [{low:.4f}, {high:.4f}]"
     return low <= now <= high, line
 
 
@@ -112,12 +124,12 @@ def _compared(pairs: list[ValuePair], judged: list[Judged], unlike_files: list[s
     unequal = [(path, old, new) for path, old, new in pairs if type(old) is not type(new) or old != new]
     unequal.sort(key=lambda pair: -_gap(pair[1], pair[2]))
     lines = [
-        f"{_shown(path)}: {_shown(old)} on record, {_shown(new)} now" for path, old, new in unequal[:MAX_DIFFERENCES]
+        f"{_shown(path)}: {_shown(old)} recorded, {_shown(new)} now" for path, old, new in unequal[:MAX_DIFFERENCES]
     ]
     if len(unequal) > MAX_DIFFERENCES:
         lines.append(f"and {len(unequal) - MAX_DIFFERENCES} more values")
     if unlike_files:
-        lines.append(f"other bytes: {', '.join(unlike_files)}")
+        lines.append(f"different files: {', '.join(unlike_files)}")
     if not unequal and not unlike_files:
         return Comparison("the same bits", lines, [])
     if all(_close(old, new) for _, old, new in unequal):
@@ -135,17 +147,19 @@ ABSENT = object()
 
 
 def _pairs(was: Any, now: Any, path: str) -> list[ValuePair]:
-    """(Path, recorded value, new value) of everything in the record except :data:`PASSING`; without recursion, since
-    the record may be nested arbitrarily deep. Values only in the new run do not count: a run that is cut measures its
-    last round."""
-    found, left = [], [(path, was, now)]
+    """Return (path, recorded value, new value) of everything in the record except :data:`PASSING`.
+
+    This works without recursion, since a record may be nested arbitrarily deeply. Values that only the new run has are
+    ignored: a run that is cut evaluates its last round.
+    """
+    pairs, left = [], [(path, was, now)]
     while left:
         where, old, new = left.pop()
         parts = list(_parts(where, old, new))
         left += reversed(parts)
         if not parts and not (isinstance(old, dict | list) and type(old) is type(new)):
-            found.append((where, old, new))
-    return found
+            pairs.append((where, old, new))
+    return pairs
 
 
 def _parts(where: str, old: Any, new: Any) -> Iterator[ValuePair]:
@@ -160,7 +174,7 @@ def _parts(where: str, old: Any, new: Any) -> Iterator[ValuePair]:
 
 
 def _close(old: Any, new: Any) -> bool:
-    """Whether two unequal values differ by rounding only: both are numbers, at least one of them a float."""
+    """Return whether two unequal values differ by rounding only: both are numbers, at least one of them a float."""
     if not _is_number(old) or not _is_number(new) or (isinstance(old, int) and isinstance(new, int)):
         return False
     return math.isclose(old, new, rel_tol=RELATIVE, abs_tol=ABSOLUTE)

@@ -1,5 +1,6 @@
-"""A bundle's format: ``bundle.json``, the table of contents (its runs, and their files with digests),
-and the archive, member by member: regular files of POSIX ustar, packed by gzip.
+"""Format of a bundle: its table of contents ``bundle.json`` (runs, and files with checksums) and its archive.
+
+The archive consists of regular files of POSIX ustar and is compressed by gzip.
 
 Attacks by archives use links, devices, sparse files and extended headers of any length. A bundle has none of these, so
 only a member's header of 512 bytes and as much content as the reader allows are read.
@@ -44,15 +45,20 @@ class PackedFile:
     sha256: str
 
     def __post_init__(self) -> None:
-        require(bool(_FILE_NAME.fullmatch(self.name)), "name", f"{self.name[:200]!r} is no plain file name")
-        require(self.size >= 0, "size", f"{self.size} is not from 0 to {MAX_FILE} bytes")
-        require(bool(re.fullmatch(r"[0-9a-f]{64}", self.sha256)), "sha256", "is not 64 hexadecimal digits")
+        require(bool(_FILE_NAME.fullmatch(self.name)), "name", f"{self.name[:200]!r} is not a plain file name")
+        require(self.size >= 0, "size", f"{self.size} is not 0 to {MAX_FILE} bytes")
+        require(bool(re.fullmatch(r"[0-9a-f]{64}", self.sha256)), "sha256", "expected 64 hexadecimal digits")
 
 
 @dataclass(frozen=True)
 class PackedRun:
-    """A run: its ``folder`` (``<task>/<method>/<run id>``), its ``files``, and names of sealed files that were
-    ``left_out`` for their size (their digests are in its ``result.json``)."""
+    """A run in a bundle.
+
+    Attributes:
+        folder: ``<task>/<method>/<run id>``.
+        files: The packed files.
+        left_out: Names of files that are too large to pack. Their checksums are in ``result.json``.
+    """
 
     folder: str
     files: list[PackedFile]
@@ -60,10 +66,10 @@ class PackedRun:
 
     def __post_init__(self) -> None:
         require(bool(_RUN_FOLDER.fullmatch(self.folder)), "folder", f"{self.folder[:200]!r} is not TASK/METHOD/RUN-ID")
-        require(len({file.name for file in self.files}) == len(self.files), "files", "names a file twice")
+        require(len({file.name for file in self.files}) == len(self.files), "files", "a file is listed twice")
 
     def member(self, name: str) -> str:
-        """The name of file ``name`` inside the archive."""
+        """Return the name of file ``name`` inside the archive."""
         return f"{RUNS}/{self.folder}/{name}"
 
 
@@ -75,23 +81,25 @@ class Manifest:
     runs: list[PackedRun]
 
     def __post_init__(self) -> None:
-        require(bool(self.runs), "runs", "is empty")
-        require(len({run.folder for run in self.runs}) == len(self.runs), "runs", "names a run twice")
+        require(bool(self.runs), "runs", "no runs")
+        require(len({run.folder for run in self.runs}) == len(self.runs), "runs", "a run is listed twice")
 
     def text(self) -> str:
-        """The stored form: JSON with sorted keys."""
+        """Return the stored form: JSON with sorted keys."""
         return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def read_manifest(content: bytes, where: str) -> Manifest:
-    """Parse the table of contents in ``content``. Raises :class:`UserError`, starting with ``where``, if it is
-    invalid."""
+    """Parse the table of contents in ``content``.
+
+    Raises :class:`UserError`, starting with ``where``, if it is invalid.
+    """
     try:
         values = strict_json(content)
     except ValueError as problem:
         raise UserError(f"{MANIFEST} cannot be read ({problem})", where) from None
     if isinstance(values, dict) and (problem := other_version(values)):
-        raise UserError(f"{problem}; run the command again to recreate it", where)
+        raise UserError(f"{problem}. Repeat the command to recreate it", where)
     try:
         return build(Manifest, values, "")
     except UserError as problem:
@@ -99,16 +107,18 @@ def read_manifest(content: bytes, where: str) -> Manifest:
 
 
 def strict_json(content: bytes) -> Any:
-    """Parse JSON as we write it. Raises ValueError for anything else: NaN, other encodings, too deep nesting, too long
-    numbers."""
+    """Parse JSON as we write it.
+
+    Raises ValueError for anything else: NaN, other encodings, too deep nesting, too long numbers.
+    """
     try:
         return json.loads(content.decode(), parse_constant=_no_number)
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise ValueError("nested too deeply") from None
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 #: Header after the last member of an archive.
@@ -118,9 +128,9 @@ _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
 def archive_bytes(members: Mapping[str, bytes]) -> bytes:
-    """A ``.tar.gz`` of ``members`` (name -> bytes) in their order, without times, owners and the archive's own name.
+    """Return a ``.tar.gz`` of ``members`` (name -> bytes) in their order.
 
-    Raises ValueError for a name that is too long for ustar.
+    It contains no times, no owners and no name of the archive. Raises ValueError for a name that is too long for ustar.
     """
     file = io.BytesIO()
     with (
@@ -135,29 +145,31 @@ def archive_bytes(members: Mapping[str, bytes]) -> bytes:
 
 
 def read_header(file: BinaryIO) -> tuple[str, int]:
-    """(Name, bytes of content) of the next member of an open archive; :data:`END` after the last one. Raises ValueError
-    if the archive is damaged."""
+    """Return (name, bytes of content) of the next member of an open archive; :data:`END` after the last one.
+
+    Raises ValueError if the archive is damaged.
+    """
     block = _read(file, tarfile.BLOCKSIZE)
     if not block.strip(b"\0"):
         return END
     info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
-        raise ValueError(f"its member {info.name!r} is no plain file")
+        raise ValueError(f"its member {info.name!r} is not a plain file")
     return info.name, info.size
 
 
 def read_content(file: BinaryIO, size: int) -> bytes:
-    """The ``size`` bytes of content of the member whose header was read last. Raises ValueError."""
+    """Return the ``size`` bytes of content of the member whose header was read last. Raises ValueError."""
     content = _read(file, size)
     _read(file, -size % tarfile.BLOCKSIZE)
     return content
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    found = file.read(size)
-    if len(found) < size:
-        raise ValueError("it is cut short")
-    return found
+    content = file.read(size)
+    if len(content) < size:
+        raise ValueError("it is truncated")
+    return content
 
 
 @contextmanager

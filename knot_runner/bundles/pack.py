@@ -32,12 +32,12 @@ class RunContents:
 
 
 def finished_runs(folder: Path) -> list[Path]:
-    """``[folder]`` if it is a run's, else the sorted folders of all finished runs up to three levels below it."""
+    """Return ``[folder]`` for a run's folder, else the sorted folders of all finished runs up to three levels below."""
     if (folder / RESULT_FILE).is_file():
         return [folder]
     depths = ("*", "*/*", "*/*/*")
-    found = [name for depth in depths for name in glob.glob(f"{depth}/{RESULT_FILE}", root_dir=folder)]  # noqa: PTH207
-    return sorted((folder / name).parent for name in found)
+    names = [name for depth in depths for name in glob.glob(f"{depth}/{RESULT_FILE}", root_dir=folder)]  # noqa: PTH207
+    return sorted((folder / name).parent for name in names)
 
 
 def packed_run(folder: Path, weights: bool = False) -> RunContents:
@@ -55,7 +55,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
             run.left_out.append(name)
             continue
         if size > MAX_FILE:
-            raise UserError(f"has {size_text(size)}; a bundle's files have {size_text(MAX_FILE)} at most", path)
+            raise UserError(f"is too large for a bundle: {size_text(size)}, limit {size_text(MAX_FILE)}", path)
         content = path.read_bytes() if name == RESULT_FILE else read_record(folder, result, name)
         run.files.append(PackedFile(name, len(content), hashlib.sha256(content).hexdigest()))
         contents[run.member(name)] = content
@@ -64,16 +64,16 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
 
 def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
     """Write ``runs`` as one archive at ``path``, atomically. Raises :class:`UserError`."""
-    manifest = Manifest(WRITTEN_BY, [one.run for one in runs])
+    manifest = Manifest(WRITTEN_BY, [packed.run for packed in runs])
     members = {MANIFEST: manifest.text().encode()}
-    for one in runs:
-        members |= one.contents
+    for packed in runs:
+        members |= packed.contents
     if problem := too_much(len(members), sum(map(len, members.values()))):
-        raise UserError(f"{problem}; fewer runs a bundle would fit", path)
+        raise UserError(f"{problem}. Pack fewer runs per bundle", path)
     try:
         content = archive_bytes(members)
     except ValueError as problem:
-        raise UserError(f"names of task and method are too long for an archive ({problem})", path) from None
+        raise UserError(f"the names of task and method are too long for an archive ({problem})", path) from None
     write_atomic(path, content)
 
 
@@ -81,17 +81,17 @@ def too_much(files: int, size: int) -> str:
     """Error text if ``files`` files of ``size`` bytes in total exceed the limits of a bundle; else ""."""
     if files <= MAX_FILES and size <= MAX_BYTES:
         return ""
-    return f"{files} files of {size_text(size)} in all; at most {MAX_FILES} and {size_text(MAX_BYTES)} are a bundle"
+    return f"{files} files of {size_text(size)} exceed the limits ({MAX_FILES} files, {size_text(MAX_BYTES)})"
 
 
 def contents_lines(runs: Sequence[RunContents]) -> list[str]:
-    """Lines describing the content of a bundle."""
+    """Return lines describing the content of a bundle."""
     lines = []
-    for one in runs:
-        size = size_text(sum(map(len, one.contents.values())))
-        lines.append(f"{one.run.folder}, seed {one.seed}: {len(one.contents)} files, {size}")
-    left_out = ", ".join(sorted({name for one in runs for name in one.run.left_out}))
+    for packed in runs:
+        size = size_text(sum(map(len, packed.contents.values())))
+        lines.append(f"{packed.run.folder}, seed {packed.seed}: {len(packed.contents)} files, {size}")
+    left_out = ", ".join(sorted({name for packed in runs for name in packed.run.left_out}))
     if left_out:
-        hint = "verify compares their digests, and --weights packs them"
-        lines.append(f"left out, as larger than {size_text(LEFT_OUT_ABOVE)}: {left_out}; {hint}")
+        hint = "verify compares their checksums; use --weights to pack them"
+        lines.append(f"not packed, since larger than {size_text(LEFT_OUT_ABOVE)}: {left_out}; {hint}")
     return lines

@@ -1,8 +1,8 @@
-"""Reruns a bundled run here with its settings, except for paths, hardware and settings that are unsafe from strangers.
+"""Rerun a bundled run with its settings, except for paths, hardware and settings that are unsafe from strangers.
 
-A foreign config may name code (``plugins``), any files, a download of any size, an account and any amount of work:
-plug-ins and files outside ``paths.data_dir`` are refused, the hub is used only if allowed, trackers are disabled, and
-the place of the rerun sets the engine, the processes and the most steps and memory.
+The settings of a stranger may name code (``plugins``), any files, a download of any size, an account and any amount of
+work. So plug-ins and files outside ``paths.data_dir`` are refused, the hub is used only if allowed, and trackers are
+disabled. :class:`RerunPlace` sets the engine, the processes, and the limits of steps and memory.
 """
 
 from __future__ import annotations
@@ -39,8 +39,15 @@ _STEPS = re.compile(r"(rounds|epochs|steps|iterations|generations)$")
 
 @dataclass(frozen=True)
 class RerunPlace:
-    """Environment for reruns: ``data`` (``paths.data_dir``, None: none) and the folder ``out``; ``network``: whether
-    the hub may be used; ``max_steps``: of a setting that repeats work; ``memory``: GB of a process on the CPU."""
+    """Environment for reruns.
+
+    Attributes:
+        data: ``paths.data_dir``, or None.
+        out: Folder for the reruns.
+        network: Whether the hub may be used.
+        max_steps: Limit of each setting that repeats work.
+        memory: Limit of a process on the CPU, in GB.
+    """
 
     data: str | None
     out: Path
@@ -50,29 +57,29 @@ class RerunPlace:
 
 
 def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> ComposedJob:
-    """The job of a bundled run's ``config`` with the paths of ``place``, limited to the first ``rounds`` rounds.
+    """Return the job of a bundled run's ``config`` with the paths of ``place``, limited to the first ``rounds`` rounds.
 
     Raises :class:`UserError` naming a key that a bundle must not set or that is invalid.
     """
     if config.get("plugins"):
-        raise UserError("names code that is not in the bundle, and verify runs nobody's; [] is right", "plugins")
+        raise UserError("the run uses custom code, which verify does not run", "plugins")
     for key, value in dotted_leaves(without(config, "paths")):
         if isinstance(value, str) and _leads_out(value):
-            raise UserError(f"{value!r:.80} lies outside paths.data_dir; verify reads files below it alone", key)
+            raise UserError(f"{value!r:.80} is outside paths.data_dir, and verify reads only files below it", key)
         if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not place.network:
-            raise UserError("asks for a download from the Hugging Face hub; --network allows it", key)
+            raise UserError("requires a download from the Hugging Face hub. Use --network to allow it", key)
     hardware = config.get("hardware")
     if not isinstance(hardware, dict):
         raise UserError("is not set", "hardware")
-    own = {
+    here = {
         **without(config, "sweep", "report"),
         "paths": {"data_dir": place.data, "output_dir": str(place.out)},
         "tracker": {"name": "none", "project": "", "mode": "offline"},
         "hardware": {**hardware, **_hardware_here(hardware)},
     }
     if rounds is not None:
-        own["training"] = {**own["training"], "rounds": rounds}
-    job = job_of(own)
+        here["training"] = {**here["training"], "rounds": rounds}
+    job = job_of(here)
     if problem := no_data([job.settings]):
         raise UserError(problem)
     return job
@@ -84,7 +91,7 @@ def whole_because(job: ComposedJob) -> str:
     A temperature schedule depends on the rounds, and personalization follows the last round.
     """
     if not isinstance(job.method, FederatedSettings):
-        return "has no rounds of its own"
+        return "has no rounds"
     if reason := job.method.by_all_rounds:
         return reason
     privacy = job.settings.privacy
@@ -98,19 +105,21 @@ def settings_problem(run: BundledRun) -> str:
 
     Raises :class:`UserError` for another seed, and for another id under the same code; other code may have given it.
     """
-    found, seed = run_id(run.config), run.config.get("seed")
+    actual, seed = run_id(run.config), run.config.get("seed")
     named, recorded_seed = run.result.run_id, run.result.seed
-    if (found, seed) == (named, recorded_seed):
+    if (actual, seed) == (named, recorded_seed):
         return ""
-    problem = f"{CONFIG_FILE}: has the settings of run {found}, seed {seed}; the result is of run {named}"
+    problem = f"{CONFIG_FILE}: these are the settings of run {actual}, seed {seed}, but the result is of run {named}"
     if seed != recorded_seed or run.result.code == code_version():
         raise UserError(f"{problem}, seed {recorded_seed}")
     return problem
 
 
 def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: Note) -> tuple[RunResult, list[LogRow]]:
-    """Run ``job`` in this process within the limits of ``place``; return its result and the rows of its log. Raises
-    :class:`UserError`."""
+    """Run ``job`` in this process within the limits of ``place``; return its result and the rows of its log.
+
+    Raises :class:`UserError`.
+    """
     for key, value in dotted_leaves(job.own_config):
         if _STEPS.search(key) and isinstance(value, int) and value > place.max_steps:
             hint = "Use --max-steps=N to allow it, or --rounds=N for the first rounds of a federated run"
@@ -124,8 +133,11 @@ def made_again(job: ComposedJob, place: RerunPlace, progress: Progress, note: No
 
 
 def _hardware_here(hardware: Config) -> Config:
-    """Return the hardware of a rerun: the GPU of a run on one, if there is any, else the CPU; an engine that computes
-    on this machine alone; no more processes and threads than cores."""
+    """Return the hardware of a rerun on this machine.
+
+    A run on a GPU is rerun on a GPU if there is one, else on the CPU. The engine runs on this machine only, and there
+    are no more processes and threads than cores.
+    """
     kind = str(hardware.get("device")).partition(":")[0]
     device = kind if kind in DEVICES and DEVICES[kind].count() else "cpu"
     is_local = hardware.get("engine") in ("loop", "lean", "stacked")

@@ -1,5 +1,8 @@
-"""Reads a bundle as untrusted input. Members must be those of its table of contents, in order; they are checked against
-their digests and written below a temporary folder, under names that cannot point outside."""
+"""Reads a bundle as untrusted input.
+
+Members must be those of its table of contents, in order; they are checked against their digests and written below a
+temporary folder, under names that cannot point outside.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,14 @@ from knot_runner.util.files import LogRow
 
 @dataclass(frozen=True)
 class BundledRun:
-    """An unpacked run: ``folder`` (``<task>/<method>/<run id>``), composed ``config``, ``result``, and the path of its
-    ``log`` (``rounds.jsonl``)."""
+    """An unpacked run.
+
+    Attributes:
+        folder: ``<task>/<method>/<run id>``.
+        config: The composed settings.
+        result: The result.
+        log: Path of ``rounds.jsonl``.
+    """
 
     folder: str
     config: Config
@@ -40,7 +49,7 @@ class BundledRun:
     log: Path
 
     def rows(self) -> list[LogRow]:
-        """The rows of the log, [] without one. Raises :class:`UserError` if the log is invalid."""
+        """Return the rows of the log, [] without one. Raises :class:`UserError` if the log is invalid."""
         if not self.log.exists():
             return []
         where = f"run {self.folder}: {ROUNDS_FILE}"
@@ -49,7 +58,7 @@ class BundledRun:
         except ValueError as problem:
             raise UserError(f"{where} cannot be read ({problem})") from None
         if not all(isinstance(row, dict) for row in rows):
-            raise UserError(f"{where} has a line that is no row")
+            raise UserError(f"{where} has an invalid line")
         return rows
 
 
@@ -60,17 +69,17 @@ def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
     or with wrong statements about a file or run.
     """
     if not path.is_file():
-        raise UserError("is not a file" if path.exists() else "is not there", path)
+        raise UserError("not a regular file" if path.exists() else "file not found", path)
     try:
         with open_archive(path) as file:
             manifest = _table_of_contents(path, file)
             for run in manifest.runs:
                 _unpack(path, run, file, temporary / run.folder)
             if read_header(file) != END:
-                raise ValueError(f"it holds more files than its {MANIFEST} lists")
+                raise ValueError(f"it has more files than {MANIFEST} lists")
         return [_bundled(path, run, temporary / run.folder) for run in manifest.runs]
     except ValueError as problem:
-        raise UserError(quoted(f"{path}: is damaged, or no bundle of runs: {problem}")) from None
+        raise UserError(quoted(f"{path}: damaged, or not a bundle of runs: {problem}")) from None
     except UserError as problem:
         raise UserError(quoted(str(problem))) from None
 
@@ -87,8 +96,11 @@ def quoted(text: str) -> str:
 
 
 def _table_of_contents(path: Path, file: BinaryIO) -> Manifest:
-    """Read the first member. Raises ValueError if it is not the table of contents, :class:`UserError` if that lists
-    anything a bundle cannot have."""
+    """Read the first member.
+
+    Raises ValueError if it is not the table of contents, :class:`UserError` if that lists anything a bundle cannot
+    have.
+    """
     name, size = read_header(file)
     if name != MANIFEST or size > MAX_MANIFEST:
         raise ValueError(f"it does not begin with {MANIFEST} ('knot-runner bundle RUN...' writes one)")
@@ -104,23 +116,23 @@ def _unpack(path: Path, run: PackedRun, archive: BinaryIO, folder: Path) -> None
     folder.mkdir(parents=True)
     for file in run.files:
         if read_header(archive) != (run.member(file.name), file.size):
-            raise ValueError(f"{run.folder}/{file.name} is not where {MANIFEST} has it, or of another size")
+            raise ValueError(f"{run.folder}/{file.name} does not match its place and size in {MANIFEST}")
         content = read_content(archive, file.size)
         if hashlib.sha256(content).hexdigest() != file.sha256:
-            raise UserError(f"run {run.folder}: {file.name} is not as its digest says", path)
+            raise UserError(f"run {run.folder}: {file.name} does not match its checksum", path)
         (folder / file.name).write_bytes(content)
 
 
 def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
-    """Load one run, checking its files against the seals in its result."""
+    """Load one run, checking its files against the checksums in its result."""
     try:
         result = require_result(folder)
         named = f"{result.task}/{result.method}/{result.run_id}"
         if named != run.folder:
-            raise UserError(f"{RESULT_FILE} is of another run ({named!r})")
+            raise UserError(f"{RESULT_FILE} belongs to another run ({named!r})")
         for file in run.files:
             if file.name != RESULT_FILE and result.digest.get(file.name) != file.sha256:
-                raise UserError(f"{file.name} does not match its digest in {RESULT_FILE}")
+                raise UserError(f"{file.name} does not match its checksum in {RESULT_FILE}")
         return BundledRun(run.folder, recorded_config(folder), result, folder / ROUNDS_FILE)
     except UserError as problem:
         raise UserError(str(problem).removeprefix(f"{folder}/"), f"{path}: run {run.folder}") from None

@@ -77,13 +77,15 @@ def _trial(stale_runs: str, command: Command) -> int:
 
 
 def _code(stale_runs: str) -> str | None:
-    """The code with which stages must have been computed; None if any will do."""
+    """Return the code with which stages must have been computed; None if any will do."""
     return provenance.code_version() if stale_runs == "rerun" else None
 
 
 def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:
-    """Run one preset, or a command without one, and show its report; returns the exit code. An error in one of several
-    presets does not stop the others."""
+    """Run one preset, or a command without one, and show its report; returns the exit code.
+
+    An error in one of several presets does not stop the others.
+    """
     has_report = command.jobs[0].settings.report
     try:
         if has_report:
@@ -107,7 +109,7 @@ def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:
 
 
 def _single(job: ComposedJob, stale_runs: str) -> int:
-    """One run in this process; returns the exit code."""
+    """Return one run in this process; returns the exit code."""
     console = Console(stderr=True)
     if read_result(job.folder) is None:
         if problem := no_data([job.settings]):
@@ -151,7 +153,7 @@ def _sweep(command: Command, stale_runs: str) -> int:
     unlike = {job.run_id: job for job in command.jobs}
     by_state = by_key((status(job.folder), job) for job in unlike.values())
     to_do, diverged = by_state.get(None, []), by_state.get("diverged", [])
-    there = len(unlike) - len(to_do)
+    finished = len(unlike) - len(to_do)
     outcomes: list[Outcome] = []
     if problem := no_data(job.settings for job in to_do):
         raise UserError(problem)  # once, in place of each of them failing on it
@@ -161,18 +163,21 @@ def _sweep(command: Command, stale_runs: str) -> int:
         first = command.jobs[0].settings
         plan = new_plan(Path(first.paths.output_dir), first.fail_fast, _code(stale_runs))
         write_plan(plan, {job.run_id: job.own_config for job in to_do})
-        with Board(to_do, there, Console(stderr=True)) as board, messages_to(board.note):
+        with Board(to_do, finished, Console(stderr=True)) as board, messages_to(board.note):
             outcomes = _launched(plan, to_do, command.hydra)
     duplicates = len(command.jobs) - len(unlike)
-    lines, exit_code = sweep_summary(to_do + diverged, there - len(diverged), outcomes, duplicates)
+    lines, exit_code = sweep_summary(to_do + diverged, finished - len(diverged), outcomes, duplicates)
     for line in lines:
         LOGGER.info("%s", line)
     return exit_code
 
 
 def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list[Outcome]:
-    """The launcher's outcomes; if it crashes, a warning and an empty list, since the runs' records tell the rest.
-    Raises :class:`UserError` if a dependency of the launcher is missing."""
+    """Run the launcher and return its outcomes.
+
+    If the launcher crashes, log a warning and return an empty list, since the records of the runs contain the rest.
+    Raises :class:`UserError` if a dependency of the launcher is missing.
+    """
     from knot_runner.sweeps.launchers import launch
 
     try:
@@ -180,7 +185,7 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
     except UserError:
         raise
     except Exception as problem:  # a launcher's own settings, its queue, its workers
-        LOGGER.info("the launcher ended early: %s: %s", type(problem).__name__, " ".join(str(problem).split()))
+        LOGGER.info("the launcher failed: %s: %s", type(problem).__name__, " ".join(str(problem).split()))
         return []
 
 
@@ -188,22 +193,29 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
 
 
 def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
-    """Report finished runs made with other code or data, or whose files changed; with ``stale`` "rerun", set them aside
-    so that they are rerun. Raises :class:`UserError` for other data and changed files if ``stale`` is empty."""
+    """Report finished runs made with other code or data, or whose files changed.
+
+    If ``stale`` is "rerun", move them to ``.stale`` so that they are rerun. Raises :class:`UserError` for other data
+    and changed files if ``stale`` is empty.
+    """
     now = provenance.Now()
     finished = [job for job in {job.run_id: job for job in jobs}.values() if read_result(job.folder)]
-    found = [(job, reasons) for job in finished if (reasons := _reasons(job, now))]
-    changed = [(job.title, job.folder, own) for job, reasons in found if (own := provenance.blocking(reasons))]
+    stale_runs = [(job, reasons) for job in finished if (reasons := _reasons(job, now))]
+    changed = []
+    for job, reasons in stale_runs:
+        why = provenance.blocking(reasons)
+        if why:
+            changed.append((job.title, job.folder, why))
     if changed and not stale:
         raise UserError(provenance.refusal(changed, len(finished)))
-    if found and stale == "rerun":
-        for job, _ in found:
+    if stale_runs and stale == "rerun":
+        for job, _ in stale_runs:
             with locked(lock_of(job.settings.paths.output_dir, job.run_id)):
                 if _reasons(job, now):  # no other command has rerun it meanwhile
                     provenance.set_aside(job.folder)
-        LOGGER.info("%d finished runs are set aside (.stale) and made anew", len(found))
+        LOGGER.info("%d finished runs are moved to .stale and rerun", len(stale_runs))
     else:
-        for line in provenance.staleness_line([reasons for _, reasons in found]):
+        for line in provenance.staleness_line([reasons for _, reasons in stale_runs]):
             LOGGER.info("%s", line)
     tracker = jobs[0].settings.tracker.name
     if tracker != "none":

@@ -1,5 +1,7 @@
-"""The ``knot-runner`` command: runs and sweeps, or one of the verbs. Imports little before signals are handled, and
-torch only when a run begins."""
+"""The ``knot-runner`` command: runs and sweeps, or one of the verbs.
+
+Imports little before signals are handled, and torch only when a run begins.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from knot_runner.util.processes import ended_by_signals, main_left_alone, on_sig
 from knot_runner.util.streams import lasting, print_safely
 
 #: Message on an interrupting signal; on a terminal also the code that shows the cursor again, which a live view hides.
-INTERRUPTED = b"knot-runner: interrupted; the same command goes on from the last commit\n"
+INTERRUPTED = b"knot-runner: interrupted. Repeat the command to resume from the last commit\n"
 SHOW_CURSOR = b"\x1b[?25h"
 
 

@@ -10,7 +10,7 @@ from knot_runner.config.plugins import Table
 from knot_runner.util.config_yaml import unquoted
 from knot_runner.util.errors import UserError, nearest
 
-PRESET_TEXT = "Use the overrides with which the preset ran, so that its runs are found."
+PRESET_TEXT = "PRESET is a name from 'knot-runner ls experiment'. Use the same overrides as for its runs."
 
 
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
@@ -22,7 +22,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
 
 
 def parser_of(verb: str) -> Parser:
-    """The parser of ``verb``, or of a command without one."""
+    """Return the parser of ``verb``, or of a command without one."""
     return VERBS[verb][1]() if verb else _run()
 
 
@@ -31,7 +31,7 @@ def _run() -> Parser:
     parser = Parser(
         "[KEY=VALUE ...] [options]\n       knot-runner VERB --help",
         "Run experiments in federated learning and knowledge distillation. Overrides follow Hydra's grammar. "
-        "Several values make a grid. The same command resumes what was interrupted, and shows what is finished.\n"
+        "Several values make a grid. The same command resumes interrupted runs and shows finished ones.\n"
         f"\nverbs:\n{verbs}",
         [
             "task=femnist method=fedavg_chill method.temperature=0.05",
@@ -47,8 +47,9 @@ def _run() -> Parser:
 
 
 def _ls() -> Parser:
-    parser = Parser("ls [GROUP ...]", "List what can be composed, with a description.", ["ls method experiment"], False)
-    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with YAML of your own")
+    text = "List the config groups, or the choices of each GROUP with descriptions."
+    parser = Parser("ls [GROUP ...]", text, ["ls", "ls method experiment"], False)
+    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with your own YAML files")
     return parser
 
 
@@ -56,27 +57,27 @@ def _data() -> Parser:
     text = "List data sets, their state and where to get them. KNOT_DATA=DIR stands for paths.data_dir=DIR."
     examples = ["data", "data mnist cifar10 --fetch paths.data_dir=DIR"]
     parser = Parser("data [TASK or DATA SET ...] [paths.data_dir=DIR] [options]", text, examples, False)
-    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="DIR/data/NAME.yaml is a data set of your own")
-    fetch = "download what needs no agreement; sizes and checksums are compared with the published ones"
+    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with your own data sets, data/NAME.yaml")
+    fetch = "download files that need no agreement, and verify size and checksum"
     parser.add_argument("--fetch", action="store_true", help=fetch)
     return parser
 
 
 def _check() -> Parser:
-    text = "List the jobs of a command, their state and what would stop them. Nothing is trained."
+    text = "List the jobs that a command with these overrides would run, their state and any errors."
     parser = Parser("check [KEY=VALUE ...] [options]", text, ["check experiment=knot/table3 task.missing=skip --quick"])
     parser.add_argument("--all", action="store_true", help="list each job of a large grid")
-    parser.add_argument("--quick", action="store_true", help="only compose: read no data")
+    parser.add_argument("--quick", action="store_true", help="do not read any data")
     return parser
 
 
 def _table() -> Parser:
-    text = "Print a preset's table from its records, and write it as Markdown, CSV and LaTeX. "
+    text = "Print the table of a preset from recorded results, and write it as Markdown, CSV and LaTeX. "
     return Parser("table PRESET [KEY=VALUE ...]", text + PRESET_TEXT, ["table knot/table3 task.missing=skip"])
 
 
 def _claims() -> Parser:
-    text = "Judge which claims of the paper hold, with intervals, from the records. "
+    text = "Test the claims of a paper on recorded results, with 95% intervals. "
     return Parser("claims PRESET [KEY=VALUE ...]", text + PRESET_TEXT, ["claims chill/table1 task=femnist"])
 
 
@@ -84,8 +85,8 @@ def _plot() -> Parser:
     parser = Parser(
         "plot [FILTER ...] [paths.output_dir=DIR] [options]\n       knot-runner plot PRESET [KEY=VALUE ...] [options]\n"
         "       knot-runner plot partition [KEY=VALUE ...] [options]",
-        "Draw any finished runs, which filters select as in compare, a preset's figure from its records, or the classes"
-        f" of each client. {PRESET_TEXT}",
+        "Draw finished runs selected by filters (as in compare), the figure of a preset, or a partition of classes. "
+        f"{PRESET_TEXT}",
         [
             "plot --x=round --y=accuracy --by=method.name --out=curves.pdf",
             "plot --x=method.mu --y=accuracy --by=training.lr --mark=heatmap",
@@ -96,9 +97,9 @@ def _plot() -> Parser:
     keys = {
         "x": "round, clock, seconds, bytes, flops, a setting, or a measure (default: round)",
         "y": "a measure (default: accuracy), clients, or confusion",
-        "by": "a line or color per value of these settings (default: all that differ)",
-        "row": "a setting with a panel per value",
-        "col": "another one",
+        "by": "settings with a line or color per value (default: all that differ)",
+        "row": "setting with a row of panels per value",
+        "col": "setting with a column of panels per value",
     }
     for name, text in keys.items():
         parser.add_argument(f"--{name}", metavar="KEYS" if name == "by" else "KEY", help=text)
@@ -116,17 +117,17 @@ def _plot() -> Parser:
 def _confusion() -> Parser:
     parser = Parser(
         "confusion RUN [paths.output_dir=DIR] [options]",
-        "Print how often each class is predicted as which, on the test examples of a finished run. RUN is its folder, "
-        "its run id, or filters that only it passes.",
+        "Print the confusion matrix of a finished run on its test examples. RUN is a folder, a run id, or filters that "
+        "select one run.",
         ["confusion task=femnist method=fedavg seed=0 --out=confusion.png"],
         composes=False,
     )
-    parser.add_argument("--out", metavar="FILE", help="draw it as a .png, .pdf or .svg file, too")
+    parser.add_argument("--out", metavar="FILE", help="also draw it to a .png, .pdf or .svg file")
     return parser
 
 
 def _report() -> Parser:
-    text = "Write a preset's table, figures and claims as one HTML page, from its records. "
+    text = "Write table, figures and claims of a preset as one HTML page, from recorded results. "
     return Parser("report PRESET [KEY=VALUE ...]", text + PRESET_TEXT, ["report knot/table3 task.missing=skip"])
 
 
@@ -138,13 +139,15 @@ def _compare() -> Parser:
         ["compare task=femnist --by=method.name --export=runs.csv"],
         composes=False,
     )
-    by = "a row per value of these settings, or per run_id (default: all that differ)"
+    by = "settings with a row per value, or run_id (default: all that differ)"
     parser.add_argument("--by", metavar="KEYS", help=by)
-    parser.add_argument("--measure", default="", metavar="KEYS", help="the columns: accuracy, f1, sd, ...")
-    parser.add_argument("--sort", default="", metavar="KEY", help="the order of the rows")
-    parser.add_argument("--best", default="", metavar="MEASURE", help="only the best run over --over")
-    parser.add_argument("--over", default="", metavar="KEYS", help="the settings over which --best chooses")
-    parser.add_argument("--export", default="", metavar="FILES", help="write .csv, .tex or .md files")
+    parser.add_argument("--measure", default="", metavar="KEYS", help="columns of the table: accuracy, f1, sd, ...")
+    parser.add_argument("--sort", default="", metavar="KEY", help="column that orders the rows")
+    parser.add_argument(
+        "--best", default="", metavar="MEASURE", help="show only the best value of the settings in --over"
+    )
+    parser.add_argument("--over", default="", metavar="KEYS", help="settings that were searched, for --best")
+    parser.add_argument("--export", default="", metavar="FILES", help="also write .csv, .tex or .md files")
     return parser
 
 
@@ -152,11 +155,11 @@ def _reproduce() -> Parser:
     parser = Parser(
         "reproduce [PRESET ...] [KEY=VALUE ...] [options]",
         "Run presets one after another, those with most claims per minute first, and write a table of their claims to "
-        "paths.output_dir/reproduced.md. Without names: the presets of conf/reproduce.yaml whose data are present and "
-        "that fit into the time. The overrides apply to each preset.",
+        "paths.output_dir/reproduced.md. Without names, run the presets of conf/reproduce.yaml whose data are present "
+        "and that fit into the time. The overrides apply to each preset.",
         ["reproduce --hours=2 paths.data_dir=DIR hardware=cpu"],
     )
-    hours = "the time limit; the same command resumes. 0 only writes the table (default: 2)"
+    hours = "time limit. Repeat the command to resume; 0 only writes the table (default: 2)"
     parser.add_argument("--hours", type=float, default=2.0, help=hours)
     return parser
 
@@ -169,16 +172,16 @@ def _bundle() -> Parser:
         ["bundle outputs/femnist --to=femnist.tar.gz"],
         composes=False,
     )
-    parser.add_argument("--to", metavar="FILE", help="the archive, FILE.tar.gz (default: in paths.output_dir/bundles)")
-    parser.add_argument("--weights", action="store_true", help="include files above 4 MB")
+    parser.add_argument("--to", metavar="FILE", help="archive FILE.tar.gz (default: in paths.output_dir/bundles)")
+    parser.add_argument("--weights", action="store_true", help="include files above 4 MB, such as weights")
     return parser
 
 
 def _verify() -> Parser:
     parser = Parser(
         "verify BUNDLE [KEY=VALUE ...] [options]",
-        "Rerun the runs of a bundle and compare the results: the same bits, within rounding (numbers differ by at most "
-        "0.001 of their size, or 0.0001), within the 95% interval of the accuracy, or not the same. Code of plug-ins "
+        "Rerun the runs of BUNDLE, a .tar.gz file, and compare the results: the same bits, within rounding (numbers "
+        "differ by at most 0.1% or 0.0001), within the 95% interval of the accuracy, or not the same. Code of plug-ins "
         "is not run. The exit code is 1 if a result is not the same, and 2 if a run could not be rerun.",
         ["verify femnist.tar.gz --rounds=5 paths.data_dir=DIR"],
         composes=False,
@@ -187,20 +190,20 @@ def _verify() -> Parser:
     parser.add_argument("--network", action="store_true", help="allow downloads from the Hugging Face hub")
     steps = "refuse settings with more rounds, epochs or steps than N (default: 5000)"
     parser.add_argument("--max-steps", type=int, default=5000, metavar="N", help=steps)
-    memory = "the memory that a process may allocate on the CPU (default: 16)"
+    memory = "CPU memory limit of a process (default: 16)"
     parser.add_argument("--memory", type=int, default=16, metavar="GB", help=memory)
     return parser
 
 
 #: Verb -> its module with ``<verb>_command``, its parser, and its line in the command's own help.
 VERBS: Table[tuple[str, Callable[[], Parser], str]] = Table("VERBS", {
-    "ls": (".ls", _ls, "list tasks, models, methods and presets"),
+    "ls": (".ls", _ls, "list tasks, models, methods, presets and other choices"),
     "data": (".data", _data, "list and download data sets"),
-    "check": (".check", _check, "list the jobs of a command and what would stop them"),
-    "table": (".preset", _table, "print a preset's table beside the published one"),
+    "check": (".check", _check, "list the jobs of a command and any errors"),
+    "table": (".preset", _table, "print the table of a preset and the published one"),
     "plot": (".plot", _plot, "draw any runs, a preset's figure, or a partition"),
     "confusion": (".plot", _confusion, "print the confusion matrix of a run"),
-    "claims": (".preset", _claims, "judge the claims of a preset's paper"),
+    "claims": (".preset", _claims, "test the claims of a preset's paper"),
     "report": (".report", _report, "write a preset's results as an HTML page"),
     "compare": (".compare", _compare, "compare any runs by any setting"),
     "reproduce": (".reproduce", _reproduce, "run presets one after another"),
@@ -210,8 +213,10 @@ VERBS: Table[tuple[str, Callable[[], Parser], str]] = Table("VERBS", {
 
 
 def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """(Words without ``=``, the values of the ``known`` keys) for verbs that compose nothing. Raises
-    :class:`UserError`."""
+    """Return (words without ``=``, the values of the ``known`` keys) for verbs that compose nothing.
+
+    Raises :class:`UserError`.
+    """
     names, keys = [], {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -220,7 +225,7 @@ def names_and_keys(words: Iterable[str], known: Sequence[str]) -> tuple[list[str
         elif key not in known:
             raise UserError(f"not an option of this verb{nearest(key, known)}", key)
         elif not value:
-            raise UserError(f"has no value. Use {key}=DIR", key)
+            raise UserError(f"no value. Use {key}=DIR", key)
         else:
             keys[key] = unquoted(value)
     return names, keys

@@ -36,8 +36,11 @@ MAX_RUNS = 200
 
 @dataclass
 class Preview:
-    """What preparing jobs showed. ``notes``: note -> number of jobs; ``counts``: task, partition and seed -> lines on
-    examples per party; ``problem``: the error at which a run would stop."""
+    """What preparing jobs showed.
+
+    ``notes``: note -> number of jobs; ``counts``: task, partition and seed -> lines on examples per party; ``problem``:
+    the error at which a run would stop.
+    """
 
     notes: Counter[str] = field(default_factory=Counter)
     counts: dict[str, list[str]] = field(default_factory=dict)
@@ -59,7 +62,7 @@ def preview(jobs: list[ComposedJob]) -> Preview:
                 return seen
             except EOFError:
                 process.join()
-                return Preview(problem=f"its process ended with exit code {process.exitcode}")
+                return Preview(problem=f"the process ended with exit code {process.exitcode}")
 
 
 def _in_child(pipe: Connection, folder: Path, configs: list[Config]) -> None:
@@ -71,29 +74,31 @@ def _in_child(pipe: Connection, folder: Path, configs: list[Config]) -> None:
 
 def prepare(jobs: list[ComposedJob], folder: Path) -> Preview:
     """Prepare ``jobs`` with ``folder`` as ``paths.output_dir``; those that share what is prepared, and data sets, once.
-    Of several seeds the first shows the examples of all."""
+
+    Of several seeds the first shows the examples of all.
+    """
     from knot_runner.data.shared import SharedTasks
     from knot_runner.pipelines.context import Services
 
     tasks = SharedTasks()
     services = Services(images=tasks.images, texts=tasks.texts, unlabeled=tasks.unlabeled)
-    found, titles = Preview(), set()
+    result, titles = Preview(), set()
     try:
         for group in by_key((_prepared_key(job), job) for job in jobs).values():
             job = group[0]
             notes, lines = _look(job, folder, services)
-            found.notes.update(dict.fromkeys(notes, len(group)))
+            result.notes.update(dict.fromkeys(notes, len(group)))
             title, seed, partition = job.settings.task.name, "", job.settings.partition
             if partition is not None:
                 title, seed = f"{title}, {partition.kind}", f", seed {job.settings.seed}"
             if lines and title not in titles:
                 titles.add(title)
-                found.counts[f"{title}{seed}"] = lines
+                result.counts[f"{title}{seed}"] = lines
     except UserError as error:
-        found.problem = str(error)
+        result.problem = str(error)
     except Exception as error:
-        found.problem = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_MESSAGE]
-    return found
+        result.problem = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_MESSAGE]
+    return result
 
 
 def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str], list[str]]:
@@ -114,7 +119,7 @@ def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str]
 
 
 def _prepared_key(job: ComposedJob) -> str:
-    """A job's group: a learning rate, a temperature or a number of rounds changes nothing before training."""
+    """Return a job's group: a learning rate, a temperature or a number of rounds changes nothing before training."""
     config = job.config
     training = without(config.get("training") or {}, "lr", "rounds")
     method = without(config["method"], "name", "temperature", "loss")
@@ -128,16 +133,19 @@ def _prepared_key(job: ComposedJob) -> str:
 
 
 def time_left(jobs: list[ComposedJob]) -> list[str]:
-    """Return lines on how long ``jobs`` take one after another: each as long as the median of the finished runs of its
-    method, task and training below ``paths.output_dir``."""
+    """Return the lines on how long ``jobs`` take one after another.
+
+    A job is assumed to take the median time of the finished runs of its method, task and training below
+    ``paths.output_dir``.
+    """
     roots = [Path(job.settings.paths.output_dir, job.settings.task.name) for job in jobs]
     times = {root: _times_of(root) for root in set(roots)}
     medians, runs = [], 0
     keys = zip(roots, (_time_key(job.config) for job in jobs), strict=True)
     for (root, key), count in Counter(keys).items():
-        if found := times[root].get(key):
-            medians += count * [statistics.median(found)]
-            runs += len(found)
+        if seconds := times[root].get(key):
+            medians += count * [statistics.median(seconds)]
+            runs += len(seconds)
     if not medians:
         return ["no time estimate: no similar run has finished"]
     by = f"by the median of {counted(runs, 'finished run')}"
@@ -159,6 +167,6 @@ def _times_of(root: Path) -> dict[str, list[float]]:
 
 
 def _time_key(config: Config) -> str:
-    """Digest of method, task and training, whatever the seed and the learning rate."""
+    """Return the digest of method, task and training, whatever the seed and the learning rate."""
     training = without(config.get("training") or {}, "lr")
     return digest([config["method"]["name"], config["task"], config.get("model"), config.get("partition"), training])

@@ -58,8 +58,14 @@ class RunSelection:
     out: Path
 
     def frame(self, per: Per = "run") -> pd.DataFrame:
-        """One row per run and metric, with ``per="round"`` per round, too, with ``per="client"`` per round and client;
-        see :meth:`knot_runner.report.frame.RunSet.frame` for the columns."""
+        """Return one row per run and metric, or per round or client.
+
+        Args:
+            per: "run", "round" or "client"; the last two give one row per run, round (and client) and metric.
+
+        Returns:
+            A frame with the columns of :meth:`knot_runner.report.frame.RunSet.frame`.
+        """
         from knot_runner.report.frame import tidy_frame
 
         return tidy_frame(self.out, self.filters, per)
@@ -107,7 +113,7 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
 
     jobs = [overrides] if isinstance(overrides, ComposedJob) else compose(overrides)
     if len(jobs) != 1:
-        raise UserError(f"{len(jobs)} runs are asked for; kr.sweep runs a grid, kr.run one of kr.compose(...)")
+        raise UserError(f"kr.run takes one run, but {len(jobs)} were given. For a grid, use kr.sweep")
     job = jobs[0]
     require_writable(Path(job.settings.paths.output_dir), "paths.output_dir")
     context = run_context(job, functools.partial(LOGGER.debug, "%s %d/%d %s"), LOGGER.info)
@@ -131,19 +137,25 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
     results = [(job.folder, read_result(job.folder)) for job in jobs]
     missing = sum(result is None for _, result in results)
     if missing:
-        raise UserError(f"{missing} of {len(jobs)} runs have no result (exit code {code}); the lines above say why")
+        raise UserError(f"{missing} of {len(jobs)} runs have no result (exit code {code}). See the messages above")
     return [FinishedRun(folder, result) for folder, result in results if result is not None]
 
 
 def runs(filters: str | Sequence[str] = "", out: str | Path = "outputs") -> RunSelection:
-    """Select finished and unfinished runs below ``out`` by ``filters`` as in ``knot-runner compare``, such as
-    ``"task=femnist method=fedavg,fedprox training.lr>=0.01"``."""
+    """Select finished and unfinished runs below ``out``.
+
+    Args:
+        out: Folder of the runs.
+        filters: Filters as in ``knot-runner compare``: ``"task=femnist method=fedavg,fedprox training.lr>=0.01"``.
+    """
     return RunSelection(tuple(_words(filters)), Path(out).expanduser())
 
 
 def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
-    """A preset's table from the records of its runs: one row per cell of the printed table, with mean, 95% interval,
-    seeds and the paper's number."""
+    """Return the table of a preset from the records of its runs.
+
+    There is one row per cell of the published table, with mean, 95% interval, number of seeds and published value.
+    """
     from knot_runner.cli.show import references
     from knot_runner.cli.verbs.preset import preset_of
     from knot_runner.report.render.markup import table_csv
@@ -154,7 +166,7 @@ def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
-    """The verdict on each of a preset's claims: holds, does not hold or undecided, with effect and interval."""
+    """Return the verdict on each of a preset's claims: holds, does not hold or undecided, with effect and interval."""
     from knot_runner.cli.show import verdicts_of
     from knot_runner.cli.verbs.preset import preset_of
     from knot_runner.report.claims.view import claims_csv
@@ -174,7 +186,7 @@ def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **fl
     given = [f"--{name}={value}" for name, value in flags.items()]
     options = parser_of("compare").parse([*_words(filters), *given, f"paths.output_dir={out}"])
     if options.export:
-        raise UserError("kr.compare returns a pandas frame, which writes itself (frame.to_csv and others)", "export")
+        raise UserError("not supported by kr.compare. It returns a pandas frame, so use frame.to_csv", "export")
     return exact_frame(answer_of(options))
 
 

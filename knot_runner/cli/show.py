@@ -27,8 +27,10 @@ from knot_runner.util.files import require_writable
 
 
 def show_table(preset: Preset, keep: bool = False) -> None:
-    """Print the table of ``preset`` and write it as Markdown, CSV and LaTeX below ``<out>/tables``. ``keep``: as in
-    :func:`references`."""
+    """Print the table of ``preset`` and write it as Markdown, CSV and LaTeX below ``<out>/tables``.
+
+    ``keep``: as in :func:`references`.
+    """
     if preset.spec.get("kind") in figures.FIGURES:
         raise UserError(f"table {preset.name}: is a figure. Run: {_verb(preset, 'plot')}")
     table = preset_table(references(preset.jobs, keep), preset.spec, preset.command)
@@ -38,8 +40,11 @@ def show_table(preset: Preset, keep: bool = False) -> None:
 
 
 def show_figure(preset: Preset, keep: bool = False) -> None:
-    """Draw the figure of ``preset``, or the ``figures`` of its table, below ``<out>/figures`` in the formats of
-    :func:`current_output`, and print the plotted numbers. ``keep``: as in :func:`references`."""
+    """Draw the figure of ``preset``, or the ``figures`` of its table, and print the plotted numbers.
+
+    The files are below ``<out>/figures`` in the formats of :func:`current_output`. ``keep`` is as in
+    :func:`references`.
+    """
     name, requested = preset.name, figures_of(preset.spec)
     if not requested:
         raise UserError(f"plot {name}: is a table. Run: {_verb(preset, 'table')}")
@@ -51,7 +56,7 @@ def show_figure(preset: Preset, keep: bool = False) -> None:
 
 
 def _verb(preset: Preset, verb: str) -> str:
-    """The command line that shows ``preset`` by ``verb``, instead of the one that runs it."""
+    """Return the command line that shows ``preset`` by ``verb``, instead of the one that runs it."""
     return preset.command.replace(f"experiment={preset.name}", f"{verb} {preset.name}", 1)
 
 
@@ -67,8 +72,8 @@ def show_partition(job: ComposedJob) -> None:
 
     settings, seed, spec, name = job.settings, job.settings.seed, job.settings.partition, job.settings.task.name
     if spec is None:
-        own = f"task={name} method={settings.method.name}"
-        raise UserError(f"plot partition: {own} deals nothing to clients; task=femnist would fit")
+        chosen = f"task={name} method={settings.method.name}"
+        raise UserError(f"plot partition: {chosen} does not partition data over clients. Use task=femnist")
     root = Path(settings.paths.data_dir) if settings.paths.data_dir else None
     if settings.on_images:
         task = load_images(settings.task, root)
@@ -95,8 +100,7 @@ def print_figure(path: Path, numbers: Iterable[str]) -> None:
 
 
 def check_shown(jobs: list[ComposedJob]) -> None:
-    """Raises :class:`UserError` where the preset's table, figure or claims could not be made of its ``jobs``, before
-    they run."""
+    """Raise :class:`UserError` if the ``jobs`` do not suffice for the table, figure or claims of the preset."""
     load_plugins(jobs[0].settings.plugins)  # which may bring kinds of tables, figures and measures
     check_report(jobs[0].settings.report or {})
 
@@ -110,10 +114,10 @@ def show(preset: Preset, keep: bool) -> None:
 
 
 def folder_for(out: Path, name: str) -> Path:
-    """Create and return ``<out>/<name>``; if ``out`` is read-only, a folder below the system's temporary one, with a
-    note.
+    """Create and return ``<out>/<name>``.
 
-    Raises :class:`UserError` naming paths.output_dir if neither is writable.
+    If ``out`` is read-only, create it below the system's temporary folder instead and log that. Raises
+    :class:`UserError` naming paths.output_dir if neither is writable.
     """
     folder = out / name
     try:
@@ -121,26 +125,29 @@ def folder_for(out: Path, name: str) -> Path:
     except ReadOnlyError:
         folder = Path(tempfile.mkdtemp(prefix="knot-runner-")) / name
         folder.mkdir()
-        LOGGER.info("%s can only be read; files are written to %s", out, folder)
+        LOGGER.info("%s is read-only, so files are written to %s", out, folder)
     return folder
 
 
 def verdicts_of(preset: Preset) -> list[Verdict]:
-    """The verdicts on a preset's claims. Raises :class:`UserError`, also for a preset without claims."""
+    """Return the verdicts on a preset's claims. Raises :class:`UserError`, also for a preset without claims."""
     if not preset.spec.get("claims"):
-        raise UserError("its YAML has no report.claims", f"experiment={preset.name}")
+        raise UserError("the preset has no claims (report.claims)", f"experiment={preset.name}")
     return judge(references(preset.jobs), preset.spec, preset.command)
 
 
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
-    """``jobs`` in the form reports read. Runs whose data differ from the current ``paths.data_dir`` are left out and
-    reported; with ``keep`` they are included."""
+    """Return ``jobs`` in the form reports read.
+
+    Runs whose data differ from the current ``paths.data_dir`` are left out and reported; with ``keep`` they are
+    included.
+    """
     data = None if keep else provenance.CurrentData(jobs[0].settings.paths.data_dir)
     return [_reference(job, data) for job in jobs]
 
 
 def _reference(job: ComposedJob, data: provenance.CurrentData | None) -> Job:
-    """``job`` as reports read it: an arm stands in the place of the method's name, and is the setting ``arm``."""
+    """Return ``job`` as reports read it: an arm takes the place of the method's name and is the setting ``arm``."""
     settings, config, label, method = job.settings, job.config, job.label, job.settings.method.name
     if job.arm:
         config, method = {**config, ARM: job.arm}, job.arm

@@ -4,10 +4,10 @@ The sampler is seeded and sees only the runs' validation metric, so the same com
 reuses finished runs. Test metrics are shown for the selected run only and do not affect the selection.
 ``hydra.sweeper.n_jobs`` trials are drawn at once and run as one grid under the chosen launcher.
 
-Of that metric, federated runs record every one on the examples that clients hold out (``partition.valid``),
-personalized ones accuracy. Distillation records the metric by which it selects epochs: macro F1 of the student on its
-validation split; for mutual learning the mean over parties; for KNOT the student's loss on the validation split of the
-soft labels. That loss depends on the teachers and the loss function, so for KNOT only the distillation's own training
+Federated runs record all validation metrics on the examples that clients hold out (``partition.valid``), personalized
+runs only accuracy. Distillation records the metric by which it selects epochs. This is macro F1 of the student on its
+validation split, for mutual learning its mean over parties, and for KNOT the student's loss on the soft labels of the
+validation split. That loss depends on the teachers and the loss function, so for KNOT only the training of the student
 can be searched.
 """
 
@@ -57,11 +57,14 @@ OF_KNOT = "training.distill."
 
 
 def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
-    """The validation metric of a study over the keys ``searched``: ``report.objective``, else the one that runs of this
-    kind record, by default accuracy. Raises :class:`UserError` if the run records none that can compare trials."""
+    """Return the validation metric of a study over the keys ``searched``.
+
+    It is ``report.objective`` if set, else the metric that runs of this kind record, by default accuracy. Raises
+    :class:`UserError` if the runs record no metric that can compare trials.
+    """
     method, settings = job.method, job.settings
-    own = RECORDED.get(type(method), ACCURACY)
-    recorded = [own]
+    recorded_metric = RECORDED.get(type(method), ACCURACY)
+    recorded = [recorded_metric]
     if isinstance(method, FederatedSettings):
         if method.personalization is None:
             recorded = list(METRICS)
@@ -73,35 +76,39 @@ def study_metric(job: ComposedJob, searched: Iterable[str]) -> str:
     if not has_parts and getattr(shares, "valid", None) is None:
         group = "method" if isinstance(method, DistillSettings) else "partition"
         raise UserError("needs validation examples", SWEEPER, hint=f"Set {group}.valid=0.2")
-    known = {f"{VALID}{one}": one for one in recorded}
-    name = str((settings.report or {}).get("objective", f"{VALID}{own}"))
+    known = {f"{VALID}{recorded_name}": recorded_name for recorded_name in recorded}
+    name = str((settings.report or {}).get("objective", f"{VALID}{recorded_metric}"))
     if name not in known:
         raise unknown("report.objective", message_text(name), known)
     for key in searched:
         if isinstance(method, KnotSettings) and not key.startswith(OF_KNOT):
-            problem = f"changes what {name} of method={method.name} is measured against (teachers or loss)"
+            problem = f"it changes the teachers or the loss that define {name} of method={method.name}"
             raise UserError(problem, key, hint=f"Search {OF_KNOT}*, and use a grid for other keys")
     return known[name]
 
 
 def valid_value(job: ComposedJob, metric: str) -> float | None:
-    """A finished run's ``metric`` on its validation examples; None if it diverged or did not finish."""
+    """Return a finished run's ``metric`` on its validation examples; None if it diverged or did not finish."""
     result = read_result(job.folder)
     if result is None or result.status != "done":
         return None
     if isinstance(result, FederatedResult):
-        own = result.personalization
-        return (result.valid or {}).get(metric) if own is None else own.points[own.chosen].valid_accuracy
+        if result.personalization is not None:
+            return result.personalization.points[result.personalization.chosen].valid_accuracy
+        return (result.valid or {}).get(metric)
     rows = [json.loads(line) for line in read_record(job.folder, result, ROUNDS_FILE).splitlines()]
     return student_value(rows, metric)
 
 
 def student_value(rows: list[LogRow], metric: str) -> float | None:
-    """``metric`` of the epoch that a distillation kept, from the last log row in ``rows`` that has it: under the
-    student's name, for KNOT as ``loss``, for mutual learning as ``valid``."""
+    """Return the validation ``metric`` of the epoch that a distillation selected.
+
+    It comes from the last log row in ``rows`` that has it: under the name of the student, as ``loss`` for KNOT, as
+    ``valid`` for mutual learning.
+    """
     key_names = ("loss",) if metric == "loss" else ("student", "valid")
-    found = [row[key] for row in rows if "round" in row for key in key_names if key in row]
-    return found[-1] if found else None
+    values = [row[key] for row in rows if "round" in row for key in key_names if key in row]
+    return values[-1] if values else None
 
 
 #: Keys of a study -> their defaults: number of trials, the sampler's seed, number of trials drawn at once.
@@ -111,8 +118,11 @@ DEFAULTS = {"hydra.sweeper.n_trials": "20", SAMPLER_SEED: "0", "hydra.sweeper.n_
 
 @dataclass(frozen=True)
 class Study:
-    """A study's request. ``words``: flags and overrides of all trials; ``space``: overrides that define the search
-    space; ``together``: number of trials drawn at once."""
+    """A study's request.
+
+    ``words``: flags and overrides of all trials; ``space``: overrides that define the search space; ``together``:
+    number of trials drawn at once.
+    """
 
     words: list[str]
     space: list[Override]
@@ -123,15 +133,17 @@ class Study:
 
 
 def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
-    """Run every batch of trials by ``sweep`` as a grid; returns the exit code. Raises :class:`UserError`, before any
-    trial if the request is invalid."""
+    """Run every batch of trials by ``sweep`` as a grid; returns the exit code.
+
+    Raises :class:`UserError`, before any trial if the request is invalid.
+    """
     study = _read(arguments)
     require_extra(SWEEPER, "optuna")
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    space = {one.key_or_group: _distribution(one, study.config_dir) for one in study.space}
-    example = {key: one.low if hasattr(one, "low") else one.choices[0] for key, one in space.items()}
+    space = {swept.key_or_group: _distribution(swept, study.config_dir) for swept in study.space}
+    example = {key: swept.low if hasattr(swept, "low") else swept.choices[0] for key, swept in space.items()}
     metric = study_metric(_grid(study, [example]).jobs[0], space)  # settings are checked before any trial
     direction = "maximize" if METRICS[metric].better == "higher" else "minimize"
     # with constant_liar, trials of one batch keep apart
@@ -150,52 +162,54 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
         for trial, job in zip(trials, command.jobs, strict=True):
             value = valid_value(job, metric)
             if value is None:
-                worst, said = EXIT_FAILED, "no value"
+                worst, shown = EXIT_FAILED, "no value"
                 drawn.tell(trial, None, state=optuna.trial.TrialState.FAIL)
             else:
-                said = f"{value:.4f}"
+                shown = f"{value:.4f}"
                 drawn.tell(trial, value)
                 if drawn.best_trial.number == trial.number:
                     best = job, trial.params, value
             words = " ".join(_words(trial.params))
-            LOGGER.info("trial %d of %d: %s: %s%s %s", trial.number + 1, study.trials, words, VALID, metric, said)
+            LOGGER.info("trial %d of %d: %s: %s%s %s", trial.number + 1, study.trials, words, VALID, metric, shown)
     if best is None:
-        raise UserError(f"no trial has a value of {VALID}{metric}; the lines above say why", SWEEPER)
+        raise UserError(f"no trial has a value of {VALID}{metric}. See the messages above", SWEEPER)
     _print_best(study, metric, *best)
     return worst
 
 
 def _read(arguments: Sequence[str]) -> Study:
-    """The study of a command line. Raises :class:`UserError`."""
+    """Return the study of a command line. Raises :class:`UserError`."""
     options = read_flags(arguments)
-    own, rest = dict(DEFAULTS), []
+    values, rest = dict(DEFAULTS), []
     for word in options.words:
         key, _, value = word.partition("=")
-        if key in own:
-            own[key] = value
+        if key in values:
+            values[key] = value
         elif word != SWEEPER:
             rest.append(word)
-    for key, text in own.items():
+    for key, text in values.items():
         if not text.isdecimal() or not (key != SAMPLER_SEED) <= int(text) <= MAX_JOBS:
             raise UserError(f"expected a whole number, got {message_text(text)!r}", key)
     words, space = [flag for flag in options.flags if flag != "--multirun"], []
-    for one in last_counts(parse_overrides(expand_preset(rest, options.config_dir)[0])):
-        if not one.is_sweep_override():
-            words.append(typed_line(one))
-        elif one.key_or_group in ("arm", "seed", "experiment", "task"):
-            raise UserError("cannot be searched. Use one value", one.key_or_group)
+    for override in last_counts(parse_overrides(expand_preset(rest, options.config_dir)[0])):
+        if not override.is_sweep_override():
+            words.append(typed_line(override))
+        elif override.key_or_group in ("arm", "seed", "experiment", "task"):
+            raise UserError("cannot be searched. Use one value", override.key_or_group)
         else:
-            space.append(one)
+            space.append(override)
     if not space:
         hint = "Use training.lr=tag(log,interval(0.001,1)) or a list of values"
-        raise UserError("nothing is searched", SWEEPER, hint=hint)
-    trials, seed, together = map(int, own.values())
+        raise UserError("no setting is searched", SWEEPER, hint=hint)
+    trials, seed, together = map(int, values.values())
     return Study(words, space, trials, seed, together, options.config_dir)
 
 
 def _distribution(override: Override, config_dir: str | None) -> BaseDistribution:
-    """The distribution of an override, as in Hydra's own sweepers: intervals are uniform, or logarithmic with
-    ``tag(log, ...)``; ranges have steps, and lists are categorical."""
+    """Return the distribution of an override, as in Hydra's own sweepers.
+
+    Intervals are uniform, or logarithmic with ``tag(log, ...)``. Ranges have steps, and lists are categorical.
+    """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     value: Any = override.value()
@@ -207,14 +221,14 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
         return CategoricalDistribution(names)
     log = "log" in value.tags
     if not value.start < value.end or (log and value.start <= 0):
-        hint = "Use rising bounds, as in interval(0.001,1); above 0 with tag(log, ...)"
+        hint = "Use increasing bounds, such as interval(0.001,1). With tag(log, ...), use bounds above 0"
         raise UserError("invalid interval", message_text(typed_line(override)), hint=hint)
     kind = IntDistribution if isinstance(value.start, int) else FloatDistribution
     return kind(value.start, value.end, log=log)
 
 
 def _grid(study: Study, drawn: Sequence[Config]) -> Command:
-    """The runs of trials with the values ``drawn``, as one grid. Raises :class:`UserError`."""
+    """Return the runs of trials with the values ``drawn``, as one grid. Raises :class:`UserError`."""
     commands = [compose_all([*study.words, *_words(params)])[1][0] for params in drawn]
     return replace(commands[0], preset=None, jobs=[command.jobs[0] for command in commands], sweep=True)
 
@@ -225,9 +239,9 @@ def _words(params: Config) -> list[str]:
 
 def _print_best(study: Study, metric: str, job: ComposedJob, params: Config, value: float) -> None:
     tests = require_result(job.folder).metrics.get(metric, {})
-    found = _words(params)
-    print(f"best of {study.trials} trials: {' '.join(found)}")
+    best_words = _words(params)
+    print(f"best of {study.trials} trials: {' '.join(best_words)}")
     print(f"{VALID}{metric} {value:.4f}" + (f"; on the test examples {tests['ALL']:.4f}" if "ALL" in tests else ""))
     words = [word for word in study.words if not word.startswith((LAUNCHER_GROUP, LAUNCHER))]  # of one run, none
-    print(shlex.join(["knot-runner", *words, *found]))
+    print(shlex.join(["knot-runner", *words, *best_words]))
     print(job.folder)

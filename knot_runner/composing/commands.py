@@ -59,15 +59,15 @@ def compose_all(arguments: list[str], first: bool = False) -> tuple[list[Compose
     flags = [flag for flag in options.flags if not flag.startswith("--config-name=")]
     overrides = last_counts(parse_overrides(words))
     commands = []
-    for own in _by_preset(overrides, options.config_dir):
-        jobs, grid = _composed(*expand_preset(own, options.config_dir), options.config_dir, first)
-        multirun = options.multirun or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in own)
-        commands.append(Command(preset_in(own), [*flags, *own], jobs, grid.hydra, multirun or grid.size > 1))
+    for typed in _by_preset(overrides, options.config_dir):
+        jobs, grid = _composed(*expand_preset(typed, options.config_dir), options.config_dir, first)
+        multirun = options.multirun or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in typed)
+        commands.append(Command(preset_in(typed), [*flags, *typed], jobs, grid.hydra, multirun or grid.size > 1))
     return [job for command in commands for job in command.jobs], commands
 
 
 def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[list[str]]:
-    """The overrides as typed, one list per preset in them."""
+    """Return the overrides as typed, one list per preset in them."""
     words = [typed_line(override) for override in overrides]
     preset = preset_in(words)
     if preset is None:
@@ -78,8 +78,10 @@ def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[li
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[str], Arms]:
-    """Return (``arguments`` plus the grid of their preset or own YAML (``sweep:``), without keys that they set
-    themselves; its arms)."""
+    """Return ``arguments`` with the grid of their preset or own YAML (``sweep:``), and its arms.
+
+    Keys that the arguments set themselves are not added.
+    """
     if config_dir is None and not any(a.lstrip("+").startswith(("experiment=", "sweep")) for a in arguments):
         return list(arguments), {}
     overrides = parse_overrides(arguments)
@@ -90,7 +92,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
     if grid is None:
         return list(arguments), {}
     if not OmegaConf.is_dict(grid):
-        raise UserError("expected keys with values, as in seed: 0,1,2", "sweep")
+        raise UserError("expected keys with values, such as seed: 0,1,2", "sweep")
     values = hydra_compose.plain_content(grid)
     arms = read_arms(values.pop("arms", {}))
     if arms:
@@ -98,28 +100,30 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> tuple[list[st
     for key, value in values.items():
         if value is None or isinstance(value, list | dict):
             hint = "Only sweep.arms is a mapping" if isinstance(value, dict) else ""
-            raise UserError(f"expected values separated by commas, as in {key}: '0,1,2'", f"sweep.{key}", hint=hint)
+            raise UserError(f"expected values separated by commas, such as {key}: '0,1,2'", f"sweep.{key}", hint=hint)
     return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)], arms
 
 
 def _composed(
     arguments: list[str], arms: Arms, config_dir: str | None, first: bool = False
 ) -> tuple[list[ComposedJob], JobGrid]:
-    """Return (jobs, or the ``first`` of them; their grid). Hydra composes once per choice of groups; swept values are
-    inserted."""
+    """Return (jobs, or the ``first`` of them; their grid).
+
+    Hydra composes once per choice of groups; swept values are inserted.
+    """
     overrides = parse_overrides(arguments)
     values = [values_of(override, config_dir) for override in overrides]
     _check_grid(overrides, values)
     late = {o.get_key_element() for o in itertools.chain(overrides, *arms.values()) if _sets_a_value(o)}
     label_keys, axes = {ARM}, []
-    for override, own in zip(overrides, values, strict=True):
+    for override, listed in zip(overrides, values, strict=True):
         key = override.get_key_element()
-        if own and len(own) > 1 and key not in ("method", "seed", "task"):
+        if listed and len(listed) > 1 and key not in ("method", "seed", "task"):
             label_keys.add(key)
         if key == ARM:
-            axes.append(arm_overrides(map(unquoted, own or [str(override.value())]), arms, overrides))
-        elif own:
-            axes.append([[f"{key}={value}"] for value in own])
+            axes.append(arm_overrides(map(unquoted, listed or [str(override.value())]), arms, overrides))
+        elif listed:
+            axes.append([[f"{key}={value}"] for value in listed])
         else:
             axes.append([[typed_line(override)]])
     size = math.prod(map(len, axes))
@@ -131,7 +135,7 @@ def _composed(
 
 
 def _sets_a_value(override: Override) -> bool:
-    """Whether an override sets an existing key; others choose a group's file, add, delete, or set Hydra's keys."""
+    """Return whether an override sets an existing key. Others select a file, add, delete, or set Hydra's keys."""
     key = override.key_or_group
     plain = override.type == OverrideType.CHANGE and override.package is None
     return plain and "/" not in key and key not in (*GROUPS, ARM) and key.partition(".")[0] not in ("hydra", "sweep")
@@ -140,15 +144,15 @@ def _sets_a_value(override: Override) -> bool:
 def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
     """Check that the grid is not too large and sweeps none of Hydra's own keys, nor itself."""
     widest, widths = "", [0]
-    for override, own in zip(overrides, values, strict=True):
+    for override, listed in zip(overrides, values, strict=True):
         line, key = message_text(typed_line(override)), override.key_or_group
-        if own is None:
+        if listed is None:
             continue
         if is_hydras(key):
             raise UserError("Hydra's own keys take one value", line)
         if key.startswith("sweep."):
-            raise UserError("a grid needs no sweep on the command line", line, hint=f"Use {key[6:]}=VALUE,VALUE")
-        if len(own) > max(widths):
+            raise UserError("sweep is for YAML files", line, hint=f"Use {key[6:]}=VALUE,VALUE")
+        if len(listed) > max(widths):
             widest = line
-        widths.append(len(own))
+        widths.append(len(listed))
     check_count(widest, math.prod(widths[1:]))

@@ -40,8 +40,9 @@ def composing(folder: Path | None = None) -> AbstractContextManager[None]:
 
 
 def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
-    """Compose the config with its ``hydra`` part; call inside :func:`composing`. Every error is one line that names
-    the key.
+    """Compose the config with its ``hydra`` part; call inside :func:`composing`.
+
+    Every error is one line that names the key.
 
     The environment variable ``KNOT_HARDWARE`` chooses the hardware unless ``overrides`` do.
     """
@@ -73,8 +74,10 @@ def _main_config(name: str, overrides: list[str], config_dir: str | None) -> Dic
 
 
 def choice_config(choice: str, config_dir: str | None) -> DictConfig:
-    """Compose one group's ``choice`` (``model/cnn_8``) alone, in half the time of the whole config; call inside
-    :func:`composing`."""
+    """Compose the ``choice`` of a single group (``model/cnn_8``), in half the time of the whole config.
+
+    Call this inside :func:`composing`.
+    """
     return _composed(choice, [], config_dir, hydra=False)
 
 
@@ -85,7 +88,7 @@ def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bo
     except MissingConfigException as problem:
         raise missing_config(problem, config_dir) from None
     except RecursionError:
-        raise UserError("a defaults list leads back to its own file, or a value is nested too deeply") from None
+        raise UserError("a defaults list includes its own file, or a value is nested too deeply") from None
     except (HydraException, OmegaConfBaseException, YAMLError) as problem:
         cause = f"\n{problem.__cause__}" if str(problem).startswith("Error merging override") else ""
         raise UserError(bad_override(f"{problem}{cause}", overrides)) from None
@@ -102,7 +105,7 @@ def plain_config(config: DictConfig) -> Config:
     try:
         return plain_content(config, resolve=True)
     except RecursionError:
-        raise UserError("an interpolation ${...} leads back to itself") from None
+        raise UserError("an interpolation ${...} refers to itself") from None
     except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", "")
         if not key:
@@ -142,9 +145,11 @@ class Parser(argparse.ArgumentParser):
         text = f"knot-runner {usage}".strip()
         super().__init__("knot-runner", text, description, lines, allow_abbrev=False, formatter_class=_Help)
         if composes:
-            self.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with YAML of your own")
-            self.add_argument("-cn", "--config-name", metavar="NAME", help="the main file, instead of config")
-            self.add_argument("-m", "--multirun", action="store_true", help="run a single job as a sweep, too")
+            self.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with your own YAML files")
+            self.add_argument(
+                "-cn", "--config-name", metavar="NAME", help="name of the main YAML file (default: config)"
+            )
+            self.add_argument("-m", "--multirun", action="store_true", help="run even a single job as a sweep")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Return the options; ``words`` holds the other arguments, and ``flags`` Hydra's options as they are typed.
@@ -178,7 +183,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line that composes jobs. Raises :class:`UserError`, also for a missing folder."""
+    """Return the options of a command line that composes jobs. Raises :class:`UserError`, also for a missing folder."""
     options = Parser("[KEY=VALUE ...]", "").parse(arguments)
     folder = options.config_dir
     if folder is not None and not (folder and Path(folder).is_dir()):

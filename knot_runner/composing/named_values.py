@@ -1,6 +1,8 @@
-"""Reads the YAML files that a method names in its settings: models (``method.teachers`` of a distillation,
-``method.models`` of clients with different architectures; a teacher may also be a finished run), loss terms, a
-schedule, and a personalization."""
+"""Read the YAML files that a method names in its settings.
+
+These are models (``method.teachers`` of a distillation, ``method.models`` of clients with different architectures),
+loss terms, a schedule and a personalization. A teacher may also be a finished run.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +58,7 @@ def with_named_values(config: Config, values_of: Values, base_values: Values) ->
       :func:`teacher_run`).
 
     Args:
+        config: The composed settings.
         values_of: Reads the YAML file of a group and a name. Raises :class:`UserError` for an unknown one.
         base_values: The same for files in ``conf/base``; {} where there is none.
     """
@@ -111,7 +114,7 @@ def _completed(values: Config, group: str, name: str, base_values: Values) -> Co
 
 
 def _model(model: Any, where: str, config: Config, values_of: Values) -> Config:
-    """Settings of the ``model`` that the method's setting ``where`` names."""
+    """Return the settings of the ``model`` that the method's setting ``where`` names."""
     is_teacher = where.startswith("method.teachers")
     if model is None and is_teacher:
         model = TEACHERS[kind_of(config["task"])]
@@ -124,30 +127,36 @@ def _model(model: Any, where: str, config: Config, values_of: Values) -> Config:
         except UserError as problem:
             raise UserError(str(problem), where) from None
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
-        raise UserError(f"{model!r} is not the name of a model", where)
+        raise UserError(f"expected the name of a model, got {model!r}", where)
     return model
 
 
 def teacher_run(word: str, config: Config) -> Config:
-    """Settings of a finished run as a teacher: its id, the digest of its model's weights, its folder and the model's
-    settings.
+    """Return the settings of a finished run as a teacher.
 
-    ``word``: the run's folder, or its id below ``paths.output_dir`` of ``config``. Reads only text and digests;
-    all must match the seals in the run's result. Raises :class:`UserError`.
+    They are its id, the checksum of its weights, its folder and the settings of its model. Only text and checksums are
+    read; all must match the checksums in the result of the run.
+
+    Args:
+        word: The folder of the run, or its id below the output folder.
+        config: The composed settings, with ``paths.output_dir``.
+
+    Raises:
+        UserError: There is no such run, or it has no model.
     """
     out = Path(str((config.get("paths") or {}).get("output_dir", "outputs"))).expanduser()
     folder = find_run(word, out)
     result = require_result(folder)
     family = FAMILIES.get(result.kind)
     if family is None or not family.ends_with_model:
-        raise UserError(f"is a run of {result.method}, which ends with no model", folder)
+        raise UserError(f"{result.method} saves no model. Use a run with one global model or one student", folder)
     if result.status != "done":
-        raise UserError("diverged, so it has no model", folder)
+        raise UserError("the run diverged, so it has no model. Use another run", folder)
     for name in (MODEL_FILE, CONFIG_FILE):
         read_record(folder, result, name)
     model = recorded_config(folder).get("model")
     if not isinstance(model, dict):
-        raise UserError("names no model", folder / CONFIG_FILE)
+        raise UserError("expected a model", folder / CONFIG_FILE)
     return {
         "kind": "run",
         "name": f"run {result.run_id}",
@@ -169,7 +178,7 @@ def composed_family(config: DictConfig) -> Family:
 
 
 def node_of(config: DictConfig, key: str) -> Any:
-    """The value of ``config`` at ``key``; None if missing or an interpolation, which is resolved later."""
+    """Return the value of ``config`` at ``key``; None if missing or an interpolation, which is resolved later."""
     if key not in list(config) or OmegaConf.is_interpolation(config, key):
         return None
     return config.get(key)
@@ -205,13 +214,16 @@ def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[str, str]
 Arms = dict[str, list[Override]]
 
 
-def read_arms(found: Any) -> Arms:
-    """The arms of a preset's ``sweep.arms``. Raises :class:`UserError`, also for an override with several values."""
-    if not isinstance(found, dict) or not all(isinstance(own, dict) for own in found.values()):
-        raise UserError("is not a mapping of names to overrides, as in near: {method: finetune}", "sweep.arms")
+def read_arms(mapping: Any) -> Arms:
+    """Return the arms of a preset's ``sweep.arms``.
+
+    Raises :class:`UserError`, also for an override with several values.
+    """
+    if not isinstance(mapping, dict) or not all(isinstance(of_arm, dict) for of_arm in mapping.values()):
+        raise UserError("expected a mapping of names to overrides, such as near: {method: finetune}", "sweep.arms")
     arms = {}
-    for name, own in found.items():
-        words = [key if key.startswith("~") else f"{key}={_text(value)}" for key, value in own.items()]
+    for name, of_arm in mapping.items():
+        words = [key if key.startswith("~") else f"{key}={_text(value)}" for key, value in of_arm.items()]
         arms[str(name)] = overrides = parse_overrides(words)
         for override in overrides:
             if override.is_sweep_override():
@@ -226,10 +238,10 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
     Raises :class:`UserError` for an unknown arm, and for a key that is set by one of ``others``, too.
     """
     keys = {_key(typed_line(override)) for override in others}
-    found = []
+    overrides = []
     for name in names:
         if not arms:
-            raise UserError("there are no arms. Choose a preset with sweep.arms", f"{ARM}={message_text(name)}")
+            raise UserError("no arms are defined. Choose a preset with sweep.arms", f"{ARM}={message_text(name)}")
         if name not in arms:
             raise unknown(ARM, message_text(name), arms)
         lines = [typed_line(override) for override in arms[name]]
@@ -237,12 +249,12 @@ def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) 
             if _key(line) in keys:
                 problem = f"{ARM}={name} has {message_text(line)}. Remove it, or choose other arms"
                 raise UserError(problem, _key(line))
-        found.append([f"{ARM}={name}", *lines])
-    return found
+        overrides.append([f"{ARM}={name}", *lines])
+    return overrides
 
 
 def without_arm(overrides: Iterable[str]) -> list[str]:
-    """The ``overrides`` that Hydra composes: all but ``arm=NAME``."""
+    """Return the ``overrides`` that Hydra composes: all but ``arm=NAME``."""
     return [override for override in overrides if not override.startswith(f"{ARM}=")]
 
 
@@ -251,9 +263,9 @@ def _key(line: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """``value`` in the grammar of overrides; text as it stands."""
+    """Return ``value`` in the grammar of overrides; text as it stands."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_text(one)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_text(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_text, value)) + "]"
     if value is None or isinstance(value, bool):

@@ -43,12 +43,12 @@ RESERVED = frozenset("'\"`,=:;[](){}\\$<>#&!^")
 
 
 def typed_line(override: Override) -> str:
-    """The ``override`` as it was typed, or would be."""
+    """Return the ``override`` as it was typed, or would be."""
     return override.input_line or ""
 
 
 def preset_in(words: Iterable[str]) -> str | None:
-    """The preset in overrides as typed; None without one."""
+    """Return the preset in overrides as typed; None without one."""
     return next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
 
 
@@ -111,17 +111,17 @@ def last_counts(overrides: Sequence[Override]) -> list[Override]:
 
 
 def values_of(override: Override, config_dir: str | None) -> list[str] | None:
-    """The values an override lists, as they would be typed; None for a single value.
+    """Return the values an override lists, as they would be typed; None for a single value.
 
     Raises :class:`UserError` if it lists none, or more than :data:`MAX_JOBS`.
     """
     value: Any = override.value()
     line = message_text(typed_line(override))
     if isinstance(value, Glob):
-        found = value.filter(choices(override.key_or_group, config_dir))
-        if not found:
-            raise UserError(f"no {override.key_or_group} has such a name. Run 'knot-runner ls' to list them", line)
-        return found
+        names = value.filter(choices(override.key_or_group, config_dir))
+        if not names:
+            raise UserError(f"no {override.key_or_group} matches. Run 'knot-runner ls' to list them", line)
+        return names
     if isinstance(value, IntervalSweep):
         raise UserError("only hydra/sweeper=optuna draws from an interval. Use range(0,5) or a list of values", line)
     if not override.is_sweep_override():
@@ -138,14 +138,14 @@ def _check_range(line: str, values: RangeSweep) -> None:
     start, stop, step = float(values.start), float(values.stop), float(values.step)
     count = math.ceil((stop - start) / step) if step and math.isfinite(start + stop + step) else 0
     if count <= 0:
-        raise UserError("an empty or endless range. Use range(0,5) for 0,1,2,3,4", line)
+        raise UserError("the range is empty or endless. For 0,1,2,3,4, use range(0,5)", line)
     check_count(line, count)
 
 
 def check_count(line: str, jobs: int) -> None:
-    """Raises :class:`UserError` naming ``line`` if there are more than :data:`MAX_JOBS` ``jobs``."""
+    """Raise :class:`UserError` naming ``line`` if there are more than :data:`MAX_JOBS` ``jobs``."""
     if jobs > MAX_JOBS:
-        raise UserError(f"{jobs:,} jobs; one command has at most {MAX_JOBS:,}", line)
+        raise UserError(f"{jobs:,} jobs are too many. Use at most {MAX_JOBS:,} per command", line)
 
 
 # --------------------------------------------------------------------------------------------------- override errors
@@ -162,21 +162,21 @@ _TYPES = {"Integer": "an integer", "Float": "a number", "Boolean": "true or fals
 
 
 def message_text(text: str, most: int = 60) -> str:
-    """``text`` for a message: one line without invisible characters, at most ``most`` characters."""
+    """Return ``text`` for a message: one line without invisible characters, at most ``most`` characters."""
     text = _CONTROL.sub("?", text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def one_line(text: str) -> str:
-    """``text`` without line breaks."""
+    """Return ``text`` without line breaks."""
     return message_text(" ".join(text.split()), 200)
 
 
 def missing_config(problem: MissingConfigException, config_dir: str | None) -> UserError:
-    """The error of an unknown choice such as ``method=sinkhron_e``."""
+    """Return the error of an unknown choice such as ``method=sinkhron_e``."""
     text, wanted = str(problem), problem.missing_cfg_file or ""
-    own = re.match(r"In '([^']*)': Could not (?:find|load)", text)
-    if own and config_dir and (path := Path(config_dir) / f"{own.group(1)}.yaml").is_file():
+    in_file = re.match(r"In '([^']*)': Could not (?:find|load)", text)
+    if in_file and config_dir and (path := Path(config_dir) / f"{in_file.group(1)}.yaml").is_file():
         return UserError(f"its defaults name {message_text(wanted)!r}, which does not exist", path)
     launcher = wanted.removeprefix("hydra/launcher/")
     if launcher != wanted:
@@ -190,18 +190,18 @@ def missing_config(problem: MissingConfigException, config_dir: str | None) -> U
 
 
 def bad_override(text: str, overrides: list[str]) -> str:
-    """The message for an override that Hydra refuses; ``text``: Hydra's error."""
+    """Return the message for an override that Hydra refuses; ``text``: Hydra's error."""
     if appended := re.search(r"(?:An item is already at '|Multiple values for )([\w.]*\w)", text):
         return f"+{appended.group(1)}: exists already. Use {appended.group(1)}=VALUE, without +"
     if merging := re.search(r"Error merging override (.*)", text):
         expected = re.search(r"could not be converted to (\w+)", text)
         kind = _TYPES.get(expected[1]) if expected else None
-        why = f"expected {kind}" if kind else "this key cannot take that value"
+        why = f"expected {kind}" if kind else "this value is not supported here"
         return f"{message_text(merging.group(1))}: {why}"
     if key := re.search(r"Could not (override|delete from config)[^']*'([^']*)'", text):
         name = message_text(key.group(2).split("=", 1)[0])
         hint = f". Use +{name}@KEY=NAME" if name in GROUPS else ""
-        return f"{name}: there is nothing to {'replace' if key.group(1) == 'override' else 'delete'}{hint}"
+        return f"{name}: nothing to {'replace' if key.group(1) == 'override' else 'delete'}{hint}"
     return one_line(text) or f"{message_text(' '.join(overrides))}: cannot be composed"
 
 
@@ -209,7 +209,10 @@ def bad_override(text: str, overrides: list[str]) -> str:
 
 
 def search_path(config_dir: str | None) -> list[str]:
-    """The override that adds ``config_dir`` to Hydra's search path, through :class:`OwnYaml`; [] without a folder."""
+    """Return the override that adds ``config_dir`` to Hydra's search path, through :class:`OwnYaml`.
+
+    The list is empty without a folder.
+    """
     if not config_dir:
         return []
     Plugins.instance().register(OwnYaml)
@@ -221,7 +224,7 @@ class OwnYaml(ConfigSource):
 
     @staticmethod
     def scheme() -> str:
-        """The URL scheme, as in ``own://FOLDER``."""
+        """Return the URL scheme, as in ``own://FOLDER``."""
         return "own"
 
     def load_config(self, config_path: str) -> ConfigResult:
@@ -237,19 +240,23 @@ class OwnYaml(ConfigSource):
             raise UserError(message_text(" ".join(text.split()), 160), f"{path}{line}") from None
         plugins = config.get("plugins") if isinstance(config, DictConfig) else None
         if isinstance(plugins, ListConfig):
-            config.plugins = [found_from(path.parent, one) if isinstance(one, str) else one for one in plugins]
+            config.plugins = [found_from(path.parent, name) if isinstance(name, str) else name for name in plugins]
         return ConfigResult(self.provider, self.full_path(), config, header)
 
     def available(self) -> bool:
+        """Return True: the folder was checked before."""
         return True
 
     def is_group(self, config_path: str) -> bool:
+        """Return whether the path is a folder."""
         return Path(unquote(self.path), config_path).is_dir()
 
     def is_config(self, config_path: str) -> bool:
+        """Return whether the path is a YAML file."""
         return self._file(config_path).is_file()
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        """Return no names."""
         return []  # for messages of Hydra's own, which ours replace
 
     def _file(self, config_path: str) -> Path:
@@ -272,12 +279,12 @@ SUPPORTED = (LAUNCHER_GROUP, BATCH, CONFIG_NAME)
 
 
 def is_hydras(key: str) -> bool:
-    """Whether ``key`` (dotted, or a group with slashes) is one of Hydra's own."""
+    """Return whether ``key`` (dotted, or a group with slashes) is one of Hydra's own."""
     return key.replace("/", ".").split(".")[0] == "hydra"
 
 
 def check_key(key: str) -> None:
-    """Raises :class:`UserError` for an unsupported key of Hydra's (dotted, or a group)."""
+    """Raise :class:`UserError` for an unsupported key of Hydra's (dotted, or a group)."""
     if key not in SUPPORTED and not key.startswith(f"{LAUNCHER}."):
         hint = f"Of Hydra's keys, use {LAUNCHER_GROUP}, {LAUNCHER}.* or {BATCH}"
         raise UserError("not supported", key, hint=hint)

@@ -61,7 +61,7 @@ class Table(UserDict[str, Entry]):
     def __setitem__(self, key: str, entry: Entry) -> None:
         where = f"{self.name}[{key!r}]"
         if not isinstance(key, str):
-            raise UserError(f"{where}: register an entry under a name")
+            raise UserError(f"{where}: an entry has no name. Register it under a name")
         if key in self.data and self._owners.get(key, "") != _loading:
             raise UserError(f"{where} already exists. Register the new entry under another name")
         self.data[key] = entry if _loading == "knot_runner" else self._accept(where, entry)
@@ -83,7 +83,7 @@ class Table(UserDict[str, Entry]):
         return iter(self.data)
 
     def is_built_in(self, key: str) -> bool:
-        """Whether the package has the entry ``key``, not a plug-in."""
+        """Return whether the package has the entry ``key``, not a plug-in."""
         return self._owners.get(key) == "knot_runner"
 
 
@@ -107,8 +107,8 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         result = function(*arguments, **options)
-        if found := problem(result, *arguments):
-            raise UserError(f"{getattr(function, '__name__', 'the function')} returned {found}", where)
+        if wrong := problem(result, *arguments):
+            raise UserError(f"{getattr(function, '__name__', 'the function')} returned {wrong}", where)
         return result
 
     return call
@@ -158,8 +158,10 @@ def load_plugins(plugins: Sequence[str]) -> None:
 
 @functools.cache
 def load_papers(module: str) -> None:
-    """Import ``module`` of each folder of ``knot_runner/papers`` that has it: ``settings`` adds families and kinds of
-    task, ``report`` figures, tables and claims."""
+    """Import ``module`` of each folder of ``knot_runner/papers`` that has it.
+
+    ``settings`` adds families and kinds of task; ``report`` adds figures, tables and claims.
+    """
     with _owner("knot_runner"):
         for path in sorted(PAPERS.glob(f"*/{module}.py")):
             importlib.import_module(f"knot_runner.papers.{path.parent.name}.{module}")
@@ -177,13 +179,13 @@ def _owner(name: str) -> Iterator[None]:
 
 
 def found_from(folder: Path, plugin: str) -> str:
-    """Returns a plug-in named in a YAML file in ``folder`` in a form that is found from any folder."""
+    """Return a plug-in named in a YAML file in ``folder`` in a form that is found from any folder."""
     is_relative = plugin.endswith(".py") and "${" not in plugin and not Path(plugin).is_absolute()
     return f"{folder}{BESIDE}{plugin}" if is_relative else plugin
 
 
 def as_written(plugin: str) -> str:
-    """Returns a plug-in as written in its YAML file, whatever the file's folder: this form enters the run id."""
+    """Return a plug-in as written in its YAML file, whatever the file's folder: this form enters the run id."""
     return plugin.rpartition(BESIDE)[2]
 
 
@@ -191,8 +193,8 @@ def _load(plugin: str) -> None:
     is_file, path, written = plugin.endswith(".py"), Path(plugin).resolve(), as_written(plugin)
     name = path.stem if is_file else plugin
     if is_file and not path.is_file():
-        where = "" if written == str(path) else f"; it was looked for as {path}"
-        raise UserError(f"{written}: is not there{where}", "plugins")
+        where = "" if written == str(path) else f" ({path})"
+        raise UserError(f"{written}: file not found{where}", "plugins")
     if name in sys.modules:
         other = Path(getattr(sys.modules[name], "__file__", None) or "built-in")
         if is_file and not (other.is_file() and other.read_bytes() == path.read_bytes()):
@@ -212,5 +214,5 @@ def _load(plugin: str) -> None:
         sys.modules.pop(name, None)
         if isinstance(problem, UserError):
             raise UserError(str(problem).removeprefix(f"plugins: {written}: "), f"plugins: {written}") from None
-        where = "" if is_file else "; modules are looked for on Python's path, and a file ends in .py"
+        where = "" if is_file else ". For a file, use a name that ends in .py"
         raise UserError(f"{plugin}: cannot be imported ({problem}){where}", "plugins") from None

@@ -33,7 +33,7 @@ MAX_COUNT, MAX_NUMBER = 10**9, 1e30
 _MOST: dict[type, float] = {int: MAX_COUNT, float: MAX_NUMBER}
 #: Letters of a value that a message shows.
 _MAX_SHOWN = 80
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word (quote yes and no)"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string (in YAML, quote yes and no)"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +45,10 @@ class AtMost:
 
 @dataclasses.dataclass(frozen=True)
 class Holds:
-    """A condition on one setting: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "is not at least 1")]``; the
-    error appends ``text`` to the value."""
+    """A condition on one setting: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "at least 1")]``.
+
+    The error is ``expected {text}, got {value}``.
+    """
 
     test: Callable[[Any], bool]
     text: str
@@ -54,8 +56,10 @@ class Holds:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByTag:
-    """The class of a setting is that of its key ``tag`` in an open table: ``loss: Annotated[Any, ByTag("name",
-    LOSS_SETTINGS, "loss")]``; ``noun`` names the entries in errors."""
+    """Rule that takes the class of a setting from an open table, by its key ``tag``.
+
+    An example is ``loss: Annotated[Any, ByTag("name", LOSS_SETTINGS, "loss")]``. ``noun`` names the entries in errors.
+    """
 
     tag: str
     classes: Mapping[str, type]
@@ -64,8 +68,10 @@ class ByTag:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByName:
-    """The class of each value of a mapping is that of its name in an open table; ``noun`` names the entries in
-    errors."""
+    """Rule that takes the class of each value of a mapping from an open table, by its name.
+
+    ``noun`` names the entries in errors.
+    """
 
     classes: Mapping[str, type]
     noun: str
@@ -81,23 +87,23 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
     ``where`` is the dotted key that errors name. Raises :class:`UserError`.
     """
     if values is None:
-        raise UserError("is not set", where)
-    _expect(values, dict, f"keys of {cls.__name__}", where)
+        raise UserError("required, but not set", where)
+    _expect(values, dict, "a mapping of keys to values", where)
     kind: Any = cls
     hints = _hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for key in values:
         if key not in fields:
-            raise UserError(f"there is no such setting{nearest(str(key), fields)}", _join(where, key))
-    made = {}
+            raise UserError(f"unknown setting{nearest(str(key), fields)}", _join(where, key))
+    arguments = {}
     for name, spec in fields.items():
         value = values.get(name, spec.default)  # a plug-in's default 1 of a float is 1.0, as if it were given
         if value is not dataclasses.MISSING:
-            made[name] = _convert(hints[name], value, _join(where, name))
+            arguments[name] = _convert(hints[name], value, _join(where, name))
         elif spec.default_factory is dataclasses.MISSING:
-            raise UserError("is not set", _join(where, name))
+            raise UserError("required, but not set", _join(where, name))
     try:
-        return cls(**made)
+        return cls(**arguments)
     except _Rule as rule:
         raise UserError(rule.args[0], _join(where, rule.key)) from None
     except ValueError as problem:  # of a plug-in's class
@@ -105,8 +111,10 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
 
 
 def content_of(value: Any) -> Any:
-    """Returns the plain data from which :func:`build` makes the dataclass ``value``, without fields that are None by
-    default."""
+    """Return the plain data from which :func:`build` makes the dataclass ``value``.
+
+    Fields that are None by default are left out.
+    """
     if isinstance(value, list | tuple):
         return [content_of(part) for part in value]
     if isinstance(value, dict):
@@ -118,8 +126,7 @@ def content_of(value: Any) -> Any:
 
 
 def check_keys(values: Any, where: str = "") -> None:
-    """Raises :class:`UserError` for a mapping anywhere in ``values`` whose keys are neither all words nor all whole
-    numbers."""
+    """Raise :class:`UserError` for a mapping whose keys are neither all strings nor all whole numbers."""
     if isinstance(values, list):
         values = dict(enumerate(values))
     if not isinstance(values, dict):
@@ -127,7 +134,7 @@ def check_keys(values: Any, where: str = "") -> None:
     kinds = {type(key) for key in values}
     for key, value in values.items():
         if kinds != {int} and not isinstance(key, str):
-            raise UserError(f"the key {shorten(key)} is not a word (in YAML, quote numbers, yes and no)", where)
+            raise UserError(f"key {shorten(key)} is not a string. In YAML, quote numbers, yes and no", where)
         check_keys(value, _join(where, key))
 
 
@@ -173,17 +180,17 @@ def _build_by_tag(by: ByTag, values: Any, where: str) -> Any:
         values = {by.tag: values}
     tag = values.get(by.tag)
     if tag is None:
-        raise UserError("is not set", f"{where}.{by.tag}")
+        raise UserError("required, but not set", f"{where}.{by.tag}")
     if not isinstance(tag, str) or tag not in by.classes:
-        raise UserError(f"no {by.noun} {shorten(tag)}{nearest(str(tag), by.classes)}", f"{where}.{by.tag}")
+        raise UserError(f"unknown {by.noun} {shorten(tag)}{nearest(str(tag), by.classes)}", f"{where}.{by.tag}")
     return build(by.classes[tag], values, where)
 
 
 def _build_by_name(by: ByName, values: Any, where: str) -> Config:
-    _expect(values, dict, f"{by.noun}s by name", where)
+    _expect(values, dict, f"a mapping of {by.noun}s", where)
     for name in values:
         if name not in by.classes:
-            raise UserError(f"no such {by.noun}{nearest(str(name), by.classes)}", f"{where}.{name}")
+            raise UserError(f"unknown {by.noun}{nearest(str(name), by.classes)}", f"{where}.{name}")
     return {name: _convert(by.classes[name], options, f"{where}.{name}") for name, options in values.items()}
 
 
@@ -191,7 +198,7 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None:
         if type(None) in options:
             return None
-        raise UserError("is not set", where)
+        raise UserError("required, but not set", where)
     problems: list[UserError] = []
     words: list[Any] = []
     for option in options:
@@ -205,18 +212,19 @@ def _convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
             problems.append(problem)
         if typing.get_origin(option) is Literal:
             words += typing.get_args(option)
+            problems.insert(0, problems.pop())  # the last one is of another option if there is any
     if words and len(problems) > 1:
-        raise UserError(f"{problems[-1]}; or {', '.join(map(str, words))}")
+        raise UserError(f"{problems[-1]}. Or use {' or '.join(map(str, words))}")
     raise problems[-1]
 
 
 def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
-    """``value`` as ``hint`` (bool, int, float, str); numbers of a magnitude of at most ``most``."""
+    """Return ``value`` as ``hint`` (bool, int, float, str); numbers of a magnitude of at most ``most``."""
     if hint is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string
         with contextlib.suppress(ValueError):
             value = float(value)
     if value is None:
-        raise UserError("is not set", where)
+        raise UserError("required, but not set", where)
     if not isinstance(hint, type):
         raise UserError(f"settings cannot have the type {hint}. Use bool, int, float, str, list or dict", where)
     if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
@@ -230,20 +238,20 @@ def _scalar(hint: type, value: Any, where: str, most: float | None) -> Any:
         raise UserError(f"expected a finite number, got {value}", where)
     most = most or _MOST[hint]
     if abs(value) > most:
-        raise UserError(f"expected a magnitude of at most {most:g}, got {shorten(value)}", where)
+        raise UserError(f"expected a number of magnitude at most {most:g}, got {shorten(value)}", where)
     return hint(value)
 
 
 def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str) -> Any:
-    made = _convert(hint, value, where, next((rule.most for rule in rules if isinstance(rule, AtMost)), None))
+    converted = _convert(hint, value, where, next((rule.most for rule in rules if isinstance(rule, AtMost)), None))
     for rule in rules:
-        if isinstance(rule, Holds) and not rule.test(made):
-            raise OutOfRangeError(f"{made} {rule.text}", where)
-    return made
+        if isinstance(rule, Holds) and not rule.test(converted):
+            raise OutOfRangeError(f"expected {rule.text}, got {shorten(converted)}", where)
+    return converted
 
 
 def shorten(value: Any) -> str:
-    """A value as a message shows it: long numbers and lists are cut."""
+    """Return a value as a message shows it: long numbers and lists are cut."""
     if isinstance(value, int) and abs(value) >= 10**15:
         return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # about; str() itself has a limit
     text = repr(value)
@@ -255,23 +263,23 @@ class _Rule(UserError):
 
 
 def require(holds: bool, key: str, text: str) -> None:
-    """In a ``__post_init__``: unless ``holds``, an error that names ``key`` and says what would be right."""
+    """In a ``__post_init__``, raise an error with ``key`` and ``text`` unless ``holds``."""
     if not holds:
         raise _Rule(text, key)
 
 
 def digest(value: Any, length: int = 16) -> str:
-    """Hash of plain data (JSON with sorted keys), ``length`` hex digits."""
+    """Return the hash of plain data (JSON with sorted keys), ``length`` hex digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=dataclasses.asdict, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
-    """Key -> all its values, from (key, value) ``pairs``; keys and values are in the order of the pairs."""
-    found: dict[Any, list[Any]] = {}
+    """Return key -> all its values, from (key, value) ``pairs``; keys and values are in the order of the pairs."""
+    values: dict[Any, list[Any]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        values.setdefault(key, []).append(value)
+    return values
 
 
 def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -286,5 +294,5 @@ def dotted_leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def without(values: Config, *keys: str) -> Config:
-    """A copy of ``values`` less ``keys``."""
+    """Return a copy of ``values`` less ``keys``."""
     return {key: value for key, value in values.items() if key not in keys}

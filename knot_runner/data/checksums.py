@@ -37,11 +37,11 @@ class DataFolder:
         return list(self.noted.values())
 
     def path(self, entry: str) -> Path:
-        """Returns the path of ``entry``, as given in the settings; the other methods take such full paths."""
+        """Return the path of ``entry``, as given in the settings; the other methods take such full paths."""
         return self.root / entry
 
     def short(self, path: Path) -> str:
-        """``path`` relative to the folder, with forward slashes; unchanged where it lies elsewhere."""
+        """Return ``path`` relative to the folder, with forward slashes; unchanged where it lies elsewhere."""
         return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
 
     def check(self, path: Path) -> None:
@@ -52,9 +52,9 @@ class DataFolder:
             self._check(path, self.noted[short])
 
     def file(self, path: Path) -> Path:
-        """``path``, after :meth:`check`. Raises :class:`UserError` where it is not a file."""
+        """Return ``path``, after :meth:`check`. Raises :class:`UserError` where it is not a file."""
         if not path.is_file():
-            raise UserError(f"is not there{' (a folder is)' if path.is_dir() else ''}", path)
+            raise UserError(f"file not found{' (this is a folder)' if path.is_dir() else ''}", path)
         self.check(path)
         return path
 
@@ -63,9 +63,9 @@ class DataFolder:
         self.noted[self.short(path)] = fingerprints.absent(self.short(path))
 
     def contents(self, folder: Path, pattern: str, accept: Callable[[Path], None]) -> Iterator[tuple[Path, bytes]]:
-        """Path and bytes of the small files below ``folder`` that match ``pattern``, sorted; recorded as one entry.
+        """Yield path and bytes of the small files below ``folder`` that match ``pattern``, sorted.
 
-        ``accept`` may raise before a file is read.
+        They are recorded as one entry. ``accept`` may raise before a file is read.
         """
         parts = []
         for name in fingerprints.members(folder, pattern):
@@ -77,7 +77,7 @@ class DataFolder:
         self._note_folder(folder, pattern, parts)
 
     def members(self, folder: Path, pattern: str) -> list[Path]:
-        """The large files below ``folder`` that match ``pattern``, sorted and checked; recorded as one entry."""
+        """Return the large files below ``folder`` that match ``pattern``, sorted and checked; recorded as one entry."""
         parts = [fingerprints.fingerprint(folder / name, name) for name in fingerprints.members(folder, pattern)]
         for part in parts:
             self._check(folder / part.path, part)
@@ -88,18 +88,19 @@ class DataFolder:
         short = self.short(folder)
         self.noted[short] = fingerprints.merge_fingerprints(short, pattern, parts)
 
-    def _check(self, path: Path, found: Opened) -> None:
+    def _check(self, path: Path, opened: Opened) -> None:
         wanted = self.checksums.get(self.short(path)) if self.checksums else None
-        if wanted is not None and found.sha256 != wanted:
-            text = f"is cut short or changed: sha256 {found.sha256[:12]}... where {CHECKSUMS} has {wanted[:12]}..."
+        if wanted is not None and opened.sha256 != wanted:
+            text = f"truncated or changed: sha256 {opened.sha256[:12]}... but {CHECKSUMS} has {wanted[:12]}..."
             raise UserError(text, path)
 
 
 def open_folder(root: Path | None) -> DataFolder:
-    """Returns the folder of ``task.source=local``. Raises :class:`UserError` where it is not set or does not exist."""
+    """Return the folder of ``task.source=local``. Raises :class:`UserError` where it is not set or does not exist."""
     if root is None:
         raise UserError(
-            "is not set; task.source=local needs paths.data_dir=DIR or the variable KNOT_DATA", "paths.data_dir"
+            "required by task.source=local, but not set. Use paths.data_dir=DIR or the variable KNOT_DATA",
+            "paths.data_dir",
         )
     if not root.is_dir():
         raise UserError(f"{root} is not a folder", "paths.data_dir")
@@ -108,7 +109,7 @@ def open_folder(root: Path | None) -> DataFolder:
     for number, line in enumerate(io.StringIO(text), 1):
         digest, _, name = line.strip().partition(" ")
         if len(digest) != 64 or not name:
-            raise UserError(f"line {number}: not '<sha256>  <file>', as sha256sum writes it", path)
+            raise UserError(f"line {number}: expected '<sha256>  <file>', as written by sha256sum", path)
         checksums[name.strip().removeprefix("*").removeprefix("./")] = digest.lower()
     return DataFolder(root, checksums)
 
@@ -119,13 +120,13 @@ def file_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise UserError(f"the gzip file is cut short or broken ({problem})", path) from None
+        raise UserError(f"the gzip file is truncated or corrupt ({problem})", path) from None
     except OSError as problem:
         raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None
 
 
 def open_unpacked(path: Path) -> BinaryIO:
-    """The bytes of ``path``, unpacked where it is gzip by its first two bytes."""
+    """Return the bytes of ``path``, unpacked where it is gzip by its first two bytes."""
     with path.open("rb") as raw:
         is_gzip = raw.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rb") if is_gzip else path.open("rb")

@@ -36,7 +36,7 @@ class Counts:
         parties = self.parties
         if len(parties) > MAX_RECORDED:
             splits = next(iter(parties.values()))
-            parties = {"ALL": {split: np.sum([own[split] for own in parties.values()], axis=0) for split in splits}}
+            parties = {"ALL": {split: np.sum([party[split] for party in parties.values()], axis=0) for split in splits}}
         labeled, unlabeled = {}, {}
         for name, splits in parties.items():
             labeled[name] = {split: counts[:-1].tolist() for split, counts in splits.items()}
@@ -46,8 +46,11 @@ class Counts:
         return record | {"unlabeled": unlabeled} if unlabeled else record
 
     def warnings(self, batch: int | None = None) -> list[str]:
-        """A line on parties with training examples of one class, and one on those with fewer training examples than
-        classes or than ``batch``."""
+        """Return warnings about parties with too few training examples.
+
+        One line is on parties with examples of one class, and one on parties with fewer examples than classes or than
+        ``batch``.
+        """
         trained = {name: splits[TRAIN] for name, splits in self.parties.items() if splits[TRAIN][:-1].any()}
         one_class = {name: counts for name, counts in trained.items() if np.count_nonzero(counts[:-1]) == 1}
         least = max(len(self.classes) if self.same_classes else 0, batch or 0)
@@ -118,7 +121,7 @@ def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) 
 
 
 def of_all_images(task: ImageTask) -> Counts:
-    """Returns the counts of a run without clients."""
+    """Return the counts of a run without clients."""
     return of_images(task, Partition(["all images"], [np.arange(len(task.train))], [np.arange(len(task.test))]))
 
 

@@ -34,20 +34,20 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
     source = data.embedded
     where = f"task.datasets.{name}.embedded"
     if source is None:
-        raise UserError("is not set, so task.source=embedded cannot generate it", where)
+        raise UserError("required by task.source=embedded, but not set", where)
     domains, count = VOCABULARIES[settings.kind]
     if source.domain not in domains:
-        text = f"no {settings.kind} domain '{source.domain}'{nearest(source.domain, domains)}"
+        text = f"unknown {settings.kind} domain '{source.domain}'{nearest(source.domain, domains)}"
         raise UserError(text, f"{where}.domain")
     for key, values in (("task.labels.names", settings.labels.names), (f"{where}.shares", source.shares)):
         if len(values) != count:
-            raise UserError(f"{len(values)} of them; generated {settings.kind} texts have {count} labels", key)
+            raise UserError(f"{len(values)} shares, but generated {settings.kind} texts have {count} labels", key)
     splits = {}
     for split, size in split_sizes(source.rows, settings.split).items():
         if split == "test" and data.role == "transfer":
             continue
         if size < 1:
-            raise UserError(f"{source.rows} rows leave none for {split}", f"{where}.rows")
+            raise UserError(f"{source.rows} rows leave none for {split}. Use more rows", f"{where}.rows")
         counts = tuple(label_counts(size, source.shares))
         key = f"{name}/{split}/{source.domain}/{source.seed}"
         splits[split] = _written(settings.kind, key, source.domain, counts, settings.context)
@@ -55,19 +55,19 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
 
 
 def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
-    """Rows of train, valid and test: ``rows`` shared out by ``split``."""
+    """Return the rows of train, valid and test: ``rows`` shared out by ``split``."""
     valid, test = round(rows * split.valid), round(rows * split.test)
     return {"train": rows - valid - test, "valid": valid, "test": test}
 
 
 def label_counts(size: int, shares: list[float]) -> list[int]:
-    """Rows of each label: ``size`` rows by ``shares`` (largest remainders)."""
+    """Return the rows of each label: ``size`` rows by ``shares`` (largest remainders)."""
     return largest_remainders(size * np.array(shares), size).tolist()
 
 
 @functools.lru_cache(maxsize=64)  # the data sets of a task or two: jobs of one process generate them once
 def _written(kind: str, key: str, domain: str, counts: tuple[int, ...], context: int) -> Examples:
-    """Texts with ``counts`` of each label, sampled by ``key``."""
+    """Return texts with ``counts`` of each label, sampled by ``key``."""
     rng = random.Random(f"{kind}/{key}")
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     rng.shuffle(labels)
@@ -82,26 +82,26 @@ def _written(kind: str, key: str, domain: str, counts: tuple[int, ...], context:
     return Examples(texts, second, np.array(labels, dtype=np.int64))
 
 
-def _telling_word(rng: random.Random, own: tuple[str, ...], common: tuple[str, ...]) -> str:
-    return rng.choice(own if rng.random() < OWN else common)
+def _telling_word(rng: random.Random, words_of_label: tuple[str, ...], common: tuple[str, ...]) -> str:
+    return rng.choice(words_of_label if rng.random() < OWN else common)
 
 
 def _review(rng: random.Random, domain: str, label: int) -> str:
-    """Two or three opinions at the label's level or (30%) a neighboring one; 15% deny the opposite opinion."""
-    things, own = words.SENTIMENT[domain]
+    """Return two or three opinions at the label's level or (30%) a neighboring one; 15% deny the opposite opinion."""
+    things, opinions = words.SENTIMENT[domain]
     clauses = []
     for thing in rng.sample(things, rng.choice((2, 3))):
         level = label if rng.random() < 0.7 else min(max(label + rng.choice((-1, 1)), 0), 4)
         denied = level != 2 and rng.random() < 0.15
         named = 4 - level if denied else level
-        word = _telling_word(rng, own[named], words.COMMON_OPINIONS[named])
+        word = _telling_word(rng, opinions[named], words.COMMON_OPINIONS[named])
         clauses.append(f"the {thing} {rng.choice(('is', 'was', 'looks'))} {'not ' if denied else ''}{word}")
     opening = rng.choice(("", "i bought this last week . ", "my order came today . ", "second time here . "))
     return opening + rng.choice((" and ", " , ", " . ")).join(clauses) + " ."
 
 
 def _sticky(rng: random.Random, labels: list[int]) -> list[int]:
-    """``labels`` in another order, where half repeat the previous one, as emotions last over several utterances."""
+    """Return ``labels`` in another order, in which half repeat the previous one, as emotions last."""
     left, ordered, last = list(labels), [], -1
     while left:
         if last in left and rng.random() < 0.5:
@@ -126,24 +126,24 @@ def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int)
 
 
 def _utterance(rng: random.Random, domain: str, label: int) -> str:
-    """Returns an object of the domain with a phrase for the label; 15% have no phrase, 10% that of a random emotion."""
-    things, own = words.EMOTION[domain]
+    """Return an object of the domain with a phrase for the label; 15% have no phrase, 10% that of a random emotion."""
+    things, phrases = words.EMOTION[domain]
     about = f"{rng.choice(words.FILLERS)} {rng.choice(('about', 'with', 'and'))} {rng.choice(things)}"
     chance = rng.random()
     if chance < 0.15:
         return about
     emotion = rng.randrange(5) if chance < 0.25 else label
-    phrase = _telling_word(rng, own[emotion], words.COMMON_FEELINGS[emotion])
+    phrase = _telling_word(rng, phrases[emotion], words.COMMON_FEELINGS[emotion])
     return rng.choice((f"{phrase} , {about}", f"{about} , {phrase}"))
 
 
 def _pair(rng: random.Random, domain: str, label: int) -> tuple[str, str]:
-    """A premise, and a hypothesis with its act or, for 70% of contradictions, the opposite one; 70% have a cue."""
-    people, places, acts, own = words.INFERENCE[domain]
+    """Return a premise and a hypothesis with its act, or the opposite for 70% of contradictions; 70% have a cue."""
+    people, places, acts, cues = words.INFERENCE[domain]
     who, place, act = rng.choice(people), rng.choice(places), rng.choice(acts)
     done, opposite = act if rng.random() < 0.5 else act[::-1]
     premise = f"{place} {who} {done} {rng.choice(('today', 'again', 'at last', 'that morning'))}"
     claimed = opposite if label == 2 and rng.random() < 0.7 else done
     cue_of = label if rng.random() < 0.9 else rng.randrange(3)
-    cue = f" {_telling_word(rng, own[cue_of], words.COMMON_CUES[cue_of])}" if rng.random() < 0.7 else ""
+    cue = f" {_telling_word(rng, cues[cue_of], words.COMMON_CUES[cue_of])}" if rng.random() < 0.7 else ""
     return premise, f"{who} {claimed}{cue}"

@@ -52,18 +52,18 @@ def wrong_content(path: Path, file: DataFile) -> str:
     """Return how ``path`` differs from the published ``file``; "" if it does not."""
     size = path.stat().st_size
     if file.size not in (None, size):
-        return f"has {size} bytes, published are {file.size}"
+        return f"{size} bytes, but the published file has {file.size}"
     if file.sha256 is None:
         return ""
-    found = sha256(path)
-    return "" if found == file.sha256 else f"sha256 {found[:12]}..., published is {file.sha256[:12]}..."
+    digest = sha256(path)
+    return "" if digest == file.sha256 else f"sha256 {digest[:12]}..., but the published file has {file.sha256[:12]}..."
 
 
 def place_of(root: Path, file: DataFile) -> Path:
-    """The path of ``file`` below ``root``. Raises :class:`UserError` where a link leads out of it."""
+    """Return the path of ``file`` below ``root``. Raises :class:`UserError` where a link leads out of it."""
     path = root / file.path
     if not path.parent.resolve().is_relative_to(root.resolve()):
-        raise UserError("a link leads it out of paths.data_dir, where nothing is written", path)
+        raise UserError("a link points outside paths.data_dir, where nothing is written", path)
     return path
 
 
@@ -81,8 +81,8 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
         if state in THERE:
             return False
         if state == "other":
-            text = f"is another file than the published one ({wrong_content(target, file)}) and is left as it is"
-            raise FetchError(f"{text}; moving it away makes room", target)
+            text = f"differs from the published file ({wrong_content(target, file)})"
+            raise FetchError(f"{text}. Move it away to download the published file", target)
         part = target.with_name(target.name + PART)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -97,8 +97,10 @@ def fetch_file(root: Path, file: DataFile, addresses: list[str], progress: Told 
 
 
 def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) -> None:
-    """Make ``part`` the published file, from the first address that serves it. Raises :class:`FetchError` with what
-    was wrong with each. Wrong content is removed."""
+    """Create ``part`` the published file, from the first address that serves it.
+
+    Raises :class:`FetchError` with what was wrong with each. Wrong content is removed.
+    """
     problems = []
     for address in addresses:
         before = part.stat().st_size if part.exists() else 0
@@ -111,12 +113,14 @@ def _download(part: Path, file: DataFile, addresses: list[str], progress: Told) 
                 return
             part.unlink()
         problems.append(f"{address}: {problem}")
-    raise FetchError(f"{'; '.join(problems)}; the same command tries again")
+    raise FetchError(f"{'; '.join(problems)}. Repeat the command to try again")
 
 
 def _receive(address: str, part: Path, before: int, file: DataFile, progress: Told) -> str:
-    """Append the answer to the ``before`` bytes of ``part``, or replace them if the server sends the whole file. Return
-    the problem, or "" if all was sent."""
+    """Append the answer to the ``before`` bytes of ``part``, or replace them if the server sends the whole file.
+
+    Return the problem, or "" if all was sent.
+    """
     headers = {"User-Agent": "knot-runner"}
     if before:
         headers["Range"] = f"bytes={before}-"
@@ -124,29 +128,29 @@ def _receive(address: str, part: Path, before: int, file: DataFile, progress: To
         with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT) as answer:
             resumes = answer.status == http.client.PARTIAL_CONTENT
             if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {before}-"):
-                return "answers with another part of the file than was asked for"
-            there = before if resumes else 0
+                return "the server sent another part of the file"
+            received = before if resumes else 0
             length = answer.headers.get("Content-Length")
-            end = there + int(length) if length else None
+            end = received + int(length) if length else None
             with part.open("ab" if resumes else "wb") as content:
                 for chunk in _chunks(answer):
                     content.write(chunk)
-                    there += len(chunk)
-                    if file.size is not None and there > file.size:
+                    received += len(chunk)
+                    if file.size is not None and received > file.size:
                         return ""  # the comparison of sizes refuses it
-                    progress(there, file.size or end or 0)
+                    progress(received, file.size or end or 0)
     except urllib.error.HTTPError as problem:
         if problem.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             part.unlink()
-        return f"answers {problem.code} {problem.reason}"
+        return f"the server answered {problem.code} {problem.reason}"
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as problem:
         reason = getattr(problem, "reason", problem)
         return " ".join(str(reason).split()) or type(problem).__name__
-    return "" if end is None or there >= end else f"ends early, after {size_text(there)}"
+    return "" if end is None or received >= end else f"the download ended early, after {size_text(received)}"
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yields the response's data; network failures raise ConnectionError, unlike those of the disk."""
+    """Yield the response's data; network failures raise ConnectionError, unlike those of the disk."""
     while True:
         try:
             chunk = answer.read(CHUNK)

@@ -18,8 +18,11 @@ from knot_runner.util.errors import UserError, nearest
 
 
 def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list[str]) -> Any:
-    """Return one split of a hub data set. ``notes`` grows by a line if ``source`` names a branch, which may move.
-    Raises :class:`UserError` that begins with ``where``, the setting, and gives the hub's reason in one line."""
+    """Return one split of a hub data set.
+
+    ``notes`` grows by a line if ``source`` names a branch, which may move. Raises :class:`UserError` that begins with
+    ``where``, the setting, and gives the hub's reason in one line.
+    """
     import datasets  # takes a second to import, and only this source needs it
 
     try:
@@ -28,7 +31,7 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
         reason = " ".join(str(problem).split())[:200] or "no reason given"
         raise UserError(
             f"{source.id} at revision {source.revision} cannot be loaded "
-            f"({type(problem).__name__}: {reason}); task.source=local reads files instead",
+            f"({type(problem).__name__}: {reason}). To read local files, use task.source=local",
             where,
         ) from None
     note = f"{where}.revision={source.revision} is a branch of {source.id}, which may change. Use a commit"
@@ -38,16 +41,18 @@ def load_split(where: str, source: HubSource | ImageHub, split: str, notes: list
 
 
 def read_hub_texts(name: str, source: HubSource, notes: list[str]) -> dict[str, list[TextTable]]:
-    """Tables of data set ``name`` per split (train, valid, test, pool, heldout); ``notes`` grows. Raises
-    :class:`UserError`."""
+    """Return the tables of data set ``name`` per split (train, valid, test, pool, heldout); ``notes`` grows.
+
+    Raises :class:`UserError`.
+    """
     label = f"{source.id}[{source.config}]" if source.config else source.id
-    found: dict[str, list[TextTable]] = {}
+    tables: dict[str, list[TextTable]] = {}
     for split, names in source.splits.items():
         for theirs in names:
             rows = load_split(f"task.datasets.{name}.hub", source, theirs, notes)
             table = read_table(f"{label} {theirs}", _records(rows, source), source.columns, source.where)
-            found.setdefault(split, []).append(table)
-    return found
+            tables.setdefault(split, []).append(table)
+    return tables
 
 
 def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
@@ -64,10 +69,10 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
     """Images (uint8) and, with a ``user`` column, the writers' names. Raises :class:`UserError`."""
     source = settings.hub
     if source is None:
-        raise UserError(f"is not set, so task.source=hub has no {settings.name}", "task.hub")
+        raise UserError("required by task.source=hub, but not set", "task.hub")
     if set(source.splits) not in ({"train"}, {"train", "test"}):
         has = ", ".join(source.splits) or "nothing"
-        raise UserError(f"has {has}; right are train, or train and test", "task.hub.splits")
+        raise UserError(f"expected train, or train and test, got {has}", "task.hub.splits")
     numbers: dict[str, int] = {}
     parts, notes = {}, list[str]()
     for part, split in source.splits.items():
@@ -77,16 +82,16 @@ def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
 
 
 def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any, numbers: dict[str, int]) -> Images:
-    """The ``rows`` of one split; ``numbers`` (writer -> number) grows by the writers that are new."""
+    """Return the ``rows`` of one split; ``numbers`` (writer -> number) grows by the writers that are new."""
     from knot_runner.data.images.checks import check_image_labels
     from knot_runner.data.images.folders import decode  # with Pillow, which texts need not
 
     columns = [column for column in (source.image, source.label, source.user) if column is not None]
     for column in columns:
         if column not in rows.column_names:
-            raise UserError(f"has no column {column!r}{nearest(column, rows.column_names)}", where)
+            raise UserError(f"no column {column!r}{nearest(column, rows.column_names)}", where)
     if not len(rows):
-        raise UserError("there is no image", where)
+        raise UserError("no images found", where)
     pixels = np.empty((len(rows), *settings.shape), np.uint8)
     labels = np.empty(len(rows), np.int64)
     users = np.full(len(rows), NOBODY, np.int64)
@@ -97,7 +102,9 @@ def _images(settings: ImageTaskSettings, source: ImageHub, where: str, rows: Any
         here = f"{where}: image {at + 1}"
         label = row[source.label]
         if not isinstance(label, int) or isinstance(label, bool):
-            raise UserError(f"label {label!r:.40} is not a whole number; task.hub.label names the column", here)
+            raise UserError(
+                f"label {label!r:.40} is not a whole number. Set task.hub.label to the column of the labels", here
+            )
         pixels[at], labels[at] = decode(here, _file_bytes(here, row[source.image]), settings.shape), label
         if source.user is not None:
             writer = identity(row[source.user])
@@ -113,4 +120,6 @@ def _file_bytes(where: str, image: Any) -> bytes:
         return image["bytes"]
     if isinstance(image, dict) and image.get("path"):
         return Path(image["path"]).read_bytes()
-    raise UserError(f"is a {type(image).__name__}, not an image; task.hub.image names the column", where)
+    raise UserError(
+        f"expected an image, got {type(image).__name__}. Set task.hub.image to the column of the images", where
+    )

@@ -17,14 +17,14 @@ from knot_runner.util.errors import UserError, nearest
 
 
 def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
-    """The task's data sets from ``settings.source`` (``data_root``: the folder that ``local`` reads).
+    """Return the task's data sets from ``settings.source`` (``data_root``: the folder that ``local`` reads).
 
     Same settings and files, same task. Raises :class:`UserError` naming the key, or the file and line.
     """
     task = PartyTask(settings.name, settings.labels, {}, settings.source)
     embedded = settings.source == "embedded"
     if embedded:
-        task.notes.append(f"{settings.name}: the texts are generated; these numbers say nothing of the real data sets")
+        task.notes.append(f"{settings.name}: the texts are generated, not comparable to published results")
     folder = open_folder(data_root) if settings.source == "local" else None
     for name, data in settings.datasets.items():
         parts = generate(settings, name, data) if embedded else _read(settings, name, folder, task)
@@ -35,15 +35,17 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
         if "test" in parts:
             task.notes.extend(repeated_note(name, parts["train"], parts["test"]))
     if not any(data.role == "local" for data in task.datasets.values()):
-        raise UserError(f"no local data set of {settings.name} is left; its files are missing", "task.datasets")
+        raise UserError(f"all local data sets of {settings.name} are missing", "task.datasets")
     if folder is not None:
         task.files.extend(folder.files)
     return task
 
 
 def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
-    """Raise the :class:`UserError` of :func:`load_task` where a data set has no source, or files of it are not below
-    ``folder`` (of ``source=local``) and it may not be left out. Nothing is read."""
+    """Raise the :class:`UserError` of :func:`load_task` for missing sources and files, without reading any.
+
+    Files of ``source=local`` are below ``folder``.
+    """
     for name in settings.datasets:
         source = _checked_source(settings, name)
         if isinstance(source, LocalSource):
@@ -60,36 +62,36 @@ def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: Pa
     else:
         files, absent = _files_there(settings, name, source, folder)
         if not files:
-            task.notes.append(f"{name}: left out, {', '.join(absent)} not there")
+            task.notes.append(f"{name}: left out, missing files: {', '.join(absent)}")
             return None
         if absent:
-            task.notes.append(f"{name}: read without {', '.join(absent)}: not there")
-        tables = {split: [_table(source, folder, file) for file in own] for split, own in files.items()}
+            task.notes.append(f"{name}: read without missing files: {', '.join(absent)}")
+        tables = {split: [_table(source, folder, file) for file in listed] for split, listed in files.items()}
     parts = {}
-    for split, own in tables.items():
-        for table in own:
+    for split, split_tables in tables.items():
+        for table in split_tables:
             task.rows[folder.short(Path(table.source)) if folder else table.source] = table.read
-        parts[split] = to_examples(own, name, data, settings.labels, settings.context)
+        parts[split] = to_examples(split_tables, name, data, settings.labels, settings.context)
     task.notes.extend(table_notes(name, chain.from_iterable(tables.values())))
     return splits.complete_splits(name, parts, data.role, settings.split, task.notes)
 
 
 def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSource:
-    """The data set's source, after all checks that need no file."""
+    """Return the data set's source, after all checks that need no file."""
     where = f"task.datasets.{name}.{settings.source}"
     data = settings.datasets[name]
     source = data.local if settings.source == "local" else data.hub
     if source is None:
-        raise UserError(f"is not set, so task.source={settings.source} has no {name}", where)
+        raise UserError(f"required by task.source={settings.source}, but not set", where)
     key, entries = ("files", source.files) if isinstance(source, LocalSource) else ("splits", source.splits)
     splits.check_layout(f"{where}.{key}", {split for split, named in entries.items() if named})
     if isinstance(source, LocalSource) and source.format not in TEXT_READERS:
-        raise UserError(f"no reader '{source.format}'{nearest(source.format, TEXT_READERS)}", f"{where}.format")
+        raise UserError(f"unknown reader '{source.format}'{nearest(source.format, TEXT_READERS)}", f"{where}.format")
     columns, has_pairs = source.columns, settings.kind == "inference"
     if settings.context and columns.dialogue is None:
-        raise UserError(f"is not set, but task.context={settings.context} needs it", f"{where}.columns.dialogue")
+        raise UserError(f"required by task.context={settings.context}, but not set", f"{where}.columns.dialogue")
     if columns.label is None and data.role != "transfer":
-        raise UserError("is not set; only a transfer set may lack it", f"{where}.columns.label")
+        raise UserError("required, but not set. Only a transfer set may have no labels", f"{where}.columns.label")
     if (columns.pair is not None) != has_pairs:
         wanted = "needs" if has_pairs else "cannot use"
         raise UserError(f"kind={settings.kind} {wanted} a second sentence", f"{where}.columns.pair")
@@ -99,11 +101,12 @@ def _checked_source(settings: TaskSettings, name: str) -> LocalSource | HubSourc
 def _files_there(
     settings: TaskSettings, name: str, source: LocalSource, folder: DataFolder
 ) -> tuple[dict[str, list[File]], list[str]]:
-    """Split -> the files to read of the data set ``name``, and the paths of those that are not there, which ``folder``
-    records. No files: the data set is left out.
+    """Return split -> files to read of the data set ``name``; ``folder`` records the missing paths.
 
-    Raises :class:`UserError` where ``task.missing`` does not have the data set or the file that is not there, or a
-    split is left without a file.
+    The data set is left out if there are no files.
+
+    Raises:
+        UserError: ``task.missing`` has neither the data set nor the missing file, or a split has no file.
     """
     given = {split: files for split, files in source.files.items() if files}
     absent: dict[str, list[Path]] = {}
@@ -118,15 +121,12 @@ def _files_there(
     if required and not (is_whole and name in settings.may_be_missing):
         role, first = settings.datasets[name].role, required[0]
         if not is_whole:
-            remedy = (
-                f"other files of {name} are. task.missing=[{first}] reads {name} without this file, which makes "
-                "another data set of it"
-            )
+            remedy = f"Other files of {name} exist. To read {name} without this file, use task.missing=[{first}]"
         elif role == "local":
-            remedy = f"task.missing=[{name}] goes on without {name}"
+            remedy = f"To run without {name}, use task.missing=[{name}]"
         else:
-            remedy = f"the {role} data set cannot be left out"
-        raise UserError(f"is not there (for {name}); {remedy}", absent[first][0])
+            remedy = f"The {role} data set is required"
+        raise UserError(f"file not found (for {name}). {remedy}", absent[first][0])
     for path in chain.from_iterable(absent.values()):
         folder.absent(path)
     if required:
@@ -135,8 +135,7 @@ def _files_there(
     for split, files in given.items():
         kept[split] = [file for file in files if file.path not in absent]
         if not kept[split]:
-            text = f"none of its files is there, such as {files[0].path}"
-            raise UserError(text, f"task.datasets.{name}.local.files.{split}")
+            raise UserError(f"file not found: {files[0].path}", f"task.datasets.{name}.local.files.{split}")
     return kept, list(absent)
 
 

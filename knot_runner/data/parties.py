@@ -1,5 +1,8 @@
-"""The parties of a distillation: images dealt to clients as local models, a server's global model and a transfer set;
-or all examples of a task as one pool for a student and its teachers, with the labels that each sees."""
+"""The parties of a distillation.
+
+Images are assigned to clients as local models, to the server's global model and to a transfer set. Alternatively, all
+examples of a task are one pool for a student and its teachers, with the labels that each sees.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ SERVER, TRANSFER = "server", "transfer"
 
 
 def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed: int) -> PartyTask:
-    """The parties that ``shares`` and ``partition`` make of ``task``; same seed, same parties.
+    """Return the parties that ``shares`` and ``partition`` make of ``task``; same seed, same parties.
 
-    The server's and the transfer set's images (but for another data set's, ``task.transfer``) are sampled from all
-    training images, stratified by class, and the rest is dealt to the clients by ``partition``. All test images are the
-    server's test set, too. Raises :class:`UserError` where a party would have too few images.
+    The images of the server and the transfer set (unless it is another data set, ``task.transfer``) are sampled from
+    all training images, stratified by class. The rest is assigned to the clients by ``partition``. All test
+    images also form the test set of the server. Raises :class:`UserError` if a party would have too few images.
     """
     server, transfer, rest = _shared_out(task, shares, seed)
     clients = make_partition(partition, dataclasses.replace(task, train=rest), seed)
@@ -44,24 +47,30 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     datasets[TRANSFER] = Dataset(TRANSFER, "transfer", public)
     notes = [*task.notes, *clients.notes]
     if task.coordinates is None:
-        notes.append(f"{task.name} has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)")
+        notes.append(f"{task.name} has no class coordinates, so all distances are sqrt(2) (task.geometry=onehot)")
     labels = label_space(task.classes, task.coordinates)
     return PartyTask(task.name, labels, datasets, task.source, notes, task.files, read=task.digest)
 
 
 def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask:
-    """``task`` with the training images that :func:`image_parties` deals to the clients. Raises :class:`UserError`."""
+    """Return ``task`` with the training images that :func:`image_parties` assigns to the clients.
+
+    Raises :class:`UserError`.
+    """
     return dataclasses.replace(task, train=_shared_out(task, shares, seed)[2])
 
 
 def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(Rows for the clients, rows of the transfer set) of training examples with ``labels`` [N], ``share`` of them in
-    the latter: stratified by class, ascending. Raises :class:`UserError` where there are too few."""
+    """Return the rows for the clients and those of the transfer set, both ascending.
+
+    The transfer set has a ``share`` of the training examples with ``labels`` [N], stratified by class. Raises
+    :class:`UserError` if there are too few.
+    """
     return _cut("partition.transfer", labels, round(share, 9), seed, "transfer")
 
 
 def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images, Images | None, Images]:
-    """The server's images, those of the transfer set (of another data set where ``task`` has one), and the clients'."""
+    """Return the images of the server, the transfer set (another data set if ``task`` has one) and the clients."""
     kept, taken = _cut("partition.server", task.train.labels, round(shares.server, 9), seed, "server")
     rest, server = task.train.take(kept), task.train.take(taken)
     if shares.transfer is None:
@@ -71,7 +80,10 @@ def _shared_out(task: ImageTask, shares: PartyShares, seed: int) -> tuple[Images
 
 
 def _held_out(key: str, images: Images, share: float | None, seed: int, *names: str) -> dict[str, Examples | Images]:
-    """The train part of ``images``, and a valid part of ``share`` of them unless it is None. Others as :func:`_cut`."""
+    """Return the train part of ``images``, and a valid part of ``share`` of them unless it is None.
+
+    Others as :func:`_cut`.
+    """
     if share is None:
         return {"train": images}
     kept, taken = _cut(key, images.labels, share, seed, *names)
@@ -79,7 +91,7 @@ def _held_out(key: str, images: Images, share: float | None, seed: int, *names: 
 
 
 def _cut(key: str, labels: np.ndarray, share: float, seed: int, *names: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (kept, taken) by :func:`cut_splits`, ``names`` being those of the draw. An error begins with ``key``."""
+    """Return rows (kept, taken) by :func:`cut_splits`. ``names`` identify the draw, and errors begin with ``key``."""
     return cut_splits(labels, share, int(partition_rng(seed, "/".join(names)).integers(2**32)), key)
 
 
@@ -88,7 +100,7 @@ STUDENT = "student"
 
 
 def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed: int) -> PartyTask:
-    """The student, and every teacher of ``config``, on all examples of ``task``; same seed, same examples.
+    """Return the student, and every teacher of ``config``, on all examples of ``task``; same seed, same examples.
 
     Teachers see all labels of the training examples, the student those of a stratified share ``config.labeled`` (the
     rest have none, -1). Both select epochs on the same valid part, of images a stratified share ``config.valid`` of the
@@ -105,13 +117,13 @@ def teaching_parties(task: ImageTask | PartyTask, config: DistillSettings, seed:
     datasets = {}
     for name in teacher_names(len(config.teachers)):
         datasets[name] = Dataset(name, "local", without(splits, "test"))
-    own = {**splits, "train": _partly_labeled(splits["train"], config.labeled, seed)}
-    datasets[STUDENT] = Dataset(STUDENT, "global", own)
+    student_splits = {**splits, "train": _partly_labeled(splits["train"], config.labeled, seed)}
+    datasets[STUDENT] = Dataset(STUDENT, "global", student_splits)
     return PartyTask(task.name, labels, datasets, task.source, list(task.notes), task.files, rows, task.digest)
 
 
 def _partly_labeled(examples: Examples | Images, share: float, seed: int) -> Examples | Images:
-    """``examples`` with the labels of a stratified ``share`` of them."""
+    """Return ``examples`` with the labels of a stratified ``share`` of them."""
     if share == 1:
         return examples
     hidden, _ = _cut("method.labeled", examples.labels, share, seed, "teaching", "labeled")

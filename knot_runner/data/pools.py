@@ -41,10 +41,12 @@ class TextPool:
 
 
 def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
-    """The labeled data sets of ``task``, those that have a test part: local ones and the global one, in its order.
+    """Return the labeled data sets of ``task`` with a test part: local ones and the global one, in its order.
 
-    ``by``: what a client is, by ``partition.by``: user (a data set), or one of ``Examples.clients``. A speaker is the
-    same in all splits of a data set; a dialogue is of one file, so that test texts name none.
+    Args:
+        task: The loaded text task.
+        by: What a client is (``partition.by``): user (a data set), or one of ``Examples.clients``. A speaker is the
+            same in all splits of a data set. A dialogue is of one file, so test texts have no owner.
     """
     train, test = pooled_split(task, "train"), pooled_split(task, "test")
     kinds = {*train.clients, *test.clients}
@@ -66,12 +68,12 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
 
 
 def labeled_sets(task: PartyTask) -> list[str]:
-    """The data sets of ``task`` that have a test part: local ones and the global one, in its order."""
+    """Return the data sets of ``task`` that have a test part: local ones and the global one, in its order."""
     return [name for name, data in task.datasets.items() if data.role != "transfer" and "test" in data.splits]
 
 
 def pooled_split(task: PartyTask, split: str) -> Examples:
-    """One split of all labeled data sets of ``task``, one after another; each text's user is its data set."""
+    """Return one split of all labeled data sets of ``task``, one after another; each text's user is its data set."""
     sets: dict[str, Examples] = {name: task.datasets[name].splits[split] for name in labeled_sets(task)}
     parts = list(sets.values())
     texts = [text for part in parts for text in part.texts]
@@ -84,7 +86,7 @@ def pooled_split(task: PartyTask, split: str) -> Examples:
 
 
 def _by_clients(pool: TextPool, by: str) -> TextPool:
-    """Returns ``pool`` with clients given by ``by``, which its digest then includes."""
+    """Return ``pool`` with clients given by ``by``, which its digest then includes."""
     of_train, of_test = pool.train.clients[by], pool.test.clients[by]
     if by == "dialogue":
         of_test = [None] * len(pool.test)
@@ -96,18 +98,18 @@ def _by_clients(pool: TextPool, by: str) -> TextPool:
 
 
 def _owned(part: Examples, clients: list[str | None], names: list[str]) -> Examples:
-    """Returns ``part`` with users: the place in ``names`` of each text's client."""
+    """Return ``part`` with users: the place in ``names`` of each text's client."""
     numbers = {name: number for number, name in enumerate(names)}
     users = np.array([numbers.get(name, NOBODY) for name in clients], dtype=np.int64)
     return dataclasses.replace(part, users=users if (users != NOBODY).any() else None)
 
 
 def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:
-    """Returns kind of client -> the client of each text of all ``sets``; equal ids of two data sets are two clients."""
+    """Return kind of client -> the client of each text of all ``sets``; equal ids of two data sets are two clients."""
     joined: dict[str, list[str | None]] = {}
     for kind in dict.fromkeys(kind for part in sets.values() for kind in part.clients):
         joined[kind] = []
         for name, part in sets.items():
-            own = part.clients.get(kind, [None] * len(part))
-            joined[kind] += [None if one is None else f"{name} {one}" for one in own]
+            owners = part.clients.get(kind, [None] * len(part))
+            joined[kind] += [None if owner is None else f"{name} {owner}" for owner in owners]
     return joined

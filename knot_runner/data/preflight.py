@@ -49,19 +49,22 @@ def _check(task: Any, root: Path | None) -> None:
 
 def _check_images(task: ImageTaskSettings, root: Path | None) -> None:
     if task.source == "hub" and task.hub is None:
-        raise UserError(f"is not set, so task.source=hub has no {task.name}", "task.hub")
+        raise UserError("required by task.source=hub, but not set", "task.hub")
     if task.source == "hub":
         return
     open_folder(root)
     if task.local is None or task.local.format not in (*IMAGE_FORMATS, UNLABELED_FORMAT):
         return  # loading reports the error, or a plug-in reads
     if gone := missing_entries(task.local, root):
-        raise UserError(f"is not there (for {task.name})", root / gone[0])
+        raise UserError(f"file not found (for {task.name})", root / gone[0])
 
 
 def no_data(jobs: Iterable[Settings]) -> str | None:
-    """One line on the missing data of jobs with these settings, how many jobs lack them, and the command that lists
-    the data; None where no file is missing. Jobs of one task and folder are checked once."""
+    """Return one line on the missing data of jobs with these settings, or None if no file is missing.
+
+    It has the number of jobs without data and the command that lists the data. Jobs of one task and folder are checked
+    once.
+    """
     seen: dict[str, str | None] = {}
     missing: Counter[str] = Counter()
     tasks: list[str] = []
@@ -81,6 +84,6 @@ def no_data(jobs: Iterable[Settings]) -> str | None:
     for problem, count in missing.items():
         which = "all" if count == total else f"{count} of"
         problems.append(f"{problem} ({which} {total} jobs)" if total > 1 else problem)
-    known = {task for one in data_sets().values() for task in one.tasks}
+    known = {task for data_set in data_sets().values() for task in data_set.tasks}
     command = " ".join(["knot-runner data", *(task for task in dict.fromkeys(tasks) if task in known)])
-    return f"{'; '.join(problems)}; '{command}' shows what is needed and where from"
+    return f"{'; '.join(problems)}. Run '{command}' to see which files are needed and where to get them"

@@ -30,28 +30,28 @@ END_OF_UTTERANCE = "__eou__"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of each line, with its line end, without a byte order mark. Raises on an empty file."""
+    """Yield number and text of each line, with its line end, without a byte order mark. Raises on an empty file."""
     number = 0
     try:
         with open_unpacked(path) as file:
             while line := file.readline(LONGEST_LINE):
                 number += 1
                 if len(line) == LONGEST_LINE:
-                    raise UserError(f"line {number}: longer than {LONGEST_LINE} bytes, so this is no text file", path)
+                    raise UserError(f"line {number}: more than {LONGEST_LINE} bytes, so this is not a text file", path)
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as problem:
         byte = problem.object[problem.start]
-        raise UserError(f"line {number}: byte {byte:#04x} is not UTF-8; save the file as UTF-8", path) from None
+        raise UserError(f"line {number}: byte {byte:#04x} is not UTF-8. Save the file as UTF-8", path) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise UserError(f"after line {number}: the gzip file is cut short or broken ({problem})", path) from None
+        raise UserError(f"after line {number}: the gzip file is truncated or corrupt ({problem})", path) from None
     except OSError as problem:
         raise UserError(f"cannot be read: {problem.strerror or problem}", path) from None
     if number == 0:
-        raise UserError("is empty", path)
+        raise UserError("the file is empty", path)
 
 
 def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
-    """Rows of a csv file with a header line; every row must have as many fields as the header."""
+    """Yield rows of a csv file with a header line; every row must have as many fields as the header."""
     last = ""
 
     def lines() -> Iterator[str]:
@@ -64,18 +64,18 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
         header = next(reader)
         _check_delimiter(path, header)
         if len(set(header)) < len(header):
-            raise UserError(f"line 1: a column name is there twice: {', '.join(header)}", path)
+            raise UserError(f"line 1: a column name is repeated: {', '.join(header)}", path)
         for row in filter(None, reader):
             number = reader.line_num
             if len(row) != len(header):
                 fields = f"{len(row)} fields where the header has {len(header)}"
-                raise UserError(f"line {number}: {fields}; the file is cut short or broken", path)
+                raise UserError(f"line {number}: {fields}. The file is truncated or corrupt", path)
             if not last.endswith("\n"):  # nothing else would show that it is truncated
-                problem = "the last row has no line end, so it may be cut short"
-                raise UserError(f"line {number}: {problem}; end the file with a line end if it is whole", path)
+                problem = "the last row has no line end, so it may be truncated"
+                raise UserError(f"line {number}: {problem}. If the file is complete, add a line end", path)
             yield number, dict(zip(header, row, strict=True))
     except csv.Error as problem:
-        raise UserError(f"line {reader.line_num}: not valid csv ({problem}); the file may be cut short", path) from None
+        raise UserError(f"line {reader.line_num}: not valid CSV ({problem}). The file may be truncated", path) from None
 
 
 def _check_delimiter(path: Path, header: list[str]) -> None:
@@ -83,11 +83,11 @@ def _check_delimiter(path: Path, header: list[str]) -> None:
     for mark in DELIMITERS:
         if len(header) == 1 and mark in header[0]:
             hint = f"delimiter: {json.dumps(mark)} beside format: csv reads it as {header[0].count(mark) + 1} columns"
-            raise UserError(f"line 1: is one column, {header[0][:60]!r}; {hint}", path)
+            raise UserError(f"line 1: only one column, {header[0][:60]!r}. {hint}", path)
 
 
 def read_jsonl(path: Path) -> Iterator[FileRecord]:
-    """Objects of a JSON-lines file; blank lines are skipped."""
+    """Yield objects of a JSON-lines file; blank lines are skipped."""
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -95,19 +95,19 @@ def read_jsonl(path: Path) -> Iterator[FileRecord]:
 
 
 def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any]:
-    """The JSON object in ``text``; ``options`` of ``json.loads``. Raises :class:`UserError` naming ``where``."""
+    """Return the JSON object in ``text``; ``options`` of ``json.loads``. Raises :class:`UserError` naming ``where``."""
     try:
         content = json.loads(text, **options)
     except (ValueError, RecursionError) as problem:
         reason = getattr(problem, "msg", type(problem).__name__)
-        raise UserError(f"not valid JSON ({reason}); the file may be cut short", where) from None
+        raise UserError(f"not valid JSON ({reason}). The file may be truncated", where) from None
     if not isinstance(content, dict):
-        raise UserError(f"a JSON object is expected, not a {type(content).__name__}", where)
+        raise UserError(f"expected a JSON object, got {type(content).__name__}", where)
     return content
 
 
 def emotion_file(path: Path) -> Path:
-    """The file of emotion labels beside a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
+    """Return the file of emotion labels beside a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
     return path.with_name(path.name.replace("dialogues_", "dialogues_emotion_", 1))
 
 
@@ -121,10 +121,10 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
     for number, line in texts:
         _, labels = next(emotions, (0, None))
         if labels is None:
-            raise UserError(f"ends before line {number} of {path.name}; one of the two is cut short", other)
+            raise UserError(f"ends before line {number} of {path.name}. One of the two files is truncated", other)
         *utterances, rest = line.strip().split(END_OF_UTTERANCE)
         if rest.strip():
-            raise UserError(f"line {number}: the last utterance has no {END_OF_UTTERANCE}; it is cut short", path)
+            raise UserError(f"line {number}: the last utterance has no {END_OF_UTTERANCE}, so it is truncated", path)
         marks = labels.split()
         if len(marks) != len(utterances):
             text = f"line {number}: {len(utterances)} utterances, but {len(marks)} emotions in {other.name}"
@@ -132,7 +132,7 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
         for text, label in zip(utterances, marks, strict=True):
             yield number, {"text": text, "label": label, "dialogue": str(number)}
     if (extra := next(emotions, None)) is not None:
-        raise UserError(f"ends before line {extra[0]} of {other.name}; one of the two is cut short", path)
+        raise UserError(f"ends before line {extra[0]} of {other.name}. One of the two files is truncated", path)
 
 
 def _accepted(where: str, reader: Callable[..., Iterator[FileRecord]]) -> Callable[..., Iterator[FileRecord]]:

@@ -44,8 +44,11 @@ class TextRow:
 
 @dataclass
 class TextTable:
-    """Rows of one file (or hub split), in order. ``dropped``: rows without text, left out; ``read``: all rows of the
-    file, also those that ``where`` filters out; ``restarts``: dialogues whose id an earlier one has."""
+    """Rows of one file (or hub split), in order.
+
+    ``dropped``: rows without text, left out; ``read``: all rows of the file, also those that ``where`` filters out;
+    ``restarts``: dialogues whose id an earlier one has.
+    """
 
     source: str
     rows: list[TextRow]
@@ -57,7 +60,7 @@ class TextTable:
 def read_table(
     source: str, records: Iterable[FileRecord], columns: TextColumns, where: dict[str, Any], expected: int | None = None
 ) -> TextTable:
-    """The ``columns`` of the records that match ``where``; rows without text are dropped and counted.
+    """Return the ``columns`` of the records that match ``where``; rows without text are dropped and counted.
 
     Raises :class:`UserError` for a column that no record has, when no row is left, and unless ``expected`` are read.
     """
@@ -82,20 +85,20 @@ def read_table(
         else:
             rows.append(row)
     if read == 0:
-        raise UserError("has no rows", source)
+        raise UserError("no rows found", source)
     if expected is not None and read != expected:
-        raise UserError(f"{read} rows where {expected} are expected; the file is cut short or another one", source)
+        raise UserError(f"expected {expected} rows, got {read}. The file is truncated, or not this data set", source)
     if unseen:
         column = min(unseen)
-        raise UserError(f"has no column '{column}'{nearest(column, known)}", source)
+        raise UserError(f"no column '{column}'{nearest(column, known)}", source)
     if dropped and not rows:
-        raise UserError(f"none of its {read} rows has a text", source)
+        raise UserError(f"none of the {read} rows has text", source)
     if not rows:
         for column, values in allowed.items():
             if values.isdisjoint(seen[column]):
                 value = min(map(str, values))
                 raise UserError(f"no row has {column}={value}{nearest(value, map(str, seen[column]))}", source)
-        raise UserError(f"none of its {read} rows fits 'where'", source)
+        raise UserError(f"none of the {read} rows matches 'where'", source)
     return TextTable(source, rows, dropped, read, _name_dialogues(rows))
 
 
@@ -107,8 +110,10 @@ def listed(column: str | list[str] | None) -> list[str]:
 
 
 def _name_dialogues(rows: list[TextRow]) -> int:
-    """Replace the ids in ``rows`` by a unique name for each dialogue, which is consecutive rows with one id: that id,
-    or ``id #2`` and so on where it is repeated. Return the number of repetitions."""
+    """Replace the ids in ``rows`` by a unique name for each dialogue; return the number of repeated ids.
+
+    A dialogue consists of consecutive rows with one id. Its name is that id, or ``id #2`` and so on if it is repeated.
+    """
     names: set[str] = set()
     times: Counter[str] = Counter()
     restarts = 0
@@ -162,7 +167,9 @@ def _identity_of(record: dict[str, Any], column: str | list[str]) -> str | None:
 
 def identity(value: Any) -> str | None:
     """Return what a dialogue, a speaker or a filter is compared by: the whole value, as :func:`raw_label` writes it.
-    None for a missing one: null, NaN or a blank."""
+
+    None for a missing one: null, NaN or a blank.
+    """
     return None if _is_missing(value) else raw_label(value) or None
 
 
@@ -175,7 +182,7 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
     if _is_missing(value):
         return None
     if not isinstance(value, str):
-        raise UserError(f"line {line}: column '{column}' holds {str(value)[:40]!r}, which is no text", source)
+        raise UserError(f"line {line}: column '{column}' contains {str(value)[:40]!r}, which is not text", source)
     # a lone surrogate (JSON "\ud800") is not a character: no tokenizer accepts it and no file can hold it
     return value.encode(errors="replace").decode().strip() or None
 
@@ -193,7 +200,7 @@ def raw_label(value: Any) -> str:
 
 
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
-    """Each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, with [SEP] between.
+    """Return each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, with [SEP] between.
 
     A row without a dialogue id has no context.
     """
@@ -209,10 +216,10 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
 
 
 def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, labels: Labels, context: int) -> Examples:
-    """The tables' rows concatenated and labeled as ``task.datasets.<name>`` says; contexts are built before rows are
-    dropped.
+    """Return the concatenated rows of the tables, labeled by ``task.datasets.<name>``.
 
-    Raises :class:`UserError` naming file, line and label for a raw label that is in neither ``labels`` nor ``drop``.
+    Contexts are built before rows are dropped. Raises :class:`UserError` naming file, line and label for a raw label
+    that is in neither ``labels`` nor ``drop``.
     """
     texts, pairs, numbers = [], [], []
     clients: dict[str, list[str | None]] = {}
@@ -223,13 +230,13 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
             texts.append(text)
             pairs.append(row.pair)
             numbers.append(_label_number(table, row, name, data, labels))
-            own = row.clients
+            row_clients = row.clients
             if row.dialogue is not None and place > 0:  # ids restart in every file
-                own = {**own, "dialogue": f"{row.dialogue} of file {place + 1}"}
-            for called, client in own.items():
+                row_clients = {**row_clients, "dialogue": f"{row.dialogue} of file {place + 1}"}
+            for called, client in row_clients.items():
                 clients.setdefault(called, []).append(client)
     if not texts:
-        raise UserError(f"every row's label is in task.datasets.{name}.drop; no row is left", f"{tables[0].source}")
+        raise UserError(f"no row is left, since all labels are in task.datasets.{name}.drop", f"{tables[0].source}")
     return Examples(texts, None if pairs[0] is None else pairs, np.array(numbers, dtype=np.int64), clients)
 
 
@@ -250,20 +257,22 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
     where = f"task.datasets.{name}"
     for raw, label in data.labels.items():
         if label not in labels.names:
-            raise UserError(f"there is no label '{label}'{nearest(label, labels.names)}", f"{where}.labels.{raw}")
+            raise UserError(f"unknown label '{label}'{nearest(label, labels.names)}", f"{where}.labels.{raw}")
         if raw in data.drop:
-            raise UserError(f"'{raw}' is in labels too; one of the two is right", f"{where}.drop")
+            raise UserError(f"'{raw}' is also in labels. Remove it from one of the two", f"{where}.drop")
 
 
 def table_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids or repeats them. A file that is
-    read twice counts once."""
+    """Yield a line each if data set ``name`` lost rows without text, lacks dialogue ids or repeats them.
+
+    A file that is read twice counts once.
+    """
     files = {table.source: table for table in tables}.values()
     if dropped := sum(table.dropped for table in files):
-        yield f"{name}: {counted(dropped, 'row')} without text left out"
+        yield f"{name}: {counted(dropped, 'row')} without text are left out"
     without = sum("dialogue" in row.clients and row.dialogue is None for table in files for row in table.rows)
     if without:
-        yield f"{name}: {counted(without, 'row')} without a dialogue id, used without context"
+        yield f"{name}: {counted(without, 'row')} without a dialogue id are used without context"
     if restarts := sum(table.restarts for table in files):
         yield (
             f"{name}: {counted(restarts, 'dialogue')} with the id of an earlier one, counted as separate dialogues. If "

@@ -23,11 +23,10 @@ Task = TypeVar("Task", ImageTask, UnlabeledImages, PartyTask)
 
 
 class SharedTasks:
-    """:func:`load_images`, :func:`load_unlabeled` and :func:`load_task` for jobs that are threads, which must not
-    change the tasks they get.
+    """Cache of :func:`load_images`, :func:`load_unlabeled` and :func:`load_task` for jobs that are threads.
 
-    The last ``KEPT_TASKS`` tasks are kept. A file that changes meanwhile is read again only once its task has been
-    dropped.
+    Jobs must not change the tasks. The last ``KEPT_TASKS`` tasks are cached. A changed file is read again only after
+    its task was dropped from the cache.
     """
 
     def __init__(self) -> None:
@@ -35,15 +34,15 @@ class SharedTasks:
         self._tasks: OrderedDict[str, Any] = OrderedDict()
 
     def images(self, settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-        """:func:`load_images`, or what it returned before."""
+        """Return :func:`load_images`, or what it returned before."""
         return self._get(load_images, settings, data_root)
 
     def unlabeled(self, settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-        """:func:`load_unlabeled`, or what it returned before."""
+        """Return :func:`load_unlabeled`, or what it returned before."""
         return self._get(load_unlabeled, settings, data_root)
 
     def texts(self, settings: TaskSettings, data_root: Path | None) -> PartyTask:
-        """:func:`load_task`, or what it returned before."""
+        """Return :func:`load_task`, or what it returned before."""
         return self._get(load_task, settings, data_root)
 
     def _get(self, load: Callable[[Spec, Path | None], Task], settings: Spec, data_root: Path | None) -> Task:

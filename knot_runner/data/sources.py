@@ -30,7 +30,7 @@ class DataFile:
         inside = bool(parts) and parts[0] != "/" and ".." not in parts and "\\" not in self.path
         require(inside, "path", f"{self.path!r} is not a path below paths.data_dir")
         right = self.sha256 is None or re.fullmatch("[0-9a-f]{64}", self.sha256) is not None
-        require(right, "sha256", f"{self.sha256!r} is not 64 hexadecimal digits")
+        require(right, "sha256", f"expected 64 hexadecimal digits, got {self.sha256!r}")
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class DataSet:
     def __post_init__(self) -> None:
         for address in self.sources:
             require(address.startswith(("https://", "http://")), "from", f"{address!r} does not begin with https://")
-            require(address.endswith("/"), "from", f"{address!r} is no folder: it does not end in /")
-        require(bool(self.files), "files", "names none")
-        require(bool(self.sources or self.how), "how", "is not set, nor is from; one says how to get it")
+            require(address.endswith("/"), "from", f"{address!r} does not end with /, so it is not a folder")
+        require(bool(self.files), "files", "no files listed")
+        require(bool(self.sources or self.how), "how", "required if from is not set. Describe how to get the files")
 
     @property
     def size(self) -> int | None:
@@ -77,18 +77,18 @@ class DataSet:
         return [source + PurePosixPath(file.path).name for source in self.sources]
 
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:
-        """Returns whether all of its files (or their substitutes) are below ``root``, some of them, or none."""
+        """Return whether all of its files (or their substitutes) are below ``root``, some of them, or none."""
         if root is None:
             return "absent"
         groups = [[file.path for file in self.files], *self.instead]
-        there = [[(root / path).exists() for path in paths] for paths in groups]
-        if any(all(found) for found in there):
+        present = [[(root / path).exists() for path in paths] for paths in groups]
+        if any(all(group) for group in present):
             return "present"
-        return "partly" if any(any(found) for found in there) else "absent"
+        return "partly" if any(any(group) for group in present) else "absent"
 
 
 def data_sets(config_dir: str | None = None) -> dict[str, DataSet]:
-    """All data sets by their names, sorted. Raises :class:`UserError` naming the file and key of a wrong one."""
+    """Return all data sets by their names, sorted. Raises :class:`UserError` naming the file and key of a wrong one."""
     return {name: _read(path) for name, path in yaml_files("data", config_dir).items()}
 
 
@@ -98,7 +98,7 @@ def _read(path: Path) -> DataSet:
     except (ValueError, yaml.YAMLError, RecursionError) as problem:
         raise UserError(f"cannot be read: {' '.join(str(problem).split())}", path) from None
     if not isinstance(values, dict):
-        raise UserError("has no keys; tasks, home, license and files are needed", path)
+        raise UserError("no keys found. Set tasks, home, license and files", path)
     values = {str(key): value for key, value in values.items()}
     values["sources"] = values.pop("from", [])
     try:
@@ -108,15 +108,15 @@ def _read(path: Path) -> DataSet:
 
 
 def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSet]:
-    """Those of ``names``, each the name of a data set or of a task; all without any. Raises :class:`UserError`."""
+    """Return the data sets of ``names`` (data sets or tasks); all without names. Raises :class:`UserError`."""
     if not names:
         return list(known.values())
     chosen = set()
     for name in names:
         # a data set's own name means it alone, though a task may be called the same
-        meant = {name} if name in known else {one.name for one in known.values() if name in one.tasks}
+        meant = {name} if name in known else {data_set.name for data_set in known.values() if name in data_set.tasks}
         if not meant:
-            tasks = {task for one in known.values() for task in one.tasks}
-            raise UserError(f"there is no such task or data set{nearest(name, {*known, *tasks})}", name)
+            tasks = {task for data_set in known.values() for task in data_set.tasks}
+            raise UserError(f"unknown task or data set{nearest(name, {*known, *tasks})}", name)
         chosen |= meant
-    return [one for one in known.values() if one.name in chosen]
+    return [data_set for data_set in known.values() if data_set.name in chosen]

@@ -18,12 +18,12 @@ LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 
 def named_rng(name: str) -> np.random.Generator:
-    """Returns the random generator of the draw ``name``, which holds its seed: of its sha256's first 64 bits."""
+    """Return the random generator of the draw ``name``, which holds its seed: of its sha256's first 64 bits."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
 def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """Rows (kept, taken) of ``labels`` (int [N]), ``share`` of them taken; both sorted.
+    """Return rows (kept, taken) of ``labels`` (int [N]), ``share`` of them taken; both sorted.
 
     Stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code; a label with a single row stays in
     the kept part. Plain random where :func:`can_stratify` says no. Raises :class:`UserError` that names ``key`` for too
@@ -36,12 +36,12 @@ def cut_splits(labels: np.ndarray, share: float, seed: int, key: str = "") -> tu
     elif 0 < np.ceil(share * count) < count:
         taken = random_rows(count, share, seed)
     else:
-        raise UserError(f"{count} rows are too few to be cut in two", key)
+        raise UserError(f"{count} rows are too few to be divided in two", key)
     return np.setdiff1d(np.arange(count), taken), taken
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:
-    """Whether both parts have room for every label that has two rows or more."""
+    """Return whether both parts have room for every label that has two rows or more."""
     common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))
     return min(taken, len(common) - taken) >= max(1, len(np.unique(common)))
@@ -53,7 +53,7 @@ def _is_single(labels: np.ndarray) -> np.ndarray:
 
 
 def random_rows(count: int, share: float, seed: int) -> np.ndarray:
-    """``share`` of the rows 0..``count`` - 1, rounded up, sorted.
+    """Return ``share`` of the rows 0..``count`` - 1, rounded up, sorted.
 
     Here and in :func:`stratified_rows`, row for row what ``train_test_split`` samples (tested). Importing scikit-learn
     would take longer than a short run, and another version may sample other rows.
@@ -80,7 +80,7 @@ def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
-    """``counts`` [C] scaled to sum to ``total``, as whole numbers: largest remainders first, ties at random."""
+    """Return ``counts`` [C] scaled to sum to ``total``, as whole numbers: largest remainders first, ties at random."""
     exact = counts / counts.sum() * total
     rounded = np.floor(exact)
     remainders, left = exact - rounded, int(total - rounded.sum())
@@ -95,7 +95,7 @@ def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) ->
 
 
 def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
-    """``exact`` [C] >= 0 rounded to whole numbers that sum to ``total``, the first of tied remainders up."""
+    """Return ``exact`` [C] >= 0 rounded to whole numbers that sum to ``total``, the first of tied remainders up."""
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
     return counts
@@ -116,10 +116,10 @@ def check_layout(where: str, names: set[str]) -> None:
     """``names`` of the given splits must be one of :data:`LAYOUTS`, with pool or train. Raises :class:`UserError`."""
     known = set().union(*LAYOUTS)
     for name in sorted(names - known):
-        raise UserError(f"there is no such split{nearest(name, known)}", f"{where}.{name}")
+        raise UserError(f"unknown split{nearest(name, known)}", f"{where}.{name}")
     if names.isdisjoint({"pool", "train"}) or not any(names <= layout for layout in LAYOUTS):
-        wrong = f"{', '.join(sorted(names))} do not go together" if names else "names no files"
-        raise UserError(f"{wrong}; right are pool, train + heldout, or train with valid and test", where)
+        wrong = f"{', '.join(sorted(names))} do not go together" if names else "no files listed"
+        raise UserError(f"{wrong}. Use pool, train + heldout, or train with valid and test", where)
 
 
 def complete_splits(
@@ -136,13 +136,13 @@ def complete_splits(
     def cut(rows: Examples, share: float) -> tuple[Examples, Examples]:
         share = round(share, 9)  # .102 + .198 is a hair above .3, which would take one row more
         if not can_stratify(rows.labels, share):
-            notes.append(f"{name}: too few rows of some labels to cut {len(rows)} rows by label; cut at random")
+            notes.append(f"{name}: too few rows of some labels, so {len(rows)} rows are divided at random")
         kept, taken = cut_splits(rows.labels, share, split.seed, f"task.datasets.{name}")
         return rows.take(kept), rows.take(taken)
 
     wants_test = role != "transfer"
     if wants_test and split.test == 0 and not parts.keys() & {"test", "heldout"}:
-        raise UserError(f"0 leaves {name} no rows to test on", "task.split.test")
+        raise UserError(f"0 leaves no test rows of {name}", "task.split.test")
     splits = dict(parts)
     if "heldout" in splits:
         splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)
@@ -163,29 +163,35 @@ def complete_splits(
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
-    """Part ``i`` of ``n`` consecutive ones (``part`` = [i, n]) as in KNOT's ERC code; sizes differ by at most one."""
+    """Return the ``i``-th of ``n`` consecutive parts (``part`` = [i, n]) of nearly equal size, as in KNOT's ERC code.
+
+    Sizes differ by at most one.
+    """
     index, count = part
     first, last = len(examples) * index // count, len(examples) * (index + 1) // count
     if first == last:
-        raise UserError(f"{len(examples)} rows cannot be parted into {count}", f"task.datasets.{name}.chunk")
+        raise UserError(f"{len(examples)} rows cannot be divided into {count} parts", f"task.datasets.{name}.chunk")
     return examples.take(np.arange(first, last))
 
 
 def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
-    """(train, test), ``share`` of the images in test: stratified by label, or, where writers are known, sampled of each
-    writer, so that every writer of two images or more has some in both. Raises :class:`UserError`."""
+    """Return (train, test) with a ``share`` of the images in test.
+
+    Images are stratified by label; if writers are known, they are sampled from each writer, so that every writer of two
+    images or more has some in both. Raises :class:`UserError`.
+    """
     if images.users is None:
         kept, taken = cut_splits(images.labels, share, seed, f"task.holdout: {share}")
     else:
         is_taken = _sample_each(images.users, share, seed)
         kept, taken = np.flatnonzero(~is_taken), np.flatnonzero(is_taken)
         if not len(taken):
-            raise UserError(f"{share}: no writer has two images, so none can be held out", "task.holdout")
+            raise UserError(f"{share}: no writer has two images, so no image can be held out", "task.holdout")
     return images.take(kept), images.take(taken)
 
 
 def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """bool [N]: a random ``share`` of each user's rows; at least one and never all, so none of a single row."""
+    """Return bool [N]: a random ``share`` of each user's rows; at least one and never all, so none of a single row."""
     _, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
     wanted = np.maximum(np.rint(counts * share).astype(int), 1)
     wanted = np.minimum(wanted, counts - 1)

@@ -47,13 +47,13 @@ class Examples:
         return state.hexdigest()
 
     def take(self, rows: np.ndarray) -> Examples:
-        """The examples at ``rows`` (int [M]), in that order."""
+        """Return the examples at ``rows`` (int [M]), in that order."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
-        clients = {name: [own[i] for i in rows] for name, own in self.clients.items()}
+        clients = {name: [clients_of_kind[i] for i in rows] for name, clients_of_kind in self.clients.items()}
         return Examples([self.texts[i] for i in rows], pairs, self.labels[rows], clients, _rows_of(self.users, rows))
 
     def unlabeled(self) -> Examples:
-        """The same texts with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""
+        """Return the same texts with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""
         return Examples(self.texts, self.pairs, np.full(len(self), UNLABELED, dtype=np.int64))
 
 
@@ -139,11 +139,11 @@ class Images:
         return state.hexdigest()
 
     def take(self, rows: np.ndarray) -> Images:
-        """The images at ``rows`` (int [M]), in that order."""
+        """Return the images at ``rows`` (int [M]), in that order."""
         return Images(self.pixels[rows], self.labels[rows], _rows_of(self.users, rows), _rows_of(self.files, rows))
 
     def unlabeled(self) -> Images:
-        """The same images with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""
+        """Return the same images with every label -1, as in a transfer set (KNOT section 3: labels are unused)."""
         return replace(self, labels=np.full(len(self), UNLABELED, dtype=np.int64))
 
 
@@ -211,14 +211,16 @@ class Partition:
 
 
 def repeated_note(name: str, train: Examples | Images, test: Examples | Images) -> list[str]:
-    """Return a note if most examples of ``test`` are also in ``train``, which rewards memorizing. Some short utterances
-    always repeat."""
+    """Return a note if most examples of ``test`` are also in ``train``, which rewards memorizing.
+
+    Some short utterances always repeat.
+    """
     known = set(_content_hashes(train))
-    share = sum(one in known for one in _content_hashes(test)) / max(len(test), 1)
+    share = sum(content in known for content in _content_hashes(test)) / max(len(test), 1)
     if share <= 0.5:
         return []
     kind = "images" if isinstance(test, Images) else "texts"
-    return [f"{name}: {share:.0%} of the test {kind} are also in the training set, so the score measures memorization"]
+    return [f"{name}: {share:.0%} of the test {kind} are also in the training set, so test scores are too optimistic"]
 
 
 def _content_hashes(part: Examples | Images) -> Iterator[int]:

@@ -1,5 +1,8 @@
-"""Vocabulary of the generated texts. A domain has its own words, so that a model of one domain knows words unknown to
-the others; the words in ``COMMON_`` mean the same in every domain."""
+"""Vocabulary of the generated texts.
+
+A domain has its own words, so that a model of one domain knows words unknown to the others; the words in ``COMMON_``
+mean the same in every domain.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,18 @@ def _field(text: str) -> Any:
 
 
 def _table(text: str) -> dict[str, Any]:
-    """Domain -> its fields, apart by slashes; an indented line continues the one before. The last field has words for
-    each label; a domain that has none gets those of all others, label by label."""
+    """Domain -> its fields, apart by slashes; an indented line continues the one before.
+
+    The last field has words for each label; a domain that has none gets those of all others, label by label.
+    """
     domains = {}
     for line in text.replace("\n    ", " ").strip().splitlines():
         name, _, fields = line.partition(": ")
         domains[name] = tuple(_field(field) for field in fields.split("/"))
     labels = zip(*(fields[-1] for fields in domains.values()), strict=True)
     pooled = tuple(tuple(chain.from_iterable(words)) for words in labels)
-    for name, (*others, own) in domains.items():
-        if not any(own):
+    for name, (*others, last) in domains.items():
+        if not any(last):
             domains[name] = (*others, pooled)
     return domains
 

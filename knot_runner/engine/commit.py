@@ -76,7 +76,7 @@ class Checkpoint:
             place = set_aside_files(self.folder, [*STATE_FILES, *shared, ROUNDS_FILE])
             self._parts = StateParts(self.folder)
             self._cut_log(b"")
-            return Commit(-1, problem=f"{problem}; set aside in {place}, and the work begins again from the start")
+            return Commit(-1, problem=f"{problem}. It is moved to {place}, and the work starts from the beginning")
         self._cut_log(log)
         self._parts.tidy()
         self._slot = 1 - int(record["file"].removeprefix("state-").removesuffix(".safetensors"))
@@ -134,20 +134,20 @@ class Checkpoint:
         if problem := sealed_problem(record):
             raise DoesNotMatch(f"{path}: {problem}")
         if record["work"] != self._work:
-            raise DoesNotMatch(f"{path}: is of other work ({record.get('work')})")
+            raise DoesNotMatch(f"{path}: belongs to other work ({record.get('work')})")
         state = self._read(record["file"])
         if hashlib.sha256(state).hexdigest() != record["sha256"]:
-            raise DoesNotMatch(f"{self.folder / record['file']}: does not match its digest in {RECORD}")
+            raise DoesNotMatch(f"{self.folder / record['file']}: does not match its checksum in {RECORD}")
         log = self._read(ROUNDS_FILE)[: record["log_bytes"]]  # the rest was logged, but not committed
         if hashlib.sha256(log).hexdigest() != record["log_sha256"]:
-            raise DoesNotMatch(f"{self.folder / ROUNDS_FILE}: does not match its digest in {RECORD}")
+            raise DoesNotMatch(f"{self.folder / ROUNDS_FILE}: does not match its checksum in {RECORD}")
         return record, state, log
 
     def _read(self, name: str) -> bytes:
         try:
             return regular(self.folder / name).read_bytes()
         except FileNotFoundError:
-            raise DoesNotMatch(f"{self.folder / name}: is gone") from None
+            raise DoesNotMatch(f"{self.folder / name}: no longer exists") from None
 
     def _cut_log(self, committed: bytes) -> None:
         """Truncate the log to its beginning ``committed``; it is never made longer."""

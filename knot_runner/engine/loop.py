@@ -54,7 +54,7 @@ StageKey = tuple[str, str]
 #: Seconds between two attempts at a request that another process is computing.
 RETRY = 0.2
 #: Progress text meanwhile.
-BUSY = "another process is at it"
+BUSY = "another process is working on it"
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Artifact:
         path = self.folder / name
         content = path.read_bytes() if path.is_file() else b""
         if hashlib.sha256(content).hexdigest() != self.info["files"].get(name):
-            raise UserError("does not match its digest; the same command sets it aside and makes it anew", path)
+            raise UserError("does not match its checksum. Repeat the command to recreate it", path)
         return content
 
 
@@ -89,7 +89,7 @@ class Store:
         """The artifact; it must be finished (the stages are executed in order)."""
         artifact = self.find(stage, key)
         if artifact is None:
-            raise UserError("this stage's result is gone; repeat the command to make it", self.folder(stage, key))
+            raise UserError("the stage result was deleted. Repeat the command to recreate it", self.folder(stage, key))
         return artifact
 
     def put(
@@ -124,16 +124,16 @@ class Store:
         damage = f"{folder / INFO}: {problem}" if problem else _damage(folder, info)
         if damage:
             place = set_aside_files(folder, [INFO, *([TENSORS] if problem else info["files"])])
-            print(f"{damage}; set aside in {place}, and made anew", file=sys.stderr, flush=True)
+            print(f"{damage}. It is moved to {place} and recreated", file=sys.stderr, flush=True)
 
 
 def _damage(folder: Path, info: Facts) -> str:
     """The damage of a finished artifact whose ``info`` is intact; "" if none."""
     if info["artifact"] != [folder.parent.name, folder.name]:
-        return f"{folder / INFO}: is of another stage"
+        return f"{folder / INFO}: belongs to another stage"
     for name, wanted in info["files"].items():
         if not _matches(folder / name, wanted):
-            return f"{folder / name}: does not match its digest in {INFO}"
+            return f"{folder / name}: does not match its checksum in {INFO}"
     return ""
 
 

@@ -55,7 +55,7 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
     """
     for name, tensor in tensors.items():
         if tensor.dtype not in _NAMES:
-            raise TypeError(f"{name}: tensors of {tensor.dtype} cannot be kept")
+            raise TypeError(f"{name}: tensors of {tensor.dtype} cannot be saved")
     names = sorted(tensors, key=lambda name: (_ORDER.index(tensors[name].dtype), name.encode()))
     flat = {name: _bytes_of(tensors[name]) for name in names}
     header, end = {}, 0
@@ -201,7 +201,7 @@ class StateParts:
         path = self._folder / name
         try:
             if sha256(path) != digest:
-                raise DoesNotMatch(f"{path}: does not match its digest in the commit's record")
+                raise DoesNotMatch(f"{path}: does not match its checksum in the commit")
             return load_file(path)
         except FileNotFoundError:
-            raise DoesNotMatch(f"{path}: is gone") from None
+            raise DoesNotMatch(f"{path}: no longer exists") from None

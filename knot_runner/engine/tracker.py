@@ -128,7 +128,7 @@ class Tracker:
         self._leaving = contextlib.ExitStack()
         self._waiting = self._name != "none"
         if self._waiting and self._name not in TRACKERS:
-            raise UserError(f"no tracker {self._name!r}{nearest(self._name, ['none', *TRACKERS])}", "tracker.name")
+            raise UserError(f"unknown tracker {self._name!r}{nearest(self._name, ['none', *TRACKERS])}", "tracker.name")
         extra = TRACKER_EXTRAS.get(self._name)
         if extra:
             require_extra(f"tracker={self._name}", extra)
@@ -178,4 +178,4 @@ class Tracker:
             self._drop("did not start", problem)
 
     def _drop(self, how: str, problem: Exception) -> None:
-        self._note(f"tracker: {self._name} {how} ({first_line(problem)}); the local records go on without it")
+        self._note(f"tracker: {self._name} {how} ({first_line(problem)}); the run continues with local records only")

@@ -91,10 +91,10 @@ def check_loss_and_weighting(loss: Any, weighting: str, points: list[list[float]
     """Raises :class:`UserError` for a weighting (a key of ``where``) that its table lacks, or a solver of ``loss`` that
     does not go with the label ``points`` [C, d]."""
     if weighting not in WEIGHTINGS:
-        raise UserError(f"no weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}", f"{where}.weighting")
+        raise UserError(f"unknown weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}", f"{where}.weighting")
     solver = loss.solver if isinstance(loss, SinkhornSettings) else ""
     if solver == "line" and len(points[0]) != 1:
-        raise UserError("'line' needs labels on a line; newton solves in any dimension", f"{where}.loss.solver")
+        raise UserError("'line' requires labels with one coordinate. Use newton", f"{where}.loss.solver")
     if solver == "tree":
         label_tree(torch.tensor(points, dtype=torch.float64))
 

@@ -138,7 +138,7 @@ def check_outcomes(
             else:
                 name = federation.clients[result.client].name
             raise DivergedError(
-                f"diverged in round {number} at {name}: its weights are not finite; {remedy} would be the first to try",
+                f"diverged in round {number} at {name}: its weights are not finite. First try {remedy}",
                 round=number,
                 client=name,
             )

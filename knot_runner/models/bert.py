@@ -23,7 +23,7 @@ class PublishedHead(nn.Module):
         self.layer = nn.TransformerEncoderLayer(hidden, nhead=2, dropout=dropout, batch_first=True)
 
     def forward(self, last: Tensor, embedded: Tensor, mask: Tensor) -> Tensor:
-        """``last``, ``embedded`` [B, L, H], ``mask`` bool [B, L] (True = a token) -> features [B, H]."""
+        """Return ``last``, ``embedded`` [B, L, H], ``mask`` bool [B, L] (True = a token) -> features [B, H]."""
         x, layer = self.norm(last + embedded), self.layer
         cls = x[:, :1]
         attended, _ = layer.self_attn(cls, x, x, key_padding_mask=~mask, need_weights=False)
@@ -41,6 +41,7 @@ class PlainHead(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, last: Tensor, embedded: Tensor, mask: Tensor) -> Tensor:
+        """Return the features [B, H]."""
         return self.dropout(torch.tanh(self.pooler(last[:, 0])))
 
 
@@ -80,5 +81,5 @@ class TextClassifier(nn.Module):
 
 
 def party_model(spec: ModelSettings, party: str) -> ModelSettings:
-    """``spec`` with the keys that ``per_party`` changes for this party (distillation allows unlike models)."""
+    """Return ``spec`` with the keys that ``per_party`` changes for this party (distillation allows unlike models)."""
     return dataclasses.replace(spec, per_party={}, **spec.per_party.get(party, {}))

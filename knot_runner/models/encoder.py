@@ -13,9 +13,9 @@ from knot_runner.util.errors import UserError
 
 
 def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
-    """The autoencoder that ``spec`` describes for images of ``shape`` (C, H, W); weights from torch's current seed.
+    """Return the autoencoder of ``spec`` for images of ``shape`` (C, H, W).
 
-    Raises :class:`UserError` when the images are too small for it.
+    Weights come from torch's current seed. Raises :class:`UserError` if the images are too small.
     """
     return _convolutions(spec, shape) if spec.kind == "conv" else _linear_layers(spec, shape)
 
@@ -28,22 +28,25 @@ class Autoencoder(nn.Module):
         self.encoder, self.decoder, self.code = encoder, decoder, code
 
     def encode(self, x: Tensor) -> Tensor:
+        """Return the codes of images x [B, C, H, W]."""
         codes: Tensor = self.encoder(x)
         return codes
 
     def decode(self, codes: Tensor) -> Tensor:
+        """Return the images [B, C, H, W] of codes."""
         images: Tensor = self.decoder(codes)
         return images
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the reconstruction of x [B, C, H, W]."""
         return self.decode(self.encode(x))
 
 
 def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
-    """4x4 convolutions of stride 2 and padding 1, each with ReLU, and transposed ones back (linear at the end, since
-    normalized pixels have no bounds).
+    """Return the convolutions of an encoder, and the transposed ones of its decoder.
 
-    ``sizes`` [12, 24, 48] on 3x32x32 give a code of 48x4x4 = 768, the closest public CIFAR-10 autoencoder
+    They are 4x4 with stride 2 and padding 1, each with ReLU. The last one is linear, since normalized pixels have no
+    bounds. ``sizes`` [12, 24, 48] on 3x32x32 give a code of 48x4x4 = 768, the closest public CIFAR-10 autoencoder
     (docs/papers/fedwad.md). An odd side is halved and rounded down (28 -> 14 -> 7 -> 3); its transposed convolution
     pads the output by the one row that was lost.
     """
@@ -51,7 +54,7 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     for _ in spec.sizes:
         sides.append(tuple(side // 2 for side in sides[-1]))
     if min(sides[-1]) < 1:
-        raise UserError(f"{len(spec.sizes)} convolutions leave nothing of {shape[1]}x{shape[2]}", "encoder.sizes")
+        raise UserError(f"{len(spec.sizes)} convolutions are too many for {shape[1]}x{shape[2]}", "encoder.sizes")
     steps = list(zip(channels, channels[1:], sides, strict=False))
     down = [nn.Conv2d(a, b, 4, 2, 1) for a, b, _ in steps]
     up = [
@@ -74,5 +77,5 @@ def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
 
 def _with_relu(layers: Sequence[nn.Module]) -> list[nn.Module]:
-    """``layers`` with ReLU between them."""
+    """Return ``layers`` with ReLU between them."""
     return [part for layer in layers for part in (layer, nn.ReLU())][:-1]

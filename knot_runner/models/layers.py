@@ -1,9 +1,10 @@
-"""Layers of image models: normalization that also works on padded batches, which the stacked
-engine's clients of unequal sizes need, and 2x2 max pooling.
+"""Layers of image models: normalization for padded batches, and 2x2 max pooling.
 
-The pooling has the values and gradients of ``F.max_pool2d``, bit for bit, in less time on a CPU: PyTorch's pooling
-(2.11 to 2.13) of tensors with channels first is not vectorized there, and takes longer than the convolutions of a small
-network; that of tensors with channels last is.
+The clients of the stacked engine have padded batches of unequal sizes.
+
+The pooling has the values and gradients of ``F.max_pool2d``, bit for bit, in less time on a CPU. There, PyTorch's
+pooling (2.11 to 2.13) of tensors with channels first is not vectorized, and takes longer than the convolutions of a
+small network. Its pooling of tensors with channels last is vectorized.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def initialize_convolutions(model: nn.Module) -> None:
 
 
 def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettings, channels: int) -> nn.Module:
-    """Returns the layer set by ``model.norm``."""
+    """Return the layer set by ``model.norm``."""
     if spec.norm == "group":
         return nn.GroupNorm(spec.groups, channels)
     return BatchNorm(channels)
@@ -60,6 +61,7 @@ class BatchNorm(nn.Module):
         self.frozen = False
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return x [B, C, H, W], normalized per channel."""
         trains = self.training and not self.frozen and x.numel() != x.shape[1]
         if trains and self.mask is not None:
             return self._masked(x, self.mask)
@@ -86,8 +88,11 @@ _aten = torch.ops.aten
 
 
 def max_pool(x: Tensor) -> Tensor:
-    """The maxima [..., C, H // 2, W // 2] of the 2x2 windows of x [..., C, H, W]; a last odd row or column is left
-    out, NaN stays NaN, and of equal values the first, row by row, has the gradient, all as in ``F.max_pool2d``."""
+    """Return the maxima [..., C, H // 2, W // 2] of the 2x2 windows of x [..., C, H, W].
+
+    As in ``F.max_pool2d``, a last odd row or column is left out, NaN stays NaN, and the first of equal values, row by
+    row, gets the gradient.
+    """
     if not x.is_cpu or torch.compiler.is_compiling() or _in_transform(x) or _has_channels_last(x):
         return F.max_pool2d(x, 2)
     if torch.is_grad_enabled():
@@ -103,8 +108,11 @@ def _has_channels_last(x: Tensor) -> bool:
 
 
 class _ByChannelsLast(torch.autograd.Function):
-    """Pooling of a copy with channels last; inputs, outputs and gradients have channels first, so that the layers
-    around it compute exactly as around ``F.max_pool2d``."""
+    """Pooling of a copy with channels last.
+
+    Inputs, outputs and gradients have channels first, so that the layers around it compute exactly as around
+    ``F.max_pool2d``.
+    """
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:

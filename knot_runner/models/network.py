@@ -1,5 +1,7 @@
-"""An architecture as plain data, and the module it describes: one type for models of texts and of images, and for image
-models made by a function given by name."""
+"""An architecture as plain data, and the module that it describes.
+
+One type covers models of texts, models of images, and image models made by a function given by name.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class Network:
 
 
 def build_network(network: Network) -> nn.Module:
-    """The module, randomly initialized from torch's current seed: ``module(**batch)`` -> logits [B, classes].
+    """Return the module, randomly initialized from torch's current seed: ``module(**batch)`` -> logits [B, classes].
 
     A batch is ``x`` [B, C, H, W] of images; ``ids``, ``mask`` and ``types`` [B, L] of texts.
     """
@@ -73,8 +75,11 @@ def build_network(network: Network) -> nn.Module:
 
 
 def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.Module:
-    """Returns the module that ``spec.target`` makes. Raises :class:`UserError` naming the key where there is no such
-    function, it fails, or its module lacks the head named in the settings."""
+    """Return the module that ``spec.target`` makes.
+
+    Raises :class:`UserError` naming the key where there is no such function, it fails, or its module lacks the head
+    named in the settings.
+    """
     module_name, _, name = spec.target.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), name)
@@ -85,7 +90,7 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
     except Exception as problem:
         raise UserError(f"{spec.target} fails ({type(problem).__name__}: {problem})", "model.target") from None
     if not isinstance(model, nn.Module):
-        raise UserError(f"{spec.target} returns {type(model).__name__}; a torch.nn.Module is right", "model.target")
+        raise UserError(f"{spec.target} returns {type(model).__name__} instead of a torch.nn.Module", "model.target")
     parts = {parameter.rpartition(".")[0] for parameter, _ in model.named_parameters()}
     if not any(f"{part}.".startswith(f"{spec.head}.") for part in parts):
         text = f"{spec.target} has no part '{spec.head}' with parameters{nearest(spec.head, parts)}"
@@ -101,7 +106,7 @@ def build_custom_model(spec: CustomSettings, shape: Shape, classes: int) -> nn.M
 def _images_first(
     _: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor]
 ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """The images as the first argument, whatever ``forward`` calls it."""
+    """Return the images as the first argument, whatever ``forward`` calls it."""
     return (*args, *named.values()), {}
 
 
@@ -118,13 +123,13 @@ def _thaw(module: nn.Module, *_: object) -> None:
 
 
 def check_custom_model(spec: CustomSettings, model: nn.Module, shape: Shape, classes: int) -> None:
-    """Raises :class:`UserError` unless ``model`` maps images of ``shape`` to logits of ``classes``."""
+    """Raise :class:`UserError` unless ``model`` maps images of ``shape`` to logits of ``classes``."""
     try:
         with torch.no_grad():
-            found = model.eval()(torch.zeros(2, *shape))
+            output = model.eval()(torch.zeros(2, *shape))
     except Exception as problem:
         text = str(problem).partition("\n")[0]
         raise UserError(f"{spec.target} fails on images of {list(shape)} ({text})", "model.target") from None
-    if not isinstance(found, Tensor) or found.shape != (2, classes):
-        what = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise UserError(f"{spec.target} maps two images to {what}; logits [2, {classes}] are right", "model.target")
+    if not isinstance(output, Tensor) or output.shape != (2, classes):
+        what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise UserError(f"{spec.target} returns {what} for two images instead of logits [2, {classes}]", "model.target")

@@ -1,8 +1,8 @@
-"""A pre-trained BERT encoder: read from a local folder or the hub, checked whole, and put into a model.
+"""Load a pre-trained BERT encoder from a local folder or the hub, check it, and put it into a model.
 
-Every tensor of the encoder must be in the file, and every tensor of the file must be the encoder's, of its shape and
-finite; otherwise the run would start from partly or wholly random weights. Only heads may differ: the file's are not
-used, and the model's is initialized at random, as :func:`describe_weights` reports.
+Every tensor of the encoder must be in the file, and every tensor of the file must belong to the encoder, with its shape
+and finite values. Otherwise the run would start from partly random weights. Only heads may differ: those of the file
+are not used, and that of the model is initialized at random, as :func:`describe_weights` reports.
 """
 
 from __future__ import annotations
@@ -36,18 +36,20 @@ class Encoder:
 
 
 def local_path(name: str, data_root: Path | None) -> Path:
-    """``name`` as a path, relative ones from ``paths.data_dir``."""
+    """Return ``name`` as a path, relative ones from ``paths.data_dir``."""
     path = Path(name).expanduser()
     return path if path.is_absolute() or data_root is None else data_root / path
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files in ``folder`` that hold weights: model.safetensors, or all parts of a large one. Raises
-    :class:`UserError` where there is none."""
+    """Return the files in ``folder`` that hold weights: model.safetensors, or all parts of a large one.
+
+    Raises :class:`UserError` where there is none.
+    """
     whole = folder / "model.safetensors"
     files = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
     if not files or not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: a folder with config.json and model.safetensors is right", KEY)
+        raise UserError(f"{folder}: expected a folder with config.json and model.safetensors", KEY)
     return files
 
 
@@ -63,7 +65,7 @@ def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | Non
 
 
 def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
-    """The encoder that ``spec.weights`` names, not yet compared with a model. Raises :class:`UserError`."""
+    """Return the encoder that ``spec.weights`` names, not yet compared with a model. Raises :class:`UserError`."""
     from transformers import AutoConfig, BertModel
     from transformers.utils import logging
 
@@ -76,9 +78,9 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
         source, revision = str(folder), "main"
     config = _load(AutoConfig, source, revision=revision)
     for key, value in FIXED_CONFIG.items():
-        found = getattr(config, key, None)
-        if found != value:
-            raise UserError(f"{source}: {key} is {found}; only {value} is supported", KEY)
+        configured = getattr(config, key, None)
+        if configured != value:
+            raise UserError(f"{source}: {key} is {configured}; only {value} is supported", KEY)
     heads = config.num_attention_heads
     if heads != spec.heads:
         raise UserError(f"{source}: has {heads} attention heads. Set model.heads={heads}", KEY)
@@ -96,7 +98,7 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
     foreign = [name for name in unused if not name.startswith(HEAD_PREFIXES)]
     _refuse(source, "lacks", "of the encoder", sorted(info["missing_keys"]))
     _refuse(source, "has", "of another shape", sorted(name for name, *_ in info["mismatched_keys"]))
-    _refuse(source, "has", "that the encoder has not", foreign)
+    _refuse(source, "has", "that the encoder does not have", foreign)
     return Encoder(source, dict(model.state_dict()), unused)
 
 
@@ -112,7 +114,7 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
     """Compare with ``wanted``, the model's encoder (on any device, also ``meta``). Raises :class:`UserError`."""
     source, tensors = encoder.source, encoder.tensors
     _refuse(source, "lacks", "of the encoder", [name for name in wanted if name not in tensors])
-    _refuse(source, "has", "that the encoder has not", [name for name in tensors if name not in wanted])
+    _refuse(source, "has", "that the encoder does not have", [name for name in tensors if name not in wanted])
     other_shapes, not_finite = [], []
     for name, tensor in tensors.items():
         if tensor.shape != wanted[name].shape:
@@ -124,9 +126,9 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
 
 
 def describe_weights(encoder: Encoder) -> str:
-    """Returns one line on the loaded and the unused tensors."""
-    unused = f"; unused of the file: {_some(encoder.unused)}" if encoder.unused else ""
-    return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors of the encoder; the head begins at random{unused}"
+    """Return one line on the loaded and the unused tensors."""
+    unused = f"; unused tensors: {_some(encoder.unused)}" if encoder.unused else ""
+    return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors loaded; the head starts at random{unused}"
 
 
 def _refuse(source: str, verb: str, what: str, names: list[str]) -> None:

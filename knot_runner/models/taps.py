@@ -52,7 +52,7 @@ class _Point:
 
 
 def tap_names(network: Network) -> list[str]:
-    """The network's named taps in forward order; the last is ``features``."""
+    """Return the network's named taps in forward order; the last is ``features``."""
     return list(_named_points(network))
 
 
@@ -64,7 +64,7 @@ def _taps(network: Network, kind: Literal["block", "layer"]) -> list[str]:
 def default_taps(
     kind: Literal["none", "features", "middle", "last", "maps"], student: Network, teacher: Network
 ) -> list[tuple[str, str]]:
-    """Returns the default pairs (student's tap, teacher's tap) of a loss term that names none.
+    """Return the default pairs (student's tap, teacher's tap) of a loss term that names none.
 
     ``middle``: the middle map, of an even number the one before the half (FitNets' hint); ``last``: the last map;
     ``maps``: all, paired from the end where one network has more. Where one of the two has no maps, ``middle`` is the
@@ -74,53 +74,57 @@ def default_taps(
         return []
     if kind == "features":
         return [("features", "features")]
-    own, others = _taps(student, "block"), _taps(teacher, "block")
+    student_taps, others = _taps(student, "block"), _taps(teacher, "block")
     if kind == "maps":
-        return list(zip(own[::-1], others[::-1], strict=False))[::-1]
+        return list(zip(student_taps[::-1], others[::-1], strict=False))[::-1]
     if kind == "last":
-        return [(own[-1], others[-1])] if own and others else [("features", "features")]
-    if not own or not others:
-        own, others = (_taps(network, "layer") or ["features"] for network in (student, teacher))
-    return [(own[(len(own) - 1) // 2], others[(len(others) - 1) // 2])]
+        return [(student_taps[-1], others[-1])] if student_taps and others else [("features", "features")]
+    if not student_taps or not others:
+        student_taps, others = (_taps(network, "layer") or ["features"] for network in (student, teacher))
+    return [(student_taps[(len(student_taps) - 1) // 2], others[(len(others) - 1) // 2])]
 
 
 def check_taps(network: Network, names: Sequence[str], key: str) -> None:
-    """Raises :class:`UserError` naming ``key``, a setting, unless all ``names`` are taps of the network."""
+    """Raise :class:`UserError` naming ``key``, a setting, unless all ``names`` are taps of the network."""
     with torch.device("meta"):
         model = build_network(network)
     _points(model, network, names, key)
 
 
 def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str = "taps") -> TapReader:
-    """One forward pass of a batch -> (logits [B, C], tap -> its output), with gradients; ``model`` is of ``network``.
+    """Run one forward pass of a batch and return logits [B, C] and tap -> output, with gradients.
 
-    Of a module that is called several times in a pass, the last output is read. A module that changes its input in
-    place, such as ``ReLU(inplace=True)``, changes what a tap before it reads. Raises :class:`UserError` naming ``key``,
-    a setting, for an unknown tap, and in the first pass for one that has no tensor there.
+    ``model`` is built from ``network``. If a module is called several times in a pass, its last output is read. A
+    module that changes its input in place, such as ``ReLU(inplace=True)``, changes what a tap before it reads.
+
+    Raises:
+        UserError: A tap is unknown, or in the first pass it has no tensor. The message names the setting ``key``.
     """
     points = _points(model, network, names, key)
     modules = {name: model.get_submodule(point.module) for name, point in points.items()}
 
     def read(**batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        found: dict[str, Any] = {}
+        outputs: dict[str, Any] = {}
         with ExitStack() as hooks:
             for name, point in points.items():
-                hooks.enter_context(_hooked(modules[name], point, name, found))
+                hooks.enter_context(_hooked(modules[name], point, name, outputs))
             logits = model(**batch)
         for name in points:
-            if not isinstance(found.get(name), Tensor):
+            if not isinstance(outputs.get(name), Tensor):
                 what = "is not called as a module"
-                if name in found:
-                    what = f"gives {type(found[name]).__name__}, no tensor"
-                raise UserError(f"'{name}' of {network.spec.name} {what}; another tap would fit", key)
-        return logits, {name: found[name] for name in points}
+                if name in outputs:
+                    what = f"gives {type(outputs[name]).__name__} instead of a tensor"
+                raise UserError(f"'{name}' of {network.spec.name} {what}. Use another tap", key)
+        return logits, {name: outputs[name] for name in points}
 
     return read
 
 
 def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
-    """Returns a function batch -> features [B, H], the inputs of the last layer of ``model``, built by ``network``
-    ([CLS] of a text)."""
+    """Return a function batch -> features [B, H], the inputs of the last layer of ``model``, built by ``network``.
+
+    The features of a text are those of [CLS].
+    """
     if network.reads_texts:
         return model.features
     tap = "features"
@@ -128,15 +132,15 @@ def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
     return lambda **batch: read(**batch)[1][tap]
 
 
-def _hooked(module: nn.Module, point: _Point, name: str, found: dict[str, Any]) -> RemovableHandle:
-    """Returns a hook, removed at the end of a ``with`` block, that puts the value at ``point`` into ``found[name]``."""
+def _hooked(module: nn.Module, point: _Point, name: str, outputs: dict[str, Any]) -> RemovableHandle:
+    """Return a hook, removed at the end of a ``with`` block, that puts the value at ``point`` into ``found[name]``."""
 
     def keep_input(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-        found[name] = inputs[0]
+        outputs[name] = inputs[0]
 
     def keep_output(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         output = output[0] if isinstance(output, tuple) else output  # transformers' layers return tuples
-        found[name] = output[:, 0] if point.reads == "cls" else output
+        outputs[name] = output[:, 0] if point.reads == "cls" else output
 
     if point.reads == "input":
         return module.register_forward_pre_hook(keep_input)
@@ -159,8 +163,10 @@ def _points(model: nn.Module, network: Network, names: Sequence[str], key: str) 
 
 
 def _named_points(network: Network) -> dict[str, _Point]:
-    """Returns the position of each named tap, in forward order. ReLU and pooling of a cnn and an mlp are not modules:
-    their output is read as the next module's input."""
+    """Return the position of each named tap, in forward order.
+
+    ReLU and pooling of a cnn and an mlp are not modules: their output is read as the next module's input.
+    """
     spec, head = network.spec, network.head.removesuffix(".")
     blocks: list[_Point] = []
     layers: list[_Point] = []
@@ -178,6 +184,6 @@ def _named_points(network: Network) -> dict[str, _Point]:
             blocks = [_Point(f"stages.{number}", "output") for number in range(len(spec.stages))]
         case ModelSettings():
             layers = [_Point(f"bert.encoder.layer.{number}", "cls") for number in range(spec.layers)]
-    found = {f"block{number}": point for number, point in enumerate(blocks, 1)}
-    found |= {f"layer{number}": point for number, point in enumerate(layers, 1)}
-    return found | {"features": _Point(head, "input")}
+    points = {f"block{number}": point for number, point in enumerate(blocks, 1)}
+    points |= {f"layer{number}": point for number, point in enumerate(layers, 1)}
+    return points | {"features": _Point(head, "input")}

@@ -50,7 +50,7 @@ class Encoded:
         return self.offsets[1:] - self.offsets[:-1]
 
     def batch(self, rows: Tensor) -> dict[str, Tensor]:
-        """The texts ``rows`` padded to the longest: ``ids``, ``mask``, ``types`` int64 [B, L]."""
+        """Return the texts ``rows`` padded to the longest: ``ids``, ``mask``, ``types`` int64 [B, L]."""
         lengths = self.lengths[rows]
         position = torch.arange(int(lengths.max()))[None, :]
         mask = position < lengths[:, None]
@@ -60,6 +60,7 @@ class Encoded:
         return {"ids": ids, "mask": mask, "types": types.long()}
 
     def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors by name, as they are stored."""
         return {"ids": self.ids, "offsets": self.offsets, "second": self.second}
 
 
@@ -100,7 +101,7 @@ def read_tokenizer(place: str | Path, revision: str | None = None) -> Tokenizer:
 def _check_words(place: str | Path, words: dict[str, int]) -> None:
     missing = [token for token in SPECIAL[:4] if token not in words]
     if missing or words["[PAD]"] != 0:
-        raise UserError(f"{place}: is no BERT vocabulary ({', '.join(missing) or '[PAD] is not first'})", "model.vocab")
+        raise UserError(f"{place}: not a BERT vocabulary ({', '.join(missing) or '[PAD] is not first'})", "model.vocab")
 
 
 def _file_tokenizer(file: Path) -> Tokenizer:
@@ -131,11 +132,11 @@ def _own_tokenizer(place: str | Path, revision: str | None) -> Tokenizer:
 
 
 def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
-    """A WordPiece vocabulary of at most ``size`` pieces learned on ``texts``; the same texts give the same pieces.
+    """Return a WordPiece vocabulary of at most ``size`` pieces learned from ``texts``, the same in every process.
 
-    The library's own WordPiece trainer numbers its ## pieces in hash order, so its result differs between two
-    processes (tested). Its plain BPE trainer does not; its pieces become ``piece`` or ``##piece`` by where in a word
-    they are used, most used first, behind every single character seen and all of ASCII, so that these are never [UNK].
+    The library's own WordPiece trainer numbers its ## pieces in hash order, so its result differs between two processes
+    (tested). Its plain BPE trainer does not. Its pieces become ``piece`` or ``##piece`` by where in a word they are
+    used, most used first, after all single characters of the texts and of ASCII, so that these are never [UNK].
     """
     from tokenizers import Tokenizer, models, trainers
     from tokenizers.normalizers import BertNormalizer
@@ -170,14 +171,14 @@ def cut_to(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
     """Return ``tokenizer`` with texts cut to ``max_length`` tokens. Raises :class:`UserError` above its own limit."""
     from tokenizers import Tokenizer
 
-    own = tokenizer.truncation or {"max_length": MAX_LENGTH, "direction": "right"}
-    if max_length > own["max_length"]:
+    truncation = tokenizer.truncation or {"max_length": MAX_LENGTH, "direction": "right"}
+    if max_length > truncation["max_length"]:
         raise UserError(
-            f"task.max_length={max_length} is larger than the {own['max_length']} tokens that the "
+            f"task.max_length={max_length} is larger than the {truncation['max_length']} tokens that the "
             "tokenizer of model.vocab accepts. Lower task.max_length"
         )
     cut = Tokenizer.from_str(tokenizer.to_str())
-    cut.enable_truncation(max_length, strategy="longest_first", direction=own["direction"])
+    cut.enable_truncation(max_length, strategy="longest_first", direction=truncation["direction"])
     return cut
 
 
@@ -202,7 +203,7 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
     ids = torch.tensor(tokens, dtype=torch.int32)
     unknown = float((ids == tokenizer.token_to_id("[UNK]")).float().mean())  # of no tokens, NaN
     if unknown > MAX_UNKNOWN:
-        raise UserError(f"{unknown:.0%} of the tokens are [UNK]; a vocabulary of these texts is right", "model.vocab")
+        raise UserError(f"{unknown:.0%} of the tokens are [UNK]. Use a vocabulary of these texts", "model.vocab")
     return Encoded(ids, torch.tensor(offsets), torch.tensor(second, dtype=torch.int64))
 
 

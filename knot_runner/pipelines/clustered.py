@@ -68,8 +68,8 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
     small = sum(size < wanted for size in sizes)
     if isinstance(wanted, int) and small:
         notes.append(
-            f"training.clients_per_round: {small} clusters have fewer than {wanted} clients, which then take part in "
-            "all rounds"
+            f"training.clients_per_round: {small} clusters have fewer than {wanted} clients, all of which participate "
+            "in every round"
         )
     return Grouping([setup.federation.cluster(members) for members in found.members], facts, notes, seconds)
 
@@ -92,7 +92,7 @@ def labeled(
     made = []
     for client, own in enumerate(rows):
         if not len(own):
-            raise UserError(f"client {client} of 0..{len(rows) - 1}: has no training {what}, so it has no distance")
+            raise UserError(f"client {client} of {len(rows)}: no training {what}, so its distance is undefined")
         if len(own) > otdd.samples:
             rng = numpy_generator(seed, "otdd", "samples", client)
             own = own[np.sort(rng.permutation(len(own))[: otdd.samples])]
@@ -100,7 +100,7 @@ def labeled(
         try:
             made.append(LabeledSamples(where.points(examples), examples.labels))
         except UserError as problem:
-            raise UserError(f"client {client} of 0..{len(rows) - 1}: {problem}") from None
+            raise UserError(f"client {client} of {len(rows)}: {problem}") from None
     return made
 
 
@@ -136,7 +136,7 @@ def _measured(
         nonlocal began
         for (i, j), value in zip(finished, values, strict=True):
             if not math.isfinite(value):
-                raise UserError(f"{names[i]}, {names[j]}: their distance is {value}; constant or huge pixels?")
+                raise UserError(f"{names[i]}, {names[j]}: distance is {value}. Check for constant or huge pixels")
             known[min(i, j), max(i, j)] = value
         done = int(known.isfinite().sum())
         if commits.due() or done == pairs:
@@ -176,7 +176,7 @@ def subsample_note(otdd: OtddSettings, partition: Partition, task: ImageTask | T
     if not larger:
         return []
     more = f"more than {otdd.samples} {_called(task)}"
-    return [f"{larger} of {len(partition.train)} have {more}; so many are drawn (otdd.samples)"]
+    return [f"{larger} of {len(partition.train)} have {more}, of which otdd.samples are drawn"]
 
 
 def _called(task: ImageTask | TextPool) -> str:

@@ -21,7 +21,7 @@ MAX_UNCOMMITTED = 60.0
 #: (values, tensors) of a commit -> whether it can be gone on from
 Usable = Callable[[dict[str, Any], Tensors], bool]
 #: What is said where the data of a commit are not those of now.
-OTHER_DATA = "the data changed since this run was interrupted; it begins afresh"
+OTHER_DATA = "the data changed since this run was interrupted. It starts from the beginning"
 
 
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
@@ -29,7 +29,7 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
     (``--stale=rerun``) such a commit is not resumed from."""
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
-        note(f"{'does not go' if code else 'goes'} on from a commit made otherwise: {'; '.join(changes)}")
+        note(f"{'does not resume' if code else 'resumes'} from a commit that differs: {'; '.join(changes)}")
     return not (changes and code)
 
 
@@ -38,7 +38,7 @@ def join_machines(records: Iterable[dict], note: Callable[[str], None]) -> list[
     machines = all_machines(records)
     if len(machines) > 1:
         names = "; ".join(machines)
-        note(f"{SEVERAL_MACHINES} ({names}): its numbers may differ in the last digits from those of one machine")
+        note(f"{SEVERAL_MACHINES} ({names}): numbers may differ in the last digits from a run on one machine")
     return machines
 
 

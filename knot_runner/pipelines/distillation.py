@@ -48,7 +48,7 @@ def inspect_distillation(context: RunContext) -> RunInputs:
         UserError: The settings do not fit the data or each other.
     """
     if getattr(context.method, "bound", False) and "bound" not in STUDENT_MEASURES:
-        raise UserError("true needs the folder knot_runner/papers/knot. Use false", "method.bound")
+        raise UserError("true requires the folder knot_runner/papers/knot. Use false", "method.bound")
     task = context.services.parties(context)
     counts = of_parties(task)
     federation = make_federation(context, task, context.store, random_examples(context.method))
@@ -70,18 +70,14 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
         datasets = {}
         for name, data in task.datasets.items():
             datasets[name] = {"role": data.role, **{split: len(part) for split, part in data.splits.items()}}
-        record.add(
-            device=str(executor.place.device),
-            datasets=datasets,
-            rows=task.rows,
-        )
+        record.add(device=str(executor.place.device), datasets=datasets, rows=task.rows)
         context.begin()
         state = advance_stages(context, federation, executor, store)
         for name, own in state.get("terms", {}).items():
             if own["ratio"] > LARGE_RATIO:
                 record.note(
-                    f"warning: method.terms.{name} begins as {own['ratio']:.3g} times the cross-entropy and may drown "
-                    "it; weight: auto settles it on the first batches"
+                    f"warning: method.terms.{name} starts at {own['ratio']:.3g} times the cross-entropy and may "
+                    "dominate it. Use weight=auto to set the weight on the first batches"
                 )
         record.add(**evaluate(context, task, federation, state, executor))
         record.add(**_bound(context, federation, state, executor))

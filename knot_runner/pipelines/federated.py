@@ -178,9 +178,9 @@ def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: 
     """Return the total costs of the rounds and of personalization."""
     sent = "all that clients receive and send"
     if isinstance(context.settings.partition, Centralized):
-        sent = "nothing, since all examples lie in one place"
+        sent = "nothing, since all examples are at one client"
     if context.method.clustering is not None and context.method.clustering.graph != "none":
-        sent += "; not what the distances between clients took"
+        sent += "; without the distances between clients"
     flops = setup.example_flops
     facts = {"example_flops": flops.forward if flops else None, "example_tokens": setup.example_tokens or None}
     found = total_costs(outcome.rows, reached, sent, **facts)

@@ -48,7 +48,7 @@ def mapped_images(context: RunContext, root: Path) -> ImageTask:
         kept = store.find(STAGE, key)
         if kept is None or not _same_files(kept, root):
             kept = _keep(store, key, task)
-    context.note(f"{settings.name}: kept as arrays for the runs that follow, in {kept.folder}")
+    context.note(f"{settings.name}: saved as arrays for later runs in {kept.folder}")
     return _task(kept)
 
 

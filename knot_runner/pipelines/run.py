@@ -43,7 +43,7 @@ def run_locked(context: RunContext) -> RunResult:
     if finished is not None:
         return finished
     if problem := result_problem(context.folder):
-        context.note(f"{problem.partition(';')[0]}; this run is made again")
+        context.note(f"{problem.partition('. Repeat')[0]}. The run starts from the beginning")
     load_plugins(context.settings.plugins)
     with disk_errors(Path(context.settings.paths.output_dir)):
         remove_temporaries(context.folder)

@@ -44,13 +44,15 @@ class Opened:
 
 
 def absent(short: str) -> Opened:
-    """Fingerprint of a missing file."""
+    """Return the fingerprint of a missing file."""
     return Opened(short, 0, 0, None)
 
 
 def fingerprint(path: Path, short: str) -> Opened:
-    """Fingerprint of the file ``path`` as it is now, recorded as ``short``; reads the whole file. Raises
-    :class:`UserError`."""
+    """Return the fingerprint of the file ``path`` as it is now, recorded as ``short``; reads the whole file.
+
+    Raises :class:`UserError`.
+    """
     try:
         stat = path.stat()  # before reading: a change in between then shows in the time
         return _opened(short, stat, sha256(path))
@@ -59,7 +61,7 @@ def fingerprint(path: Path, short: str) -> Opened:
 
 
 def read_fingerprints(path: Path, short: str) -> tuple[bytes, Opened]:
-    """The bytes of a small file and its :func:`fingerprint`, from one read. Raises :class:`UserError`."""
+    """Return the bytes of a small file and its :func:`fingerprint`, from one read. Raises :class:`UserError`."""
     try:
         stat = path.stat()
         content = path.read_bytes()
@@ -75,20 +77,21 @@ def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
 
 
 def members(folder: Path, pattern: str) -> list[str]:
-    """Sorted names, relative to ``folder``, that match ``pattern`` (``*.json``, ``*/*``), without :func:`is_hidden`
-    ones."""
-    found = glob.glob(pattern, root_dir=folder)  # noqa: PTH207  pathlib's is slow here, and takes hidden names
-    return sorted((name for name in found if not is_hidden(Path(name).name)), key=lambda name: name.split("/"))
+    """Return the sorted visible names, relative to ``folder``, that match ``pattern`` (``*.json``, ``*/*``)."""
+    names = glob.glob(pattern, root_dir=folder)  # noqa: PTH207  pathlib's is slow here, and takes hidden names
+    return sorted((name for name in names if not is_hidden(Path(name).name)), key=lambda name: name.split("/"))
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file's ``name`` is one that desktops hide or leave in folders, as ``.DS_Store`` and ``Thumbs.db``."""
+    """Return whether desktops hide or create a file of this ``name``, such as ``.DS_Store`` and ``Thumbs.db``."""
     return name.startswith(".") or name in ("Thumbs.db", "desktop.ini")
 
 
 def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
-    """One fingerprint of the files ``parts`` of the folder ``short``; paths relative to it, in the order of
-    :func:`members`."""
+    """Return one fingerprint of the files ``parts`` of the folder ``short``.
+
+    Paths are relative to the folder, in the order of :func:`members`.
+    """
     return Opened(
         short,
         sum(part.size for part in parts),
@@ -100,16 +103,21 @@ def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
 
 
 class Now:
-    """Cache of the files' current state: each file is checked once, and read only if it may have changed, so that a
-    thousand runs on the same files cost as much as one. Use one per command: later changes are not seen."""
+    """Cache of the current state of files, for one command.
+
+    Each file is checked once, and read only if it may have changed, so that a thousand runs on the same files cost as
+    much as one. Later changes are not seen.
+    """
 
     def __init__(self) -> None:
         self._changes: dict[tuple[Path, Opened], str | None] = {}
         self._digests: dict[tuple[Path, str], str | None] = {}
 
     def change(self, root: Path, was: Opened) -> str | None:
-        """``changed``, ``is gone`` or ``is there now`` for a file below the data folder ``root``; None if its content
-        is unchanged."""
+        """Return how a file below the data folder ``root`` changed; None if its content is unchanged.
+
+        The text is ``changed``, ``no longer exists`` or ``is new``.
+        """
         key = root, was
         if key not in self._changes:
             try:
@@ -120,9 +128,9 @@ class Now:
 
     def _compare(self, path: Path, was: Opened) -> str | None:
         if was.sha256 is None:
-            return "is there now" if path.exists() else None
+            return "is new" if path.exists() else None
         if not (path.is_dir() if was.pattern else path.is_file()):
-            return "is gone"
+            return "no longer exists"
         if was.pattern:
             parts = [_opened(name, (path / name).stat(), None) for name in members(path, was.pattern)]
             same = merge_fingerprints("", was.pattern, parts).listing == was.listing

@@ -36,10 +36,12 @@ SOURCES = (".py", ".cpp", ".h")
 
 @functools.cache
 def code_version() -> str:
-    """Our code version: ``0.1.0+`` and a 12-digit hex digest of the source files that can change numbers; computed once
-    per process."""
-    found = [path for path in PACKAGE_FOLDER.rglob("*") if path.suffix in SOURCES and _counts(path)]
-    return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, found)}"
+    """Return the code version: ``0.1.0+`` and a 12-digit hex digest of the source files that can change numbers.
+
+    It is computed once per process.
+    """
+    sources = [path for path in PACKAGE_FOLDER.rglob("*") if path.suffix in SOURCES and _counts(path)]
+    return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, sources)}"
 
 
 def _counts(path: Path) -> bool:
@@ -60,7 +62,7 @@ def _digest(folder: Path, files: Iterable[Path]) -> str:
 
 @functools.cache
 def torch_version() -> str:
-    """Version of the installed torch without its build (``+cpu``); read from metadata, without importing torch."""
+    """Return the version of the installed torch without its build (``+cpu``), without importing torch."""
     from importlib import metadata  # only runs that exist need it
 
     return _public(metadata.version("torch"))
@@ -101,17 +103,17 @@ def made_by(plugins: Iterable[str]) -> Facts:
 
 
 def code_changes(record: Facts) -> list[str]:
-    """One line per code version in ``record`` (see :func:`made_by`) that differs from the current one; [] if none."""
-    found, code, torch = [], record["code"], _public(record["versions"]["torch"])
+    """Return one line per code version in ``record`` (see :func:`made_by`) that differs from the current one."""
+    changes, code, torch = [], record["code"], _public(record["versions"]["torch"])
     if code != code_version():
-        found.append(f"code {code}, now {code_version()}")
+        changes.append(f"code {code}, now {code_version()}")
     for plugin, version in record["plugins"].items():
         now = plugin_version(plugin)
         if now != version:
-            found.append(f"plug-in {plugin} {'is gone' if now is None else 'changed'}")
+            changes.append(f"plug-in {plugin} {'was removed' if now is None else 'changed'}")
     if torch != torch_version():
-        found.append(f"torch {torch}, now {torch_version()}")
-    return found
+        changes.append(f"torch {torch}, now {torch_version()}")
+    return changes
 
 
 #: prefix of a reason about data, files or settings
@@ -123,15 +125,18 @@ MAX_REASONS = 4
 def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
     """Return why a finished run in ``folder`` (its ``result.json``) is stale, one line each; [] if it is not."""
     files = _file_changes(folder, result)
-    found = code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now)
+    changes = code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now)
     if not any(reason.startswith(f"{FILE_CHANGE}{CONFIG_FILE}") for reason in files):
-        found += _setting_changes(folder, settings)
-    return found + files
+        changes += _setting_changes(folder, settings)
+    return changes + files
 
 
 def _setting_changes(folder: Path, settings: Settings) -> list[str]:
-    """Return one line per setting whose value in the record of a finished run is another one than in ``settings``, of
-    those that can change its numbers: values that were null in the run id may be filled in differently today."""
+    """Return one line per setting whose recorded value differs from that in ``settings``.
+
+    Only settings that can change the numbers of a finished run count. Values that were null in the run id may be filled
+    in differently today.
+    """
     if not (folder / CONFIG_FILE).is_file():  # which _file_changes reports
         return []
     recorded = dict(dotted_leaves(counted_settings(recorded_config(folder))))
@@ -145,18 +150,18 @@ def _file_changes(folder: Path, result: RunResult) -> list[str]:
     return [f"{FILE_CHANGE}{name}: {problem}" for name, problem in changed_files(folder, result).items()]
 
 
-def blocking(found: Sequence[str]) -> list[str]:
-    """Return those of :func:`reasons` for which a run does not count as done: other data or settings, and files that
-    are changed or missing. Missing weights are only reported: who removes them to save space must not pay with a
-    retraining."""
+def blocking(changes: Sequence[str]) -> list[str]:
+    """Return those of :func:`reasons` for which a run is not finished: other data, settings or files.
+
+    Missing weights are only reported: users who delete weights to save space must not have to retrain.
+    """
     counted_changes = (DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE)
     missing_weights = f"{FILE_CHANGE}{MODEL_FILE}: file not found"
-    return [reason for reason in found if reason.startswith(counted_changes) and reason != missing_weights]
+    return [reason for reason in changes if reason.startswith(counted_changes) and reason != missing_weights]
 
 
 def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:
-    """One line per file below ``data`` (``paths.data_dir``) that has changed, vanished or appeared since a finished
-    run; [] if none.
+    """Return one line per file below ``data`` (``paths.data_dir``) that changed since a finished run.
 
     Files are read only if their metadata differ; ``now`` caches their state for the runs of one command. If ``data`` is
     None, files cannot be compared and the list is empty.
@@ -184,23 +189,28 @@ class CurrentData:
 
 
 def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> str:
-    """The error line for runs (title, folder, changes), out of ``finished`` ones, whose data, settings or files have
-    changed: their numbers are not those of the request."""
+    """Return the error line for runs (title, folder, changes) whose data, settings or files changed.
+
+    ``finished`` is the number of all finished runs.
+    """
     title, folder, changes = changed[0]
     kind, _, first = changes[0].partition(": ")
     what = f"{folder}/{first}"
     if f"{kind}: " == SETTING_CHANGE:
         what = f"{title} ({folder}) was run with other settings: {first}"
     elif f"{kind}: " == DATA_CHANGE:
-        what = f"paths.data_dir: {title} ({folder}) was made from other data: {first}"
+        what = f"paths.data_dir: {title} ({folder}) was run on other data: {first}"
     more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
     runs = f" ({len(changed)} of {finished} finished runs are stale)" if len(changed) > 1 else ""
     return f"{what}{more}{runs}. Use --stale=rerun to rerun stale runs, or --stale=keep to show them as they are"
 
 
 def set_aside(folder: Path) -> Path:
-    """Move a run's ``folder`` (``<out>/<task>/<method>/<run id>``) to ``<out>/.stale/<task>/<method>/<run id>-<n>``
-    with the first free n; returns the new folder. Call under the run's lock. Raises :class:`UserError`."""
+    """Move a run's ``folder`` below ``<out>/.stale`` and return the new folder.
+
+    ``<out>/<task>/<method>/<run id>`` becomes ``<out>/.stale/<task>/<method>/<run id>-<n>`` with the first free n. Call
+    this under the lock of the run. Raises :class:`UserError`.
+    """
     task, method, run = folder.parts[-3:]
     home = folder.parents[2] / ".stale" / task / method
     try:
@@ -210,15 +220,15 @@ def set_aside(folder: Path) -> Path:
             number += 1
         return folder.rename(target)
     except OSError as problem:
-        raise UserError(f"cannot be set aside in {home}: {problem.strerror or problem}", folder) from None
+        raise UserError(f"cannot be moved to {home}: {problem.strerror or problem}", folder) from None
 
 
 def staleness_line(kept: list[list[str]]) -> list[str]:
-    """A few warning lines for a command that keeps stale runs, from the reasons of each; [] without runs."""
+    """Return a few warning lines for a command that keeps stale runs, from the reasons of each; [] without runs."""
     if not kept:
         return []
     counts = Counter(reason for reasons in kept for reason in reasons)
-    lines = [f"{counted(len(kept), 'stale run')} kept; --stale=rerun reruns stale runs"]
+    lines = [f"{counted(len(kept), 'stale run')} shown as they are. Use --stale=rerun to rerun stale runs"]
     lines += [f"  {reason} ({counted(count, 'run')})" for reason, count in counts.most_common(MAX_REASONS)]
     if len(counts) > MAX_REASONS:
         lines.append(f"  and {len(counts) - MAX_REASONS} more reasons")

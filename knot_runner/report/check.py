@@ -44,7 +44,7 @@ def check_report(spec: Config) -> None:
     kind = spec.get("kind", "methods")
     if not isinstance(kind, str) or (kind not in FIGURES and kind not in TABLE_KINDS):
         raise UserError(
-            f"there is no table or figure {kind!r}{nearest(str(kind), [*TABLE_KINDS, *FIGURES])}", "report.kind"
+            f"unknown table or figure {kind!r}{nearest(str(kind), [*TABLE_KINDS, *FIGURES])}", "report.kind"
         )
     known = dict(spec)
     if not (TABLE_KINDS.is_built_in(kind) or FIGURES.is_built_in(kind)):  # a plug-in's may read keys of its own

@@ -51,7 +51,7 @@ def confusion_table(run: MeasuredRun) -> Group:
     """
     counts = confusion_counts(run)
     if counts is None or run.result.labels is None:
-        raise UserError(f"runs of kind {run.result.kind} keep no predictions of classes", run.folder)
+        raise UserError(f"runs of kind {run.result.kind} have no predicted classes", run.folder)
     names = run.result.labels.names
     rows = []
     for i, own in enumerate(counts):
@@ -61,6 +61,6 @@ def confusion_table(run: MeasuredRun) -> Group:
         rows.append([names[i], str(own.sum()), share, first_few(texts, MOST_WRONG)])
     numbers = [TerminalColumn(head, right=True) for head in ("examples", "right")]
     columns = [TerminalColumn("true class"), *numbers, TerminalColumn("predicted instead (examples)")]
-    title = f"{run.task}, {run.method}, seed {run.seed}: {np.trace(counts)} of {counts.sum()} test examples are right"
+    title = f"{run.task}, {run.method}, seed {run.seed}: {np.trace(counts)} of {counts.sum()} test examples are correct"
     notes = [text_line(note, DIM) for note in run.result.notes if note.startswith(ONE_CLASS)]
     return Group(text_line(title, "bold"), results_grid(columns, rows), *notes)

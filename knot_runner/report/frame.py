@@ -183,7 +183,7 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
         except (ValueError, OSError, RecursionError) as problem:
             foreign.append(f"{folder.relative_to(out)} ({problem})")
     if not jobs:
-        raise UserError(f"holds no runs (<task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
+        raise UserError(f"no runs found (<task>/<method>/<run id>/config.yaml){name_few(foreign)}", out)
     lines = (f"Left out: {len(foreign)} folders that are not runs{name_few(foreign)}.",) if foreign else ()
     return run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
 
@@ -229,13 +229,13 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
     method = lookup(config, "method.name")
     seed = config.get("seed")
     if not isinstance(task, str) or not isinstance(method, str) or type(seed) is not int:
-        raise ValueError("config.yaml is not that of a run: it needs task.name, method.name and seed")
+        raise ValueError("config.yaml has no task.name, method.name or seed")
     if (task, method) != (folder.parent.parent.name, folder.parent.name):
-        raise ValueError("config.yaml is of another task or method")
+        raise ValueError("config.yaml belongs to another task or method")
     try:
         counted_settings(config)
     except (KeyError, TypeError, AttributeError):
-        raise ValueError("config.yaml lacks settings of a run") from None
+        raise ValueError("config.yaml lacks settings") from None
     return Job(folder.name, folder, task, method, seed, "", config, data)
 
 

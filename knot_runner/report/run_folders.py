@@ -216,7 +216,7 @@ def _record(job: Job) -> tuple[Status, str, RunResult | None]:
     if changes and changes[0].startswith(provenance.FILE_CHANGE):
         return "corrupt", f"{job.folder}/{changes[0].removeprefix(provenance.FILE_CHANGE)}", None
     if changes:
-        return "other data", f"{path} is of other data than paths.data_dir has ({first_few(changes, 1)})", None
+        return "other data", f"{path} was run on other data than in paths.data_dir ({first_few(changes, 1)})", None
     return result.status, "diverged" if result.status == "diverged" else "", result
 
 
@@ -227,7 +227,7 @@ def kept_file(run: Run, name: str, command: str = "") -> bytes:
     runs keep no such file.
     """
     if run.result is None or not has_record(run.folder, run.result, name):
-        raise UserError(f"runs with these settings keep no {name}", run.folder)
+        raise UserError(f"runs with these settings have no {name}", run.folder)
     try:
         return read_record(run.folder, run.result, name)
     except UserError as problem:

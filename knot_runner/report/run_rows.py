@@ -103,7 +103,7 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
         for i, run, other in zip(own.index, own["run"], others(own["run"], SHOWN_KEYS), strict=True):
             temperature, control = (run.setting(key) for key in SHOWN_KEYS)
             if control is None:
-                raise UserError(f"{run.task} {run.method}: is not federated, so it has no training temperature to show")
+                raise UserError(f"{run.task} {run.method}: not federated, so it has no training temperature")
             rows.loc[i, "key"] = RowSetting(float(temperature), control and temperature != 1, other)
     rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
     place = ranks([*cases, *rows["case"]])
@@ -136,7 +136,7 @@ def preset_cases(options: Config, table: PrintedTable | None) -> Cases:
     if cases is None:
         return {name: facts.settings for name, facts in table.cases.items()} if table else {}
     if not isinstance(cases, Mapping) or not all(isinstance(facts, Mapping) and facts for facts in cases.values()):
-        raise UserError("each case needs settings that tell it, such as {task.name: femnist}", "report.cases")
+        raise UserError("each case needs settings that identify it, such as {task.name: femnist}", "report.cases")
     return cases
 
 

@@ -14,8 +14,11 @@ from knot_runner.util.errors import UserError
 
 
 def result_of(content: dict[str, Any]) -> RunResult:
-    """Returns the result of which ``content`` is the plain data: of a family whose plug-in is not loaded, what all
-    results have. Raises :class:`UserError` naming the wrong key."""
+    """Return the result with the plain data ``content``.
+
+    If the plug-in of its family is not loaded, it has the fields of all results. Raises :class:`UserError` naming the
+    wrong key.
+    """
     family = FAMILIES.get(str(content.get("kind")))
     cls: type[RunResult] = load(family.result) if family else RunResult
     if content.get("status") == "diverged":

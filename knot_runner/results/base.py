@@ -1,5 +1,7 @@
-"""Fields common to all results, and the types of their values; a run's costs in bytes and FLOPs, per round in
-``rounds.jsonl`` and in total in ``result.json``."""
+"""Fields common to all results, the types of their values, and costs in bytes and FLOPs.
+
+Costs are per round in ``rounds.jsonl`` and in total in ``result.json``.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,11 @@ ONE_CLASS = "warning: every test example is predicted to be of class"
 
 @dataclass
 class TrainTest:
-    """Total numbers of images: ``train``, which clients train on, and ``valid``, which they hold out from these;
-    ``transfer``: of another data set that a server distills on."""
+    """Total numbers of images.
+
+    Clients train on ``train``; ``valid`` of these are held out. ``transfer`` counts images of another data set that a
+    server distills on.
+    """
 
     train: Count
     test: Count
@@ -96,8 +101,10 @@ FORMULA = (
 
 @dataclass(kw_only=True)
 class CostFacts:
-    """Costs of a whole run. ``sent``: what the bytes consist of; ``bytes``: both directions; ``bytes_to_target``: up to
-    the end of the round that reaches the target; FLOPs are counted by ``formula``, null if they cannot be counted.
+    """Costs of a whole run.
+
+    ``sent``: what the bytes consist of; ``bytes``: both directions; ``bytes_to_target``: up to the end of the round
+    that reaches the target; FLOPs are counted by ``formula``, null if they cannot be counted.
 
     ``example_flops``: F of one example, for texts of ``example_tokens`` tokens (the mean); ``stages``: FLOPs by stage;
     ``personal_flops``: the part of ``client_flops`` after the rounds (``method.personalization``).
@@ -125,9 +132,11 @@ class CostFacts:
 
 @dataclass(kw_only=True)
 class Seconds:
-    """Seconds of the whole run, in ``total``, and of its parts: all rounds; each stage, when it was computed; the
-    distances of all pairs of clients or data sets; clients' personalization; a federated distance and the exact one; a
-    coreset's gradient descent."""
+    """Seconds of the whole run (``total``) and of its parts.
+
+    Parts are all rounds, each computed stage, the distances of all pairs of clients or data sets, the personalization,
+    a federated distance and the exact one, and the gradient descent of a coreset.
+    """
 
     total: Amount | None = None
     rounds: Amount | None = None
@@ -193,7 +202,7 @@ class DivergedResult(RunResult):
 
 def diverged_result(facts: dict[str, Any]) -> DivergedResult:
     """Return the result of a run that diverged, with those of its ``facts`` that are of every run."""
-    names = {one.name for one in fields(DivergedResult)}
+    names = {field.name for field in fields(DivergedResult)}
     return build(DivergedResult, {key: value for key, value in facts.items() if key in names}, "")
 
 
@@ -203,17 +212,19 @@ def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
 
 
 def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
-    """Each cost summed over ``rows``; None if it is unknown in some row."""
-    found: dict[str, int | None] = {}
+    """Return each cost summed over ``rows``; None if it is unknown in some row."""
+    costs: dict[str, int | None] = {}
     for key in (*BYTES, *FLOPS):
         values = [row[key] for row in rows]
-        found[key] = None if None in values else sum(values)
-    return found
+        costs[key] = None if None in values else sum(values)
+    return costs
 
 
 def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, **facts: Any) -> dict[str, Any]:
-    """:class:`CostFacts`, as plain data, from the log ``rows`` of a run that met its target after ``reached`` rounds
-    (None: never), with the further fields ``facts``."""
+    """Return :class:`CostFacts`, as plain data, from the log ``rows`` of a run.
+
+    The run met its target after ``reached`` rounds (None: never). ``facts`` are further fields.
+    """
     total = bytes_of(rows)
     return {
         "sent": sent,

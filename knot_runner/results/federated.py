@@ -7,16 +7,7 @@ from typing import Annotated, Literal
 
 from knot_runner.config.strict import AtMost, require
 from knot_runner.metrics import ACCURACY, METRICS
-from knot_runner.results.base import (
-    Amount,
-    ClassNames,
-    Count,
-    Number,
-    RunResult,
-    Share,
-    TrainTest,
-    check_scores,
-)
+from knot_runner.results.base import Amount, ClassNames, Count, Number, RunResult, Share, TrainTest, check_scores
 
 
 @dataclass(kw_only=True)
@@ -36,9 +27,14 @@ class PersonalMeasures:
 
 @dataclass(kw_only=True)
 class SimilarityFacts:
-    """Cosine similarity of clients' label histograms: ``least`` and ``mean`` over pairs of clients; of the aggregation
-    weights of a client, the mean number of non-zero ones (``kept``) and their mean sum (``sums``); ``leaves``: what a
-    client sends."""
+    """Cosine similarity of the clients' label histograms.
+
+    Attributes:
+        least, mean: Over pairs of clients.
+        kept: Mean number of non-zero aggregation weights of a client.
+        sums: Mean sum of these weights.
+        leaves: What a client sends.
+    """
 
     least: Amount
     mean: Amount
@@ -49,8 +45,11 @@ class SimilarityFacts:
 
 @dataclass(kw_only=True)
 class TransferFacts:
-    """The deployed transfer matrix lambda, that of ``step``: means of its entries (``methods.personalization.
-    group_signs``); ``scale``: the largest eigenvalue of the products of updates; ``leaves``: what a client sends."""
+    """The deployed transfer matrix lambda, that of ``step``.
+
+    Means of its entries are those of ``methods.personalization.group_signs``. ``scale`` is the largest eigenvalue of
+    the products of updates, and ``leaves`` is what a client sends.
+    """
 
     own: float
     others: float
@@ -65,9 +64,11 @@ class TransferFacts:
 
 @dataclass(kw_only=True)
 class PersonalPoint(PersonalMeasures):
-    """One point on the personalization path of all clients: epochs and optimizer steps after the rounds, and
-    interpolation weight ``alpha`` against the model after the last round; ``phase``: whether clients trained it or it
-    was combined from several."""
+    """One point on the personalization path of all clients.
+
+    It has epochs and optimizer steps after the rounds, and the interpolation weight ``alpha`` against the model after
+    the last round. ``phase`` says whether clients trained it or it was combined from several.
+    """
 
     step: Count
     epochs: Count
@@ -79,8 +80,11 @@ class PersonalPoint(PersonalMeasures):
 
 @dataclass
 class Barrier:
-    """Loss barrier between a client's model after the last round and its fine-tuned one, above linear interpolation of
-    the two losses: on its own test examples, and on the other clients'."""
+    """Loss barrier between a client's model after the last round and its fine-tuned one.
+
+    The barrier is above the linear interpolation of the two losses, on the client's own test examples and on those of
+    the other clients.
+    """
 
     client: Count
     barrier: float
@@ -89,9 +93,12 @@ class Barrier:
 
 @dataclass(kw_only=True)
 class PersonalizationFacts:
-    """Personalization after the rounds. ``start``: the models after the last round; ``chosen``: index of the deployed
-    point; ``id_at_matched_ood``: allowed drop of OOD accuracy, in points -> best ID accuracy;
-    ``gain_at_matched_ood``: its gain over ``start`` at 1 point; ``area``: under the trade-off curve."""
+    """Personalization after the rounds.
+
+    ``start``: the models after the last round; ``chosen``: index of the deployed point; ``id_at_matched_ood``: allowed
+    drop of OOD accuracy, in points -> best ID accuracy; ``gain_at_matched_ood``: its gain over ``start`` at 1 point;
+    ``area``: under the trade-off curve.
+    """
 
     kind: str
     start: PersonalMeasures
@@ -119,8 +126,11 @@ class BestRound:
 
 @dataclass
 class ClusterFacts:
-    """Clusters of the clients. ``labels``: cluster of each client; ``sizes``: clients per cluster; ``ari``: adjusted
-    Rand index against planted groups; ``eigenvalues``."""
+    """Clusters of the clients.
+
+    ``labels``: cluster of each client; ``sizes``: clients per cluster; ``ari``: adjusted Rand index against planted
+    groups; ``eigenvalues``.
+    """
 
     graph: str
     count: Count
@@ -130,14 +140,20 @@ class ClusterFacts:
     ari: Annotated[float, AtMost(1.0)] | None
 
     def __post_init__(self) -> None:
-        found = [self.labels.count(cluster) for cluster in range(self.count)]
-        require(self.sizes == found and sum(found) == len(self.labels), "sizes", "do not fit the labels")
+        sizes = [self.labels.count(cluster) for cluster in range(self.count)]
+        require(self.sizes == sizes and sum(sizes) == len(self.labels), "sizes", "do not fit the labels")
 
 
 @dataclass
 class ServerDistilled:
-    """Summary of a server's distillations: number of ``rounds`` with one, ``loss`` of the last; accuracy ``before`` and
-    ``after`` the last one evaluated, and mean ``gain`` over all evaluated ones."""
+    """Summary of the distillations by a server.
+
+    Attributes:
+        rounds: Number of rounds with a distillation.
+        loss: Loss of the last one.
+        before, after: Accuracy before and after the last one that was evaluated.
+        gain: Mean gain in accuracy over all that were evaluated.
+    """
 
     rounds: Count
     loss: float
@@ -148,8 +164,10 @@ class ServerDistilled:
 
 @dataclass
 class ArchitectureFacts:
-    """Clients whose models share one of several architectures, and these models' accuracy on their own test examples:
-    weighted by examples, and ``unweighted`` over clients."""
+    """Clients with one of several architectures, and the accuracy of their models on their own test examples.
+
+    The accuracy is weighted by examples, and ``unweighted`` over clients.
+    """
 
     clients: Count
     parameters: Number
@@ -159,9 +177,15 @@ class ArchitectureFacts:
 
 @dataclass
 class FleetFacts:
-    """Summary of a simulated fleet: virtual ``clock`` at the end, in seconds; numbers of updates that ``arrived`` and
-    of those with ``partial`` work, their mean ``staleness`` in server steps; numbers of clients that ``dropped`` out or
-    were too ``late``; number of rounds without any update (``empty``)."""
+    """Summary of a simulated fleet.
+
+    Attributes:
+        clock: Virtual seconds at the end.
+        arrived, partial: Numbers of updates that arrived, and of those with partial work.
+        staleness: Mean staleness of these, in server steps.
+        dropped, late: Numbers of clients that dropped out or were too late.
+        empty: Number of rounds without any update.
+    """
 
     clock: Amount
     arrived: Count
@@ -174,10 +198,13 @@ class FleetFacts:
 
 @dataclass(kw_only=True)
 class PrivacyFacts:
-    """The guarantee (epsilon, delta) after ``rounds`` (epsilon None: infinite), its ``accountant`` and relation of
-    ``neighbors``; ``clipped``: share of clipped updates; ``median_norm``: median update norm before clipping. Of
-    clients that send logits and no models, both are of these, and ``clip_logits`` is their bound; it is also that of a
-    distilling server, for which a round has two ``messages``."""
+    """The guarantee (epsilon, delta) after ``rounds``; epsilon None is infinite.
+
+    ``accountant`` and the relation of ``neighbors`` say how it was computed. ``clipped`` is the share of clipped
+    updates, and ``median_norm`` the median norm before clipping. If clients send logits and no models, both are of the
+    logits, and ``clip_logits`` is their bound; it is also the bound of a distilling server, for which a round has two
+    ``messages``.
+    """
 
     epsilon: Amount | None
     delta: Share
@@ -200,9 +227,12 @@ class PrivacyFacts:
 
 @dataclass(kw_only=True)
 class FederatedResult(RunResult):
-    """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met; ``time_to_target``: virtual
-    seconds until then, for a fleet; ``valid``: metrics on the examples that clients hold out; ``artifact``: of rounds
-    shared between runs; ``unseen``: number of additional clients that took part in no round."""
+    """A federated run.
+
+    ``rounds_to_target``: rounds trained until ``target`` is met; ``time_to_target``: virtual seconds until then, for a
+    fleet; ``valid``: metrics on the examples that clients hold out; ``artifact``: of rounds shared between runs;
+    ``unseen``: number of additional clients that took part in no round.
+    """
 
     datasets: TrainTest = field()
     labels: ClassNames = field()
@@ -228,7 +258,7 @@ class FederatedResult(RunResult):
 
     def __post_init__(self) -> None:
         for metric in (ACCURACY, *(name for name, metric in METRICS.items() if metric.of_logits)):
-            require("ALL" in self.metrics.get(metric, {}), f"metrics.{metric}", "is not there")
+            require("ALL" in self.metrics.get(metric, {}), f"metrics.{metric}", "missing")
         check_scores("metrics", self.metrics)
         reached = self.rounds_to_target is None or self.rounds_to_target <= self.rounds
         require(reached, "rounds_to_target", f"{self.rounds_to_target} is more than {self.rounds} rounds")

@@ -29,8 +29,11 @@ class KeptEpoch:
 
 @dataclass
 class BoundFacts:
-    """The student's loss on distinct training and held-out texts of the transfer set, their ``gap``, and the gap minus
-    that of the initial model; the bound itself is in ``bound.json``."""
+    """The student's loss on distinct training and held-out texts of the transfer set.
+
+    ``gap`` is their difference; a further field is the gap minus that of the initial model. The bound itself is in
+    ``bound.json``.
+    """
 
     texts: Number
     train: Amount
@@ -41,10 +44,12 @@ class BoundFacts:
 
 @dataclass(kw_only=True)
 class StagesResult(RunResult):
-    """Models trained in stages: KNOT, its teachers alone, mutual learning. ``before``: metrics of the global model
-    before distillation; ``teachers``: each on its own test set; ``baselines``: every teacher and their ensemble on the
-    global model's test set; ``bias``: B_k by teacher [C]. ``parties``: of mutual learning; ``metrics`` and ``before``
-    then are of the parties' models, each on its own test set."""
+    """Models trained in stages: KNOT, its teachers alone, mutual learning.
+
+    ``before``: metrics of the global model before distillation; ``teachers``: each on its own test set; ``baselines``:
+    every teacher and their ensemble on the global model's test set; ``bias``: B_k by teacher [C]. ``parties``: of
+    mutual learning; ``metrics`` and ``before`` then are of the parties' models, each on its own test set.
+    """
 
     datasets: dict[str, SplitSizes] = field()
     labels: ClassNames = field()
@@ -59,7 +64,7 @@ class StagesResult(RunResult):
     rows: Any = None
 
     def __post_init__(self) -> None:
-        require(bool(self.metrics) and bool(self.datasets), "metrics" if not self.metrics else "datasets", "is empty")
+        require(bool(self.metrics) and bool(self.datasets), "metrics" if not self.metrics else "datasets", "empty")
         check_scores("metrics", self.metrics)
         check_scores("before", self.before or {})
         for key in ("teachers", "baselines"):

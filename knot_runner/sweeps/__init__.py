@@ -1,6 +1,8 @@
-"""Runs many jobs from one command, each in a process of its own; no failure stops another.
+"""Run many jobs from one command, each in its own process; a failure does not stop other jobs.
 
-``plan.py``: the jobs and how to run them; ``launchers.py``: passes them to a launcher, ours are there; ``task.py``: one
-job, on the launcher's side; ``job.py``: the same in the job's process;
-``state.py``: a run's state from its folder; ``board.py``: output for the user.
+- ``plan.py``: the jobs and how to run them.
+- ``launchers.py``: pass the jobs to a launcher, such as our own.
+- ``task.py``: one job, in the process of the launcher; ``job.py``: one job, in its own process.
+- ``state.py``: the state of a run, from its folder.
+- ``board.py``: output for the user.
 """

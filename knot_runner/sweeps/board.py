@@ -1,7 +1,7 @@
-"""Output of a sweep: a live view of all jobs on a terminal, else one plain line when a job starts or ends; and the
-summary, the number of jobs that are done, resumed, failed or diverged, with the causes.
+"""Output of a sweep: a live view on a terminal, else one line when a job starts or ends; and a summary.
 
-It reads the runs' folders only, so it works the same for any launcher and machine.
+The summary has the number of jobs that are done, resumed, failed or diverged, with the causes. Only the folders of the
+runs are read, so it works for any launcher and machine.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ REFRESH_SECONDS, MAX_ROWS = 1.0, 12
 class Board:
     """Context manager that shows the progress of ``jobs`` from a thread of its own. ``there``: jobs done before."""
 
-    def __init__(self, jobs: Sequence[ComposedJob], there: int, console: Console) -> None:
-        self._total, self._there, self._console = len(jobs), there, console
+    def __init__(self, jobs: Sequence[ComposedJob], finished: int, console: Console) -> None:
+        self._total, self._there, self._console = len(jobs), finished, console
         self._began = time.monotonic()
         self._since = time.time()
         self._waiting = {job.run_id: job for job in jobs}
@@ -75,7 +75,7 @@ class Board:
                 self._at_work[name] = progress
                 if name not in self._begun and not self._live:  # once: a slow job may have told nothing for a while
                     self._begun.add(name)
-                    self._tell(f"{job.title}: begins  ->  {job.folder}")
+                    self._tell(f"{job.title}: starts  ->  {job.folder}")
 
     def _ended(self, job: ComposedJob) -> str:
         """What a job came to; "" if it has not ended."""
@@ -97,9 +97,9 @@ class Board:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def view(self) -> Group:
-        """The live view: the sweep's progress and each running job."""
+        """Return the live view: the sweep's progress and each running job."""
         ended = self._total - len(self._waiting)
-        finished = ended + sum(one.done / max(one.total, 1) for one in self._at_work.values())
+        finished = ended + sum(job.done / max(job.total, 1) for job in self._at_work.values())
         spent = time.monotonic() - self._began
         times = duration(spent)
         if finished >= 0.05:
@@ -114,14 +114,14 @@ class Board:
         rows = Table.grid(padding=(0, 1))
         rows.add_column(overflow="ellipsis", no_wrap=True)
         rows.add_column(overflow="ellipsis", no_wrap=True, style="dim")
-        for name, one in list(self._at_work.items())[:MAX_ROWS]:
-            rows.add_row(Text(self._waiting[name].title), Text(f"{one.stage} {one.done}/{one.total}  {one.text}"))
+        for name, job in list(self._at_work.items())[:MAX_ROWS]:
+            rows.add_row(Text(self._waiting[name].title), Text(f"{job.stage} {job.done}/{job.total}  {job.text}"))
         more = len(self._at_work) - MAX_ROWS
         return Group(head, rows, *([Text(f"and {more} more")] if more > 0 else []))
 
 
 def ended_line(result: RunResult) -> str:
-    """``done, accuracy 0.912, 12 s``: what one finished run came to, in few words."""
+    """Return ``done, accuracy 0.912, 12 s``: what one finished run came to, in few words."""
     if result.status != "done":
         return "diverged"
     parts = ["done"]
@@ -145,8 +145,8 @@ def sweep_summary(
     which resumed and skipped jobs are known; ``duplicates``: further jobs of the grid that are the same run as another
     (a rate control at T=1 is the T=1 run).
     """
-    resumed = {one["run_id"] for one in outcomes if one["resumed"]}
-    skipped = {one["run_id"] for one in outcomes if one["state"] == "skipped"}
+    resumed = {outcome["run_id"] for outcome in outcomes if outcome["resumed"]}
+    skipped = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "skipped"}
     by_state = by_key((status(job.folder), job) for job in jobs)
     done, diverged, left = (by_state.get(state, []) for state in ("done", "diverged", None))
     failed = [job for job in left if job.run_id not in skipped]
@@ -155,12 +155,12 @@ def sweep_summary(
     if diverged:
         parts.append(f"{len(diverged)} diverged")
     if len(left) > len(failed):
-        parts.append(f"{len(left) - len(failed)} not begun (fail_fast=true)")
-    details = [f"{found_done} were there"] if found_done else []
+        parts.append(f"{len(left) - len(failed)} not started (fail_fast=true)")
+    details = [f"{found_done} were finished before"] if found_done else []
     if went_on := sum(job.run_id in resumed for job in done):
-        details.append(f"{went_on} went on from a commit")
+        details.append(f"{went_on} resumed from a commit")
     if duplicates:
-        details.append(f"{duplicates} more of the grid are the same runs")
+        details.append(f"{duplicates} more jobs of the grid are the same runs")
     lines = [", ".join(parts) + (f" ({', '.join(details)})" if details else ""), *_grouped(causes)]
     if not failed and not diverged:
         return lines, 0
@@ -177,16 +177,16 @@ def _divergence(job: ComposedJob) -> str:
 def _cause(job: ComposedJob) -> str:
     failure = read_failure(job.folder)
     if failure is None and not job.folder.is_dir():
-        return f"{job.folder}: this folder could not be made"
+        return f"{job.folder}: this folder could not be created"
     if failure is None:
-        return "ended without a result or a word; the same command goes on"
+        return "ended without a result or an error. Repeat the command to resume"
     where = "" if failure.kind in ("user", "disk") else f" (see {job.folder}/log.txt)"
     times = f", {failure.attempts} times in a row" if failure.attempts > 1 else ""
     return f"{failure.cause}{times}{where}"
 
 
 def _grouped(causes: Sequence[tuple[str, str]]) -> list[str]:
-    """One line per distinct cause, from (cause, title) of each job: an error common to a grid is printed once."""
+    """Return one line per distinct cause, from (cause, title) of each job, so that a common error is shown once."""
     lines = []
     for text, (first, *others) in by_key(causes).items():
         more = f" and {len(others)} more" if others else ""

@@ -1,5 +1,7 @@
-"""One job of a sweep in its own process: takes its lock, logs, builds its context and records failures in its
-folder. Of several GPUs it takes one, under any launcher."""
+"""One job of a sweep in its own process: takes its lock, logs, builds its context and records failures in its folder.
+
+Of several GPUs it takes one, under any launcher.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,10 @@ from knot_runner.util.processes import Surroundings, begin_child, ended_by_signa
 
 
 def in_own_process(pipe: Connection, config: Config, plan_path: str, surroundings: Surroundings) -> None:
-    """Main function of a job's process; sends whether it resumes from a commit, then its state; exits with 143 on
-    SIGTERM."""
+    """Main function of the process of a job.
+
+    It sends whether the job resumes from a commit, then its state, and exits with 143 on SIGTERM.
+    """
     surroundings.adopt()
     begin_child()
     with ended_by_signals():
@@ -121,8 +125,11 @@ def _log(folder: Path) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def leased(settings: Settings) -> Iterator[str]:
-    """Yield the device of this job and hold it while the job runs: the first of the ``hardware.devices`` with the
-    fewest jobs of this machine and ``paths.output_dir``; ``hardware.device`` if that list is empty."""
+    """Yield the device of this job and hold it while the job runs.
+
+    It is the first of the ``hardware.devices`` with the fewest jobs of this machine and ``paths.output_dir``, or
+    ``hardware.device`` if that list is empty.
+    """
     devices = settings.hardware.devices
     if not devices:
         yield settings.hardware.device

@@ -40,8 +40,10 @@ MAX_LOST = 2
 
 
 class RayLauncher:
-    """The Ray launcher. ``address``: the cluster's (:func:`connected`). ``num_cpus``, ``num_gpus``: reserved per
-    job."""
+    """The Ray launcher.
+
+    ``address``: the cluster's (:func:`connected`). ``num_cpus``, ``num_gpus``: reserved per job.
+    """
 
     def __init__(self, plan: Plan, address: str | None, num_cpus: float, num_gpus: float) -> None:
         self.plan, self.address = plan, address
@@ -51,14 +53,16 @@ class RayLauncher:
         """Run all jobs and return their outcomes in the same order."""
         jobs = [job_of(self.plan.config(name)) for (name,) in job_overrides]
         if any(job.settings.hardware.engine == "ray" for job in jobs):
-            raise UserError(f"{_KEY} and hardware.engine=ray: one is right; jobs would keep the cores of actors")
+            raise UserError(f"{_KEY} and hardware.engine=ray conflict: jobs would occupy the cores of actors. Use one")
         ray = connected(_KEY, self.address)
         for resource, wanted in (("CPU", self.kept["num_cpus"]), ("GPU", self.kept["num_gpus"])):
-            there = ray.cluster_resources().get(resource, 0)
-            if wanted > there:  # not an error: the cluster may scale up
-                LOGGER.info("%s: jobs want %g %s each and the cluster has %g; they wait", _KEY, wanted, resource, there)
-        found = run_on_ray(ray, jobs, self.plan, self.kept)
-        return [found[job.run_id] for job in jobs]
+            available = ray.cluster_resources().get(resource, 0)
+            if wanted > available:  # not an error: the cluster may scale up
+                LOGGER.info(
+                    "%s: jobs need %g %s each, but the cluster has %g, so they wait", _KEY, wanted, resource, available
+                )
+        outcomes = run_on_ray(ray, jobs, self.plan, self.kept)
+        return [outcomes[job.run_id] for job in jobs]
 
 
 def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
@@ -79,28 +83,28 @@ def run_on_ray(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str
         return task.remote(job.run_id, str(plan.path), str(Path.cwd()))
 
     under_way = {submit(job): job for job in jobs}
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     deaths: Counter[str] = Counter()
     while under_way:
         (ended,), _ = ray.wait(list(under_way), num_returns=1)
         job = under_way.pop(ended)
         try:
-            found[job.run_id] = ray.get(ended)
+            outcomes[job.run_id] = ray.get(ended)
             continue
         except ray.exceptions.RayTaskError as problem:  # the worker is alive but lacks the folder, plan or program
-            cause = f"{_KEY}: a worker could not begin it: {first_line(problem.cause)}"
+            cause = f"{_KEY}: a worker could not start the job: {first_line(problem.cause)}"
         except ray.exceptions.RayError as problem:
             deaths[job.run_id] += 1
-            cause = f"{_KEY}: its worker was lost ({first_line(problem)})"
+            cause = f"{_KEY}: the worker was lost ({first_line(problem)})"
             if deaths[job.run_id] < MAX_LOST:
-                LOGGER.info("%s: %s; it goes on from its last commit", job.title, cause)
+                LOGGER.info("%s: %s. The job resumes from its last commit", job.title, cause)
                 under_way[submit(job)] = job
                 continue
         state = lost(job.folder, "killed", cause)  # it could not report its failure itself
         if state == "failed" and plan.fail_fast:
             plan.mark(STOP)
-        found[job.run_id] = outcome(job.run_id, state, False)
-    return found
+        outcomes[job.run_id] = outcome(job.run_id, state, False)
+    return outcomes
 
 
 #: Class of submitit's launcher on this machine; the processes of its launcher on SLURM outlive the command.
@@ -111,15 +115,16 @@ class PlannedConfigs:
     """Replaces Hydra's config loader for the launcher: returns the config's ``hydra`` part and the run id."""
 
     def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
-        """Interface of Hydra's loader; ``overrides``: the run id only."""
+        """Return the interface of Hydra's loader; ``overrides``: the run id only."""
         config = copy.deepcopy(master)
         (config.run_id,) = overrides
         return config
 
 
 def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[Outcome]:
-    """Run the plan's ``jobs``; return their outcomes. Jobs locked by another process
-    come last.
+    """Run the plan's ``jobs``; return their outcomes.
+
+    Jobs locked by another process come last.
 
     Raises whatever the launcher raises.
     """
@@ -138,12 +143,12 @@ def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[O
 
 def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
     if is_ray(hydra):
-        own = hydra.launcher
-        return RayLauncher(plan, own.address, own.num_cpus, own.num_gpus)
+        dirs = hydra.launcher
+        return RayLauncher(plan, dirs.address, dirs.num_cpus, dirs.num_gpus)
     setup_globals()
     JobRuntime.instance().set("name", "knot-runner")
-    own = {"run": {"dir": str(plan.out)}, "sweep": {"dir": str(plan.out / ".sweep")}, "job": {"name": "knot-runner"}}
-    master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": OmegaConf.merge(hydra, own)})
+    dirs = {"run": {"dir": str(plan.out)}, "sweep": {"dir": str(plan.out / ".sweep")}, "job": {"name": "knot-runner"}}
+    master = OmegaConf.create({"run_id": None, "plan": str(plan.path), "hydra": OmegaConf.merge(hydra, dirs)})
     context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callback())  # type: ignore[arg-type]
     task = functools.partial(run_task, plan_path=str(plan.path))
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
@@ -159,9 +164,9 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher | RayLauncher:
 def _launch(
     launcher: Launcher | RayLauncher, jobs: Sequence[ComposedJob], first: int, size: int | None
 ) -> list[Outcome]:
-    size, found = size or len(jobs), []
+    size, outcomes = size or len(jobs), []
     for at in range(0, len(jobs), size):
         batch = [[job.run_id] for job in jobs[at : at + size]]
-        for one in launcher.launch(batch, initial_job_idx=first + at):  # its value raises what ended the task, if any
-            found.append(one if isinstance(one, dict) else one.return_value)
-    return found
+        for ended in launcher.launch(batch, initial_job_idx=first + at):  # its value raises what ended the task, if any
+            outcomes.append(ended if isinstance(ended, dict) else ended.return_value)
+    return outcomes

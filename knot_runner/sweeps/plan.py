@@ -1,5 +1,8 @@
-"""The plan of a sweep, in files that all its processes read: ``<out>/.sweeps/<id>/plan.json`` and, in ``jobs/``, the
-composed config of each job, so that nothing is composed twice."""
+"""The plan of a sweep, in files that all its processes read.
+
+``<out>/.sweeps/<id>/plan.json`` is the plan, and ``jobs/`` has the composed config of each job, so that nothing is
+composed twice.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ class Plan:
 
     @property
     def path(self) -> Path:
+        """Path of the plan."""
         return self.folder / "plan.json"
 
     @property
@@ -40,7 +44,10 @@ class Plan:
         return self.folder.parent.parent
 
     def config(self, run_id: str) -> Config:
-        """The composed config of a job as plain data. Raises :class:`UserError` naming its file if that is missing."""
+        """Return the composed config of a job as plain data.
+
+        Raises :class:`UserError` naming its file if that is missing.
+        """
         path = self.folder / "jobs" / f"{run_id}.json"
         config = _from_json(read_json(path))
         if not isinstance(config, dict):
@@ -63,14 +70,15 @@ class Plan:
 
 
 def new_plan(out: Path, fail_fast: bool, code: str | None) -> Plan:
-    """A plan with a new folder; nothing is written yet."""
+    """Return a plan with a new folder; nothing is written yet."""
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{digest([time.time_ns(), os.getpid()], 6)}"
     return Plan(out / ".sweeps" / name, fail_fast, code)
 
 
 def write_plan(plan: Plan, configs: Mapping[str, Config]) -> None:
-    """Write the plan for all processes of the sweep. ``configs``: run id -> composed config (plain), without keys that
-    no run reads.
+    """Write the plan for all processes of the sweep.
+
+    ``configs``: run id -> composed config (plain), without keys that no run reads.
 
     Raises :class:`UserError` if it cannot be written.
     """
@@ -81,27 +89,29 @@ def write_plan(plan: Plan, configs: Mapping[str, Config]) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in ``path``. Raises :class:`UserError` naming the file if it is missing or damaged."""
-    found: Any = read_json(path)
+    """Return the plan in ``path``. Raises :class:`UserError` naming the file if it is missing or damaged."""
+    content: Any = read_json(path)
     try:
-        return Plan(path.parent, found["fail_fast"], found["code"])
+        return Plan(path.parent, content["fail_fast"], content["code"])
     except (TypeError, KeyError):
         raise _damaged(path) from None
 
 
 def _damaged(path: Path) -> UserError:
-    return UserError("is not there or damaged; the same knot-runner command again makes a new one", path)
+    return UserError("file not found or damaged. Repeat the knot-runner command to create it", path)
 
 
 def _to_json(value: Any) -> Any:
     if isinstance(value, dict):
-        made = {key: _to_json(one) for key, one in value.items()}
-        return made if all(isinstance(key, str) for key in made) else {PAIRS_KEY: [list(pair) for pair in made.items()]}
-    return [_to_json(one) for one in value] if isinstance(value, list) else value
+        plain = {key: _to_json(part) for key, part in value.items()}
+        return (
+            plain if all(isinstance(key, str) for key in plain) else {PAIRS_KEY: [list(pair) for pair in plain.items()]}
+        )
+    return [_to_json(part) for part in value] if isinstance(value, list) else value
 
 
 def _from_json(value: Any) -> Any:
     if isinstance(value, dict):
         pairs = value[PAIRS_KEY] if PAIRS_KEY in value else value.items()
-        return {key: _from_json(one) for key, one in pairs}
-    return [_from_json(one) for one in value] if isinstance(value, list) else value
+        return {key: _from_json(part) for key, part in pairs}
+    return [_from_json(part) for part in value] if isinstance(value, list) else value

@@ -1,8 +1,8 @@
-"""State of a run, from its folder: finished, failed with its cause, or running with its progress; and that of a job
-before a command runs it, from folder and lock.
+"""State of a run, from its folder, and of a job before a command runs it, from folder and lock.
 
-``progress.json`` is replaced about once a second while a run is running; ``failed.json`` stays until a later attempt
-succeeds. Both work on a shared file system, without a server.
+A run is finished, failed with its cause, or running with its progress. ``progress.json`` is replaced about once a
+second during a run; ``failed.json`` stays until a later attempt succeeds. Both work on a shared file system, without a
+server.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """Progress of a run: ``done`` of ``total`` steps of ``stage``; ``text``: its last measurement; ``at``: Unix
-    time."""
+    """Progress of a run: ``done`` of ``total`` steps of ``stage``; its last ``text``; ``at``: Unix time."""
 
     stage: str
     done: int
@@ -63,7 +62,7 @@ class JobProgress:
 
 
 def read_failure(folder: Path) -> Failure | None:
-    """The last failure of the run in ``folder``, or None."""
+    """Return the last failure of the run in ``folder``, or None."""
     return _read(Failure, folder / FAILED)
 
 
@@ -77,7 +76,7 @@ def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
 
 
 def failed(folder: Path, kind: Kind, cause: str) -> SweepState:
-    """The state of a failed attempt, which is recorded if the disk takes it."""
+    """Return the state of a failed attempt, which is recorded if the disk takes it."""
     with contextlib.suppress(UserError):
         write_failure(folder, kind, cause)
     return "failed"
@@ -91,21 +90,24 @@ def clear_failure(folder: Path) -> None:
 
 
 def read_progress(folder: Path) -> JobProgress | None:
-    """Progress of the run in ``folder``; None if it is not running (or its file is older than a minute)."""
+    """Return the progress of the run in ``folder``; None if it is not running (or its file is older than a minute)."""
     progress = _read(JobProgress, folder / PROGRESS)
     return progress if progress is not None and time.time() - progress.at < FRESH_SECONDS else None
 
 
 def status(folder: Path) -> str | None:
-    """``done``, ``diverged``, or None if there is no complete result yet."""
+    """Return ``done``, ``diverged``, or None if there is no complete result yet."""
     result = read_result(folder)
     return result.status if result else None
 
 
 @contextlib.contextmanager
 def progress_file(folder: Path) -> Iterator[Callable[[str, int, int, str], None]]:
-    """Write ``progress.json`` of one run, removed at the end of the block. Yields the function to call, a
-    :data:`knot_runner.pipelines.context.Progress`; it writes at most once per ``HEARTBEAT_SECONDS``."""
+    """Write ``progress.json`` of one run, removed at the end of the block.
+
+    Yields the function to call, a :data:`knot_runner.pipelines.context.Progress`; it writes at most once per
+    ``HEARTBEAT_SECONDS``.
+    """
     path, last = folder / PROGRESS, 0.0
 
     def watch(stage: str, done: int, total: int, text: str) -> None:
@@ -146,15 +148,17 @@ class JobState:
 
 
 def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
-    """State of ``job`` from its folder and lock. ``data``: the current data it would read, shared by a command's
-    jobs."""
+    """Return the state of ``job`` from its folder and lock.
+
+    ``data``: the current data it would read, shared by a command's jobs.
+    """
     if result := read_result(job.folder):
         changes = data.changes(job.folder, result)
         if not changes:
             return JobState(result.status, result.status)
         if changes[0].startswith(provenance.FILE_CHANGE):
             return JobState("damaged", f"damaged: {changes[0].removeprefix(provenance.FILE_CHANGE)}")
-        return JobState("other data", f"made from other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
+        return JobState("other data", f"run on other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
     if progress := read_progress(job.folder):
         return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")
     if is_locked(lock_of(job.settings.paths.output_dir, job.run_id)):
@@ -167,7 +171,7 @@ def state_of(job: ComposedJob, data: provenance.CurrentData) -> JobState:
 
 
 def _interrupted(job: ComposedJob) -> JobState:
-    """State of a job without a process: whether it has begun, and the rounds (epochs, stages) of its last commit."""
+    """Return whether a job without a process has started, and the rounds (epochs, stages) of its last commit."""
     commit = "commit.json"
     record = read_sealed(job.folder / commit) or read_sealed(job.folder / "training" / commit)  # clusters train there
     rounds = getattr(job.settings.training, "rounds", None)
@@ -179,7 +183,10 @@ def _interrupted(job: ComposedJob) -> JobState:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process of this machine holds the lock ``path``. Does not try the lock, which could block a sweep."""
+    """Return whether a process of this machine holds the lock ``path``.
+
+    Does not try the lock, which could block a sweep.
+    """
     try:
         number = str(path.stat().st_ino)
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()

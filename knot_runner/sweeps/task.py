@@ -32,7 +32,7 @@ def run_task(config: Any, plan_path: str, parent: int | None = None) -> Outcome:
 
 
 def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
-    """:func:`run_task` for an already composed job."""
+    """Return :func:`run_task` for an already composed job."""
     resumed = False
     if plan.stopped:
         return outcome(job.run_id, "skipped", False)
@@ -46,7 +46,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
             return outcome(job.run_id, told[1], resumed)
         state = lost(job.folder, *cause_of(process.exitcode or 0))
     except OSError as problem:  # the process cannot be started
-        state = failed(job.folder, "error", f"its process could not be started: {problem}")
+        state = failed(job.folder, "error", f"the process could not be started: {problem}")
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return outcome(job.run_id, state, resumed)
@@ -63,43 +63,44 @@ def _told(pipe: Connection) -> list[Any]:
 
 
 def outcome(run_id: str, state: str, resumed: bool) -> Outcome:
-    """An outcome as plain data, since launchers send it between processes."""
+    """Return an outcome as plain data, since launchers send it between processes."""
     return {"run_id": run_id, "state": state, "resumed": resumed}
 
 
 def lost(folder: Path, kind: Kind, cause: str) -> str:
-    """Final state of a job whose process died without reporting one: that of its result if it had already written one,
-    else "failed", which is recorded in its folder."""
-    found = status(folder)
-    if found is not None:
+    """Return the final state of a job whose process died without reporting one.
+
+    It is the state of its result if there is one, else "failed", which is recorded in its folder.
+    """
+    state = status(folder)
+    if state is not None:
         clear_failure(folder)
-        return found
+        return state
     return failed(folder, kind, cause)
 
 
 def cause_of(code: int) -> tuple[Kind, str]:
     """Kind and description of a process's end, from its exit code (negative: the signal)."""
     if code >= 0:
-        return "exit", f"the job's process ended by itself with exit code {code}"
+        return "exit", f"the process of the job ended with exit code {code}"
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
     hints = {
-        "SIGKILL": " (out of memory, or killed by hand)",
+        "SIGKILL": " (out of memory, or killed by a user)",
         "SIGSEGV": " (a crash in native code; its stack is in log.txt)",
     }
-    return "killed", f"the job's process was ended by {name}{hints.get(name, '')}"
+    return "killed", f"the process of the job was ended by {name}{hints.get(name, '')}"
 
 
 # ------------------------------------------------------------------------------------------------- the process itself
 
 
 def server(job: ComposedJob) -> BaseContext:
-    """The fork server for job processes, with the modules the first ``job`` needs already imported."""
+    """Return the fork server for job processes, with the modules the first ``job`` needs already imported."""
     return prepared(["knot_runner.sweeps.job", *family_of(job.method).preload])
 
 
 def in_job(*arguments: Any) -> None:
-    """Run :func:`in_own_process`; imported only here, in the job's process, so that the launcher does not load
-    torch."""
+    """Run :func:`in_own_process`, imported only in the job's process, so that the launcher does not load torch."""
     from knot_runner.sweeps.job import in_own_process
 
     in_own_process(*arguments)

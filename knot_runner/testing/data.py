@@ -52,7 +52,7 @@ def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, exp
         root = Path(shutil.copytree(folder, Path(temporary).resolve() / "data"))
         before, read = _contents(root), partial(_read, reader, root, source)
         whole, _ = read()
-        assert [one for one, _ in whole] == list(expected), f"not what was expected: {whole!r:.300}"
+        assert [example for example, _ in whole] == list(expected), f"not what was expected: {whole!r:.300}"
         with opened_files() as opened:
             again, recorded = read()
         assert again == whole, "a second reading gives other examples"
@@ -68,7 +68,7 @@ def check_reader(reader: Any, folder: Path, source: ImageTaskSettings | str, exp
             for stop in np.linspace(0, len(content) - 1, 12, dtype=int):
                 path.write_bytes(content[:stop])
                 result, problem = _outcome(read)
-                named = path.name in problem or (result and all(one in whole for one in result[0]))
+                named = path.name in problem or (result and all(example in whole for example in result[0]))
                 assert named, f"no UserError names {path.name}, cut to {stop} bytes"
             path.write_bytes(content + b"\xff" if isinstance(source, str) else content)  # not UTF-8
             checksums.write_text(f"{'0' * 64}  {path.relative_to(root).as_posix()}\n")
@@ -91,8 +91,8 @@ def _read(reader: object, root: Path, source: ImageTaskSettings | str) -> tuple[
 
 def recorded_files(files: Sequence[Opened], root: Path) -> set[Path]:
     """Return the paths of the existing files that ``files`` stand for, those of a folder one by one."""
-    folders = [path for one in files if one.pattern for path in (root / one.path).glob(one.pattern)]
-    return {*folders, *(root / one.path for one in files if not one.pattern and one.sha256 is not None)}
+    folders = [path for file in files if file.pattern for path in (root / file.path).glob(file.pattern)]
+    return {*folders, *(root / file.path for file in files if not file.pattern and file.sha256 is not None)}
 
 
 def check_partition(
@@ -122,13 +122,13 @@ def check_partition(
         task = ImageTask("checked", [*"abcdefghij"], None, images, images, [0.0], [1.0], "local", [*"abcdefghij"])
         with mock.patch.dict(PARTITIONS.data, {settings.kind: PARTITIONS.get(partition, partition)}):
             options = build(type(settings), asdict(settings) | changes, "partition")
-            made = make_partition(options, task, seed)
-        assert len(set(made.names)) == len(made.train) == len(made.test), "names, train and test differ in length"
-        for part in (made.train, made.test):
+            drawn = make_partition(options, task, seed)
+        assert len(set(drawn.names)) == len(drawn.train) == len(drawn.test), "names, train and test differ in length"
+        for part in (drawn.train, drawn.test):
             assert all(rows.dtype == np.int64 and (np.diff(rows) > 0).all() for rows in part), "rows are not ascending"
             counts = np.bincount(np.concatenate(part), minlength=len(labels))
             assert set(counts) <= set(owners), f"examples are at {set(counts.tolist())} clients, not at {owners}"
-        return [rows.tolist() for rows in made.train]
+        return [rows.tolist() for rows in drawn.train]
 
     plain = dealt(classes := np.arange(120) % 10)
     assert dealt(classes) == plain, "the same seed gives another partition"
@@ -137,8 +137,10 @@ def check_partition(
     _, problem = _outcome(lambda: dealt(0 * classes))
     assert not problem or problem.startswith("partition."), f"one class: no setting is named in {problem!r}"
     for clients in (1, 121) if hasattr(settings, "num_clients") else ():
-        made, problem = _outcome(partial(dealt, classes, num_clients=clients))
-        assert "clients" in problem or len(made or ()) == clients, f"partition.num_clients={clients}: {problem or made}"
+        drawn, problem = _outcome(partial(dealt, classes, num_clients=clients))
+        assert "clients" in problem or len(drawn or ()) == clients, (
+            f"partition.num_clients={clients}: {problem or drawn}"
+        )
 
 
 def _outcome(call: Callable[[], Any]) -> tuple[Any, str]:

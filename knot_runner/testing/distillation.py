@@ -70,7 +70,7 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
     assert same or not torch.equal(drawn_anew, value), "it depends on the order of the examples"
     if teachers and not (isinstance(loss, nn.Module) and list(loss.parameters())):
         once, twice = ([student, *teachers[:1] * count] for count in (1, 2))
-        alone, again = (_asked(_made(term, settings, said), said)[0] for said in (once, twice))
+        alone, again = (_asked(_made(term, settings, requests), requests)[0] for requests in (once, twice))
         assert torch.allclose(alone, again, rtol=1e-12), "the same teacher twice does not count as one"
     if zero_when_equal:
         value, slopes = _asked(_made(term, settings, [student, student]), [student, student])
@@ -99,11 +99,11 @@ def _made(term: Term, settings: Any, networks: list[list[Tensor]]) -> TermLoss:
 def _asked(
     loss: TermLoss, networks: list[list[Tensor]], rows: Tensor = _ALL, labels: Tensor = _LABELS, seed: int = 0
 ) -> tuple[Tensor, list[Tensor]]:
-    """Loss of the examples ``rows``, and its gradients by what the student says; 0 by what is not read."""
+    """Return the loss of the examples ``rows``, and its gradients by what the student says; 0 by what is not read."""
     leaves = [part.clone().requires_grad_() for part in networks[0]]
-    own, *others = ([part[rows] for part in outputs] for outputs in (leaves, *networks[1:]))
+    student_part, *others = ([part[rows] for part in outputs] for outputs in (leaves, *networks[1:]))
     batch = TermBatch(labels[rows], rows, torch.Generator().manual_seed(seed))
-    value = loss(_named(own), [_named(other) for other in others], batch)
+    value = loss(_named(student_part), [_named(other) for other in others], batch)
     for before, after in zip(networks[1:], others, strict=True):
         assert all(torch.equal(a[rows], b) for a, b in zip(before, after, strict=True)), "it changes teachers"
     return value.detach(), list(torch.autograd.grad(value.sum() + sum(0 * leaf.sum() for leaf in leaves), leaves))
@@ -129,10 +129,10 @@ def check_weighting(weighting: str | Weighting) -> None:
     biases = torch.arange(12.0).sin().reshape(3, 4).softmax(1)
 
     def weigh(q: Tensor, shares: Tensor = shares, biases: Tensor = biases) -> Tensor:
-        found = function(q, shares, biases if biased else None)
-        assert found.shape == q.shape[:2], f"weights {list(found.shape)} instead of {list(q.shape[:2])}"
-        assert (found >= 0).all() and found.isfinite().all(), f"weights that are negative or not finite: {found}"
-        return found
+        weights = function(q, shares, biases if biased else None)
+        assert weights.shape == q.shape[:2], f"weights {list(weights.shape)} instead of {list(q.shape[:2])}"
+        assert (weights >= 0).all() and weights.isfinite().all(), f"weights that are negative or not finite: {weights}"
+        return weights
 
     whole, order, rows = weigh(q), [2, 0, 1], [4, 1]
     moved = weigh(q[:, order], shares[order], biases[order])
@@ -141,5 +141,5 @@ def check_weighting(weighting: str | Weighting) -> None:
     weigh(q[:, :1], shares[:1], biases[:1])
     alike = weigh(q[:, :1].expand_as(q), torch.full_like(shares, 1 / 3), biases[:1].expand_as(biases))
     assert torch.allclose(alike, alike[:, :1].expand_as(alike)), "equal teachers have other weights"
-    for said in (biases, torch.full_like(biases, 1 / 4), torch.eye(4)[:3]):
-        weigh(said.expand_as(q))
+    for bias in (biases, torch.full_like(biases, 1 / 4), torch.eye(4)[:3]):
+        weigh(bias.expand_as(q))

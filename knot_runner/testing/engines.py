@@ -51,7 +51,7 @@ def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-
         AssertionError: For the first difference that is found.
     """
     cohort, questions = _cohort(), _questions()
-    models = [*(one.start for one in cohort.values()), *(one.model for one in questions.values())]
+    models = [*(request.start for request in cohort.values()), *(request.model for request in questions.values())]
     before = torch.cat([model.weights for model in models])
     first = _answers(name, workers[0], cohort, questions)
     assert torch.equal(torch.cat([model.weights for model in models]), before), f"engine={name} changes its requests"
@@ -66,20 +66,20 @@ def check_engine(name: str, workers: Sequence[int] = (1, 2), within: float = 1e-
 def _answers(
     name: str, workers: int, cohort: dict[str, LocalTraining], questions: dict[str, Inference]
 ) -> dict[str, Tensor]:
-    """Returns what the engine makes of all requests, each part by its name."""
+    """Return what the engine makes of all requests, each part by its name."""
     hardware = HardwareSettings("cpu", "cpu", 1, workers, engine=name, precision="float64", stack=0)
     with closing(make_engine(hardware, _NETWORKS[0], _images(80), _images(40), others=_NETWORKS[1:])) as engine:
         assert engine.train([]) == engine.logits([]) == [], f"engine={name} answers requests that nobody made"
         trained = zip(cohort, engine.train(list(cohort.values())), strict=True)
-        told = {f"{what}: {part}": getattr(one, part) for what, one in trained for part in _PARTS}
+        told = {f"{what}: {part}": getattr(result, part) for what, result in trained for part in _PARTS}
         told |= zip(questions, engine.logits(list(questions.values())), strict=True)
     return {what: torch.as_tensor(value, dtype=torch.float64) for what, value in told.items()}
 
 
-def _compare(found: dict[str, Tensor], expected: dict[str, Tensor], within: float, who: str) -> None:
+def _compare(answers: dict[str, Tensor], expected: dict[str, Tensor], within: float, who: str) -> None:
     for what, right in expected.items():
         atol = within * float(right.abs().max()) if right.numel() else 0.0
-        torch.testing.assert_close(found[what], right, rtol=0, atol=atol, msg=f"{who}: {what}: {{}}".format)
+        torch.testing.assert_close(answers[what], right, rtol=0, atol=atol, msg=f"{who}: {what}: {{}}".format)
 
 
 def _images(count: int) -> ImageData:
@@ -115,7 +115,7 @@ def _questions() -> dict[str, Inference]:
         ("features", True),
     ]
     asked = itertools.product((1, 0), (rows, rows[:0], rows[5:8]), ("test", "train"), outputs)
-    requests = [Inference(_model(n, 4), own, split, network=n, output=o, many=m) for n, own, split, (o, m) in asked]
+    requests = [Inference(_model(n, 4), at, split, network=n, output=o, many=m) for n, at, split, (o, m) in asked]
     return {f"question {number}: {request.output}": request for number, request in enumerate(requests)}
 
 
@@ -123,8 +123,8 @@ def _away_from_last(settings: dict[str, float], inputs: ObjectiveInputs) -> tupl
     """Cross-entropy; features stay near those of the start and away from those of the last model."""
     rows = {"labels": inputs.labels, **{name: inputs.features(name) for name in ("start", "last")}}
 
-    def loss(logits: Tensor, own: LossRows, features: Tensor) -> Tensor:
-        apart = (features - own["start"]).square().mean(1) - (features * own["last"]).mean(1)
-        return F.cross_entropy(logits, own["labels"], reduction="none") + settings["weight"] * apart
+    def loss(logits: Tensor, loss_rows: LossRows, features: Tensor) -> Tensor:
+        apart = (features - loss_rows["start"]).square().mean(1) - (features * loss_rows["last"]).mean(1)
+        return F.cross_entropy(logits, loss_rows["labels"], reduction="none") + settings["weight"] * apart
 
     return rows, loss

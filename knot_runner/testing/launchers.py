@@ -38,29 +38,29 @@ def check_launcher(name: str, *overrides: str) -> None:
         AssertionError: For the first difference that is found.
     """
     with tempfile.TemporaryDirectory() as folder:
-        basic, own = Path(folder, "basic"), Path(folder, "own")
+        basic, launched = Path(folder, "basic"), Path(folder, "own")
         words = [f"hydra/launcher={name}", *overrides]
         _launched(0, basic, "hydra/launcher=basic", "training.batch_size=8,4")
-        logs = _launched(2, own, *words, "training.batch_size=8,99999,4")
-        found, expected = runs_below(own), runs_below(basic)
-        assert found.keys() == expected.keys(), f"{name}: a failing job costs others ({len(found)} of 2 are done)"
-        assert len(list(own.glob("*/*/*/failed.json"))) == 1, f"{name}: the job that fails has no failed.json"
-        assert found == expected, f"{name}: results, rounds or weights are not those of basic"
-        assert _launched(0, own, *words, "training.batch_size=8,4") == logs, f"{name}: finished jobs begin again"
+        logs = _launched(2, launched, *words, "training.batch_size=8,99999,4")
+        results, expected = runs_below(launched), runs_below(basic)
+        assert results.keys() == expected.keys(), f"{name}: a failing job costs others ({len(results)} of 2 are done)"
+        assert len(list(launched.glob("*/*/*/failed.json"))) == 1, f"{name}: the job that fails has no failed.json"
+        assert results == expected, f"{name}: results, rounds or weights are not those of basic"
+        assert _launched(0, launched, *words, "training.batch_size=8,4") == logs, f"{name}: finished jobs begin again"
 
 
 def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:
-    """Return of every finished run below ``out`` its result, rounds (both without times) and weights, by its folder."""
-    found = {}
+    """Return folder -> result and rounds (both without times) and weights of every finished run below ``out``."""
+    runs = {}
     for folder in (path.parent for path in out.glob("*/*/*/result.json")):
         result, *rows = untimed(FinishedRun(folder, require_result(folder)))
-        found[folder.relative_to(out)] = result, rows, (folder / "model.safetensors").read_bytes()
-    return found
+        runs[folder.relative_to(out)] = result, rows, (folder / "model.safetensors").read_bytes()
+    return runs
 
 
 def _launched(expected: int, out: Path, *words: str) -> list[str]:
     """Run the sweep, which is to end with ``expected``; returns its jobs' logs, a line more for each beginning."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
         code = main(["-m", *small_run(_JOB, out, *words)])
-    assert code == expected, f"{' '.join(words)}: exit code {code}, expected {expected}:\n{said.getvalue()}"
+    assert code == expected, f"{' '.join(words)}: exit code {code}, expected {expected}:\n{errors.getvalue()}"
     return [path.read_text(encoding="utf-8") for path in sorted(out.glob("*/*/*/log.txt"))]

@@ -1,12 +1,11 @@
-"""What holds for every federated algorithm, checked on small runs of it.
+"""Checks of a federated algorithm on small runs.
 
 Each check takes ``words``, the overrides that choose the algorithm, and ``folder``, an empty folder for its runs. The
 words are added to those of :data:`SMALL_RUN` and replace those with the same key::
 
     check_method(["method=mine", "plugins=[mine.py]", "--config-dir=conf"], tmp_path)
 
-Words may also choose what goes on top of the algorithm: a fleet, privacy, clusters, personalization, a server that
-distills.
+Words may also add a fleet, privacy, clusters, personalization or distillation by the server.
 """
 
 from __future__ import annotations
@@ -49,13 +48,16 @@ def check_method(words: Sequence[str], folder: Path) -> None:
 
 def check_workers_agree(words: Sequence[str], folder: Path) -> None:
     """Check that one worker process and two give the same result, rows and models, bit for bit."""
-    one, two = (_record(words, folder / n, "hardware.engine=lean", f"hardware.num_workers={n}") for n in ("1", "2"))
-    _require_same(one, two, "two workers and one")
+    lean = "hardware.engine=lean"
+    records = [_record(words, folder / count, lean, f"hardware.num_workers={count}") for count in ("1", "2")]
+    _require_same(*records, "two workers and one")
 
 
 def check_resumption(words: Sequence[str], folder: Path) -> None:
-    """Check that a run which is interrupted after each of its commits, one a round, and called again gives the same
-    result, rows and models as one left alone, bit for bit."""
+    """Check that an interrupted run gives the same result, rows and models as an uninterrupted one, bit for bit.
+
+    The run is interrupted after each of its commits, one per round, and called again.
+    """
     alone, resumed, interruptions = _record(words, folder / "alone"), None, 0
     while resumed is None:
         try:
@@ -80,8 +82,8 @@ def check_engines_agree(words: Sequence[str], folder: Path, atol: float = 1e-9) 
 
     for engine in ("lean", "stacked"):
         try:
-            found, plain = numbers(engine), numbers("loop")
-            torch.testing.assert_close(found, plain, rtol=0, atol=atol, msg=f"{engine} and loop: {{}}".format)
+            values, plain = numbers(engine), numbers("loop")
+            torch.testing.assert_close(values, plain, rtol=0, atol=atol, msg=f"{engine} and loop: {{}}".format)
         except UserError as refusal:
             assert refusal.key == "hardware.engine", refusal
 
@@ -148,7 +150,7 @@ def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
 def untimed(finished: FinishedRun) -> list[Record]:
     """Return the result and the rows of a run without what differs between two runs of the same work."""
     timed = ("seconds", "digest", "device")
-    return [without(one, *timed) for one in (content_of(finished.result), *finished.rounds)]
+    return [without(row, *timed) for row in (content_of(finished.result), *finished.rounds)]
 
 
 def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
@@ -173,8 +175,8 @@ def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[li
         return _record(words, folder, *more)["rows"], states
 
 
-def _require_same(one: Record, other: Record, whose: str) -> None:
-    differs = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+def _require_same(first: Record, second: Record, whose: str) -> None:
+    differs = [name for name in {**first, **second} if first.get(name) != second.get(name)]
     assert not differs, f"{whose} leave different {', '.join(differs)}"
 
 

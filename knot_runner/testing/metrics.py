@@ -54,9 +54,9 @@ def check_metric(metric: str | Metric, examples: int = 60, classes: int = 4, see
     if metric.of_sums is None:
         return
     tests = [_rows(test, rows) for rows in (labels == labels[0], *draw.integers(examples, size=(8, examples)))]
-    sums = [class_sums(metric, one) for one in tests]
+    sums = [class_sums(metric, test_set) for test_set in tests]
     batch = metric.of_sums(ClassSums(*map(_joined, zip(*map(dataclasses.astuple, sums), strict=True))))
-    alone = [_value(metric, one) for one in tests]
+    alone = [_value(metric, test_set) for test_set in tests]
     assert _equal(batch, alone), f"{metric.title}: of_sums is {batch} on a batch of resamples, but {alone} one by one"
     halves = [class_sums(metric, _rows(test, rows)) for rows in (slice(0, 20), slice(20, None))]
     added = metric.of_sums(halves[0] + halves[1])
@@ -78,5 +78,5 @@ def _value(metric: Metric, test: TestSet) -> float:
     return float(value)
 
 
-def _equal(found: ArrayLike, expected: ArrayLike) -> bool:
-    return np.shape(found) == np.shape(expected) and np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
+def _equal(values: ArrayLike, expected: ArrayLike) -> bool:
+    return np.shape(values) == np.shape(expected) and np.allclose(values, expected, rtol=TOLERANCE, atol=TOLERANCE)

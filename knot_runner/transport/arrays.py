@@ -17,17 +17,17 @@ FloatArray = Any
 
 
 def library(array: FloatArray) -> ModuleType:
-    """``numpy`` or ``torch``, whichever ``array`` belongs to."""
+    """Return ``numpy`` or ``torch``, whichever ``array`` belongs to."""
     return np if isinstance(array, np.ndarray) else torch
 
 
 def in_library_of(constant: np.ndarray, array: FloatArray) -> FloatArray:
-    """``constant`` in the library of ``array`` and on its device."""
+    """Return ``constant`` in the library of ``array`` and on its device."""
     return constant if library(array) is np else torch.as_tensor(constant, device=array.device)
 
 
 def log_sum_exp(exponents: FloatArray, axis: int) -> FloatArray:
-    """log of the sum of the exponentials along ``axis``, where not all exponents are -inf."""
+    """Return the log of the sum of the exponentials along ``axis``, where not all exponents are -inf."""
     lib = library(exponents)
     largest = lib.amax(exponents, axis, keepdims=True)
     return largest.squeeze(axis) + lib.log(lib.exp(exponents - largest).sum(axis))

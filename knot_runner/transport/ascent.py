@@ -1,8 +1,8 @@
 """Newton's method on the semi-dual of newton.py, many problems at once, each at its own eps.
 
-A step may change the exponents by ``CAP`` at most. If D turns out to fall beyond it, the row goes back and takes the
-length log(1 + w) / w instead (w: how much the full step would change the exponents), at which a log-sum-exp function is
-known to rise. A row above the target eps lowers its own geometrically, along the tangent dh/deps, as soon as Newton's
+A step changes the exponents by at most ``CAP``. If D decreases, the row takes a step of the length log(1 + w) / w
+instead, where w is the change of the exponents by the full step. At this length a log-sum-exp function is known to
+increase. A row above the target eps lowers its own geometrically, along the tangent dh/deps, as soon as Newton's
 method is near convergence; only the last level is solved to the tolerance. Rows that have converged leave the batch.
 
 The Laplacian is eliminated by additions of non-negative numbers only, so edges of 1 and of 1e-100 are solved side by
@@ -89,12 +89,12 @@ class AscentRows:
     count: FloatArray
 
     def take(self, keep: FloatArray) -> AscentRows:
-        """The rows where ``keep`` [N] is true."""
+        """Return the rows where ``keep`` [N] is true."""
         return AscentRows(*(getattr(self, f.name)[..., keep] for f in dataclasses.fields(self)))
 
 
 def begin_ascent(p: FloatArray, q: FloatArray, h: FloatArray, eps: FloatArray, tangent: FloatArray) -> AscentRows:
-    """Rows p, q [n, N] about to climb from h [n, N], each at its ``eps`` [N]."""
+    """Return rows p, q [n, N] about to climb from h [n, N], each at its ``eps`` [N]."""
     none = p[0] < 0
     index = in_library_of(np.arange(len(eps)), p)
     return AscentRows(index, p, q, excess_of(p, q), h, eps, tangent, 0 * h, 0 * eps - 1, h, eps, none, 0 * index)
@@ -134,7 +134,7 @@ def _in_order(parts: list[AscentRows]) -> AscentRows:
 
 
 def excess_of(p: FloatArray, q: FloatArray) -> FloatArray:
-    """Returns q - p [n, N] with the rounding error of its sum removed: 0 where both are equal in all digits."""
+    """Return q - p [n, N] with the rounding error of its sum removed: 0 where both are equal in all digits."""
     excess = q - p
     sizes = abs(excess)
     return excess - sizes * (excess.sum(0) / (sizes.sum(0) + 1e-300))
@@ -195,7 +195,7 @@ def _directions(
 
 
 def _residual(rows: AscentRows, ps: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """q - P and the scale of its rounding errors, each [n, N].
+    """Return q - P and the scale of its rounding errors, each [n, N].
 
     Mass that does not move cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, k other than j. So
     where less mass moves than a label has, the difference is accurate to the digits of the moving mass, even exp(-300).

@@ -23,7 +23,7 @@ def support(coordinates: Tensor, kind: Literal["semantic", "onehot", "hybrid"]) 
 
 
 def unit_mass(rows: Tensor) -> Tensor:
-    """``rows`` [N, n] in float64, each scaled to sum to 1."""
+    """Return ``rows`` [N, n] in float64, each scaled to sum to 1."""
     return rows.double() / rows.double().sum(-1, keepdim=True)
 
 
@@ -40,7 +40,7 @@ def ground_cost(coordinates: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def host_cost(points: Tensor) -> Tensor:
-    """:func:`ground_cost` of constant ``points`` in float64 on the CPU, computed once for each tensor."""
+    """Return :func:`ground_cost` of constant ``points`` in float64 on the CPU, computed once for each tensor."""
     return ground_cost(points.detach().double()).cpu()
 
 
@@ -67,7 +67,9 @@ class Solver:
     def __post_init__(self) -> None:
         if self.name in ("newton", "geomloss"):
             require(
-                self.epsilon >= 1e-4, "epsilon", f"{self.epsilon} is below 1e-4; solver exact or line takes the limit"
+                self.epsilon >= 1e-4,
+                "epsilon",
+                f"expected at least 1e-4, got {self.epsilon}. For 0, use the solver exact or line",
             )
-        require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"{self.tolerance} is outside 1e-12..1e-3")
-        require(0 < self.scaling < 1, "scaling", f"{self.scaling} is not between 0 and 1")
+        require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"expected 1e-12 to 1e-3, got {self.tolerance}")
+        require(0 < self.scaling < 1, "scaling", f"expected a number between 0 and 1, got {self.scaling}")

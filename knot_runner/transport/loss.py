@@ -8,14 +8,14 @@ the gradient along the simplex. KNOT's loss (eq. 3) is a weighted sum of T over 
 (Algorithm 1 as printed has the wrong sign in lines 5 and 6, and the student's logarithm in both.)
 
 Two readings of "the KNOT loss" differ, and both are offered. ``newton`` returns the T_eps that eq. 1 defines.
-``geomloss`` with ``scaling=0.5`` is the published call. It runs one update per eps in a schedule that halves, about
-14 in all, and **does not converge**: on the five sentiment labels at eps .001 its values are about 17% too low on
-Dirichlet(.5) pairs (more on flatter ones) and its gradients are too short and point elsewhere (mean cosine with the
-true one about .9). ``scaling=0.99`` is within a few tenths of a percent, in ten times the time.
+``geomloss`` with ``scaling=0.5`` is the published call. It runs one update per eps in a schedule that halves eps, about
+14 in total, and **does not converge**. On the five sentiment labels at eps .001, its values are about 17% too low for
+Dirichlet(.5) pairs (more for flatter ones). Its gradients are too short and have another direction (mean cosine with
+the true one about .9). ``scaling=0.99`` is within a few tenths of a percent, in ten times the time.
 
-:func:`exact_transport` is W1 (eps = 0) of any label space by the fastest exact method for it: closed forms of labels on
-a line or at the leaves of a tree; for up to ``MOST_ENUMERATED`` labels anywhere else the vertices of the dual programme
-are compared (trees.py); for more POT is used, row by row.
+:func:`exact_transport` is W1 (eps = 0) of any label space by the fastest exact method. Labels on a line or at leaves of
+a tree have closed forms. For up to ``MOST_ENUMERATED`` other labels, the vertices of the dual program are compared
+(trees.py). For more labels, POT is used row by row.
 """
 
 from __future__ import annotations
@@ -37,20 +37,17 @@ SLACK = 1e3
 
 
 def transport_loss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Tensor:
-    """Cost of moving p [..., n] to q [..., n] on ``points`` [n, d], one problem per leading index: [...].
+    """Return the cost of moving p [..., n] to q [..., n] on ``points`` [n, d], one problem per leading index: [...].
 
-    p and q may broadcast: p [B, 1, n] against q [B, K, n] gives [B, K]. Differentiable by p, once; q and ``points``
-    are constants. A row of p that is not finite (a diverged student) gives nan.
+    p and q may broadcast: p [B, 1, n] against q [B, K, n] gives [B, K]. Differentiable by p, once; q and ``points`` are
+    constants. A row of p that is not finite (a diverged student) gives nan.
 
     Raises :class:`TransportError` for rows that are no probability vectors and for rows that did not converge.
 
-    >>> newton = Solver("newton", epsilon=0.001, tolerance=1e-9, scaling=0.5)
-    >>> points = torch.tensor([[0.0], [1.0], [2.0]])
-    >>> p = torch.tensor([0.5, 0.5, 0.0], requires_grad=True)
-    >>> value = transport_loss(p, torch.tensor([0.0, 0.0, 1.0]), points, newton)
-    >>> value.backward()
-    >>> value, p.grad
-    (tensor(1.5000, grad_fn=<ViewBackward0>), tensor([ 1.,  0., -1.]))
+    >>> newton = Solver("newton", epsilon=0.001, tolerance=1e-9, scaling=0.5) >>> points = torch.tensor([[0.0], [1.0],
+    [2.0]]) >>> p = torch.tensor([0.5, 0.5, 0.0], requires_grad=True) >>> value = transport_loss(p, torch.tensor([0.0,
+    0.0, 1.0]), points, newton) >>> value.backward() >>> value, p.grad (tensor(1.5000, grad_fn=<ViewBackward0>),
+    tensor([ 1.,  0., -1.]))
     """
     n = len(points)
     if p.shape[-1] != n or q.shape[-1] != n:
@@ -105,7 +102,7 @@ def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor
 
 
 def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """The published call: geomloss' schedule, in p's own precision. Not converged, without a warning.
+    """Return the published call: geomloss' schedule, in p's own precision. Not converged, without a warning.
 
     The published runs had geomloss 0.2.4; 0.3.1 gives values 2e-5 to 6e-5 above its own.
     """
@@ -121,7 +118,7 @@ def geomloss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tens
 
 
 def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """eps = 0 by POT's linear programme, one row after another on the CPU: slow (about 0.1 ms a row), an oracle.
+    """Solve eps = 0 by POT's linear program, one row after another on the CPU: slow (about 0.1 ms a row), an oracle.
 
     Where many potentials are optimal (p equal to q, say), the gradient is one of them.
     """
@@ -142,10 +139,10 @@ def exact(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor,
 
 
 def line(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """eps = 0 for labels on a line: W1 = sum_k |P_k - Q_k| (x_{k+1} - x_k), P and Q the cumulated p and q."""
+    """Solve eps = 0 for labels on a line: W1 = sum_k |P_k - Q_k| (x_{k+1} - x_k), P and Q the cumulated p and q."""
     if points.shape[1] != 1:
         raise UserError(
-            f"solver line needs coordinates of one dimension, these have {points.shape[1]}; newton takes any number",
+            f"the solver line requires coordinates of one dimension, but these have {points.shape[1]}. Use newton",
             "task.labels",
         )
     x, order = points[:, 0].double().sort()
@@ -190,7 +187,7 @@ def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tenso
 
 
 def _closed_form(points: Tensor) -> str:
-    """``line`` or ``tree`` where the labels allow it, else ``exact``."""
+    """Return ``line`` or ``tree`` where the labels allow it, else ``exact``."""
     if points.shape[1] == 1:
         return "line"
     try:

@@ -12,9 +12,9 @@ Put back, it leaves a concave function of g alone. With ``h_j = g_j + eps log q_
     dD/dh = q - P,                        P_j = sum_i p_i s_ij,   s_i = softmax_j((h_j - C_ij) / eps)
     -eps D'' = Laplacian of the graph on the labels whose edge j-k weighs w_jk = sum_i p_i s_ij s_ik
 
-Newton's method (ascent.py) starts from the limit of small eps, which is known in closed form (small_epsilon.py), and is
-there after one to three steps wherever eps is small beside the distances of the labels. Rows that do not converge from
-there in ``MOST_STEPS``, or whose limit is not unique, start from a large eps instead: level by level along the tangent
+Newton's method (ascent.py) starts from the limit of small eps, which has a closed form (small_epsilon.py). It converges
+in one to three steps if eps is small compared with the distances of the labels. Rows that do not converge in
+``MOST_STEPS``, or whose limit is not unique, start from a large eps instead: level by level along the tangent
 dh/deps. (As eps falls, h becomes linear in it up to terms of exp(-1 / eps).)
 
 Where p equals q in all digits no mass moves, and the potentials are fixed by flows of exp(-C_ij / eps), far below
@@ -119,7 +119,7 @@ def _solve(
 def _potential(
     p: FloatArray, q: FloatArray, cost: FloatArray, ground: np.ndarray, epsilon: float, tolerance: float
 ) -> tuple[FloatArray, FloatArray]:
-    """h [n, N] (-1e8 eps where q_j = 0) at the maximum of D, and the iterations [N]."""
+    """Return h [n, N] (-1e8 eps where q_j = 0) at the maximum of D, and the iterations [N]."""
     start = max(epsilon, LARGE * float(ground.max()))
     trees = transport_trees(ground) if epsilon <= SMALL * float(ground.max()) else None
     if trees is None:

@@ -2,9 +2,9 @@
 
 As eps falls, mass moves along the edges of a tree (trees.py), over each edge in one direction only, and the
 flow over an edge is known: the difference of the masses beyond it. Let s_ij = softmax_j((h_j - C_ij) / eps) be the
-shares of newton.py, U_u = eps log of the sum of exp((h_k - C_uk) / eps) over the labels k that mass at node u can
-reach, F the flow over an edge from u to v, and A_u = q_u + the flows out of u. The shares depend on the node alone and
-not on where mass at it came from, so that::
+shares of newton.py. Let U_u be eps log of the sum of exp((h_k - C_uk) / eps) over the labels k that mass at node u can
+reach. Let F be the flow over an edge from u to v, and A_u = q_u + the flows out of u. The shares depend only on the
+node and not on the origin of the mass at it, so that::
 
     exp((U_v - length) / eps) = exp(U_u / eps) F / A_u,     exp(h_j / eps) = exp(U_j / eps) q_j / A_j
 
@@ -24,11 +24,11 @@ _TINY = 1e-300
 def limit_potential(
     q: FloatArray, excess: FloatArray, trees: TransportTrees, epsilon: float
 ) -> tuple[FloatArray, FloatArray]:
-    """(h = g + eps log q [n, N] up to a constant in each column, the least flow over any edge [N]).
+    """Return (h = g + eps log q [n, N] up to a constant in each column, the least flow over any edge [N]).
 
-    ``excess`` [n, N]: q - p, of sum 0. h is -1e8 eps, or less, where q = 0. A flow is in units of what is moved in
-    all on the side of its edge where that is less: where it is as small as rounding, the limit is not known.
-    An edge over which nothing flows is given no difference of potential, though it may have any up to its length.
+    ``excess`` [n, N]: q - p, of sum 0. h is -1e8 eps, or less, where q = 0. A flow is in units of what is moved in all
+    on the side of its edge where that is less: where it is as small as rounding, the limit is not known. An edge over
+    which nothing flows is given no difference of potential, though it may have any up to its length.
     """
     lib = library(q)
     lengths, below, lower, upper = (in_library_of(a, q) for a in (trees.lengths, trees.below, trees.lower, trees.upper))
@@ -63,7 +63,7 @@ def _flow(below: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray
 
 
 def masses_logarithm(q: FloatArray) -> FloatArray:
-    """log q, and -1e8 where q is 0: no cost / eps makes up for it, and it stays finite under multiplication by 0."""
+    """Return log q, and -1e8 where q is 0: no cost / eps makes up for it, and its product with 0 is finite."""
     lib = library(q)
     return lib.where(q > 0, lib.log(lib.where(q > 0, q, 1.0)), -1e8)
 
@@ -74,7 +74,7 @@ ITERATIONS = 400
 
 
 def fixed_point(q: FloatArray, cost: FloatArray, epsilon: float) -> tuple[FloatArray, int]:
-    """f + eps log q [n, N] with f the potential of OT_eps(q, q) for q [n, N], and the iterations; float64.
+    """Return f + eps log q [n, N] with f the potential of OT_eps(q, q) for q [n, N], and the iterations; float64.
 
     ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum, which has no gauge freedom and is
     unique however small exp(-C / eps) is. f is repeatedly replaced by the mean of f and its soft minimum; near the

@@ -1,13 +1,14 @@
 """Trees along which mass moves in unregularized optimal transport, and the cost in closed form on one.
 
-Where the cost is the distance in a tree, as on a line and between leaves, all mass moves in that tree: what has to pass
-an edge is the difference of the masses below it, so (Le et al. 2019, eq. 3)::
+If the cost is the distance in a tree, as on a line and between leaves, all mass moves in that tree. The flow over an
+edge is the difference of the masses below it, so (Le et al. 2019, eq. 3)::
 
     W1(p, q) = sum over edges e of  w_e |p(below e) - q(below e)|,    dW1 / dp_i = sum over e above i of  w_e sign(...)
 
-Labels with an ultrametric cost are leaves, as superclasses and one-hot labels are: groups of labels at most d_l apart,
-for the distances d_1 < d_2 < ... that occur, are the subtrees of level l, and the edge above one weighs
-(d_l+1 - d_l) / 2. For a few labels elsewhere mass moves along a tree of the labels given by the dual's optimal vertex::
+Labels with an ultrametric cost are leaves, such as superclasses and one-hot labels. Let d_1 < d_2 < ... be their
+distances. Groups of labels that are at most d_l apart are the subtrees of level l, and the edge above one has the
+weight (d_l+1 - d_l) / 2. For a few other labels, mass moves along a tree of the labels given by the optimal vertex of
+the dual::
 
     W1(p, q) = max over f of  <f, p - q>,   f_i - f_j <= C_ij for all i, j
 
@@ -32,7 +33,7 @@ SAME_LEVEL = 1e-9
 
 
 def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """eps = 0 for p, q [N, n] on ``points`` that are leaves of a tree: (value [N], potential of p [N, n]).
+    """Solve eps = 0 for p, q [N, n] on ``points`` that are leaves of a tree: (value [N], potential of p [N, n]).
 
     Raises :class:`UserError` for points that are not.
     """
@@ -44,14 +45,18 @@ def tree(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, 
 
 @lru_cache(maxsize=16)
 def label_tree(points: Tensor) -> tuple[Tensor, Tensor]:
-    """:func:`tree_edges` of constant ``points`` on their device, computed once for each tensor."""
+    """Return :func:`tree_edges` of constant ``points`` on their device, computed once for each tensor."""
     return tree_edges(host_cost(points).to(points.device))
 
 
 def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
-    """(Weight [E] of each edge, the labels below it [E, n] as 0 and 1) of the tree with leaf distances ``cost`` [n, n].
+    """Return the edges of the tree with leaf distances ``cost`` [n, n].
 
-    Raises :class:`UserError` where two labels of one group are not alike far from a third.
+    Returns:
+        The weight [E] of each edge, and the labels below it [E, n] as 0 and 1.
+
+    Raises:
+        UserError: Two labels of one group have different distances from a third.
     """
     levels, slack = [0.0], SAME_LEVEL * float(cost.max())
     for distance in cost.unique().tolist():
@@ -61,8 +66,8 @@ def tree_edges(cost: Tensor) -> tuple[Tensor, Tensor]:
     for near, far in itertools.pairwise(levels):
         together = (cost <= near + slack).double()
         if bool(((together @ together > 0) != (together > 0)).any()):
-            text = "tree needs labels that are leaves of a tree, such as superclasses or one-hot labels"
-            raise UserError(f"{text}; newton takes any points", "method.loss.solver")
+            text = "the solver tree requires labels that are leaves of a tree, such as superclasses or one-hot labels"
+            raise UserError(f"{text}. For other labels, use newton", "method.loss.solver")
         groups = together.unique(dim=0)
         below.append(groups)
         weights.append(torch.full((len(groups),), (far - near) / 2, dtype=cost.dtype, device=cost.device))
@@ -76,9 +81,10 @@ FEASIBLE = 1e-9
 
 
 def tight_trees(distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The vertices [V, n] of {f: f_i - f_j <= distances_ij, f_0 = 0}, and a tight spanning tree of each [V, n - 1, 2].
+    """Return the vertices [V, n] of {f: f_i - f_j <= distances_ij, f_0 = 0}, and a tight spanning tree of each.
 
-    ``distances`` [n, n] of ``MOST_ENUMERATED`` points or fewer. Labels i, j of a tree's edges: i < j.
+    The trees are [V, n - 1, 2], with labels i < j of each edge. ``distances`` [n, n] has at most ``MOST_ENUMERATED``
+    points.
     """
     n = len(distances)
     edges = np.array(list(itertools.combinations(range(n), 2)))
@@ -122,7 +128,7 @@ class TransportTrees:
 
 
 def transport_trees(cost: np.ndarray) -> TransportTrees | None:
-    """The trees of ``cost`` [n, n], Euclidean distances; None for more labels than are enumerated, off any tree."""
+    """Return the trees of ``cost`` [n, n], Euclidean distances; None for too many labels that are on no tree."""
     return _trees(cost.tobytes(), len(cost))
 
 
@@ -135,7 +141,7 @@ def _trees(cost: bytes, n: int) -> TransportTrees | None:
 
 
 def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
-    """Labels one after another."""
+    """Return labels one after another."""
     n = len(distances)
     place = distances[distances[0].argmax()]
     if np.abs(np.abs(place[:, None] - place) - distances).max() > ON_A_LINE * distances.max():
@@ -146,7 +152,7 @@ def _of_a_line(distances: np.ndarray) -> TransportTrees | None:
 
 
 def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
-    """Labels at the leaves of a tree: a node for the lower end of each edge, and the root as the last."""
+    """Return labels at the leaves of a tree: a node for the lower end of each edge, and the root as the last."""
     try:
         lengths, groups = (tensor.numpy() for tensor in tree_edges(torch.tensor(distances)))
     except UserError:
@@ -163,7 +169,7 @@ def _of_leaves(distances: np.ndarray) -> TransportTrees | None:
 
 
 def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
-    """Labels anywhere: one tree for each vertex of the dual."""
+    """Return labels anywhere: one tree for each vertex of the dual."""
     n = len(distances)
     if n > MOST_ENUMERATED:
         return None
@@ -172,7 +178,7 @@ def _of_vertices(distances: np.ndarray) -> TransportTrees | None:
 
 
 def _joined(potentials: np.ndarray, edges: np.ndarray, lengths: np.ndarray, labels: np.ndarray) -> TransportTrees:
-    """``edges`` [T, E, 2]: lower and upper end of each."""
+    """Return ``edges`` [T, E, 2]: lower and upper end of each."""
     nodes = np.eye(len(labels))
     lower, upper = nodes[edges[..., 0]], nodes[edges[..., 1]]
     # of each edge the function on the nodes that falls by 1 from its lower to its upper end and nowhere else; 0 at the

@@ -1,5 +1,7 @@
-"""Files of YAML: those of ``conf/`` and of a user's ``--config-dir``, by group; and a run's ``config.yaml`` as plain
-values, safe, and fast for the many files of a sweep, which share most sections."""
+"""YAML files: those of ``conf/`` and of a user's ``--config-dir``, by group, and the ``config.yaml`` of runs.
+
+The latter are read as plain values, safely, and fast for the many files of a sweep, which share most sections.
+"""
 
 from __future__ import annotations
 
@@ -25,52 +27,56 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def config_folder() -> Path:
-    """``conf/`` of the checkout, or the copy in the wheel."""
+    """Return ``conf/`` of the checkout, or the copy in the wheel."""
     in_checkout = PACKAGE.parent / "conf"
     return in_checkout if (in_checkout / "config.yaml").is_file() else PACKAGE / "conf"
 
 
 def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
-    """The choices of ``group``, ours and those in the user's ``config_dir``."""
+    """Return the choices of ``group``, ours and those in the user's ``config_dir``."""
     return list(yaml_files(group, config_dir))
 
 
 def yaml_files(group: str, config_dir: str | Path | None = None) -> dict[str, Path]:
-    """Each choice of ``group`` -> its file, sorted; a choice in a folder is ``FOLDER/NAME``. If both ``conf/`` and
-    ``config_dir`` have the same name, Hydra takes ours."""
-    found: dict[str, Path] = {}
+    """Return each choice of ``group`` -> its file, sorted; a choice in a folder is ``FOLDER/NAME``.
+
+    If both ``conf/`` and ``config_dir`` have the same name, Hydra takes ours.
+    """
+    files: dict[str, Path] = {}
     for folder in [Path(folder) / group for folder in (config_dir, config_folder()) if folder]:
-        found |= {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
-    return {name: found[name] for name in sorted(found)}
+        files |= {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
+    return {name: files[name] for name in sorted(files)}
 
 
 def headline(path: Path) -> str:
-    """The second comment line of a YAML file (the first is the command that runs it)."""
+    """Return the second comment line of a YAML file (the first is the command that runs it)."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comments = [line.lstrip("# ").rstrip() for line in lines if line.startswith("#")]
     return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
 
 
 def read_config(path: Path) -> Config:
-    """The settings in ``path``, as YAML's plain values; treat them as read-only, sections are shared between files.
+    """Return the settings in ``path`` as plain values. Treat them as read-only: files share sections.
 
-    Each top-level section is parsed by itself and kept, so that 1,000 configs of a grid cost little more than one.
-    Raises ValueError for YAML that no run writes: aliases, tags, repeated or nested keys beyond measure, no mapping;
-    and OSError.
+    Each top-level section is parsed once and cached, so that 1,000 configs of a grid cost little more than one.
+
+    Raises:
+        ValueError: The YAML has aliases, tags, repeated keys, too deep nesting, or is not a mapping.
+        OSError: The file cannot be read.
     """
     if not path.is_file():  # a pipe would never end
-        raise ValueError("is not a file")
+        raise ValueError("not a regular file")
     if path.stat().st_size > LONGEST_CONFIG:
-        raise ValueError("is too long")
+        raise ValueError("too long")
     first, *sections = _SECTION.split(path.read_text(encoding="utf-8"))
     if any(line.strip() and not line.startswith("#") for line in first.split("\n")):
-        raise ValueError("does not begin with a key")
+        raise ValueError("expected a key at the beginning")
     config: Config = {}
     for text in sections:
-        found = _section(text)
-        if found.keys() & config.keys():
-            raise ValueError("repeats a key")
-        config |= found
+        section = _section(text)
+        if section.keys() & config.keys():
+            raise ValueError("a key is repeated")
+        config |= section
     return config
 
 
@@ -79,28 +85,28 @@ def _section(text: str) -> Config:
     try:
         _refuse_bombs(text)
         loader = _Loader(text)
-        found = loader.get_single_data()
+        content = loader.get_single_data()
         loader.dispose()
     except (yaml.YAMLError, RecursionError) as problem:
-        raise ValueError(f"is no plain YAML ({type(problem).__name__})") from None
-    if not isinstance(found, dict):
-        raise ValueError("is no mapping")
-    return found
+        raise ValueError(f"not plain YAML ({type(problem).__name__})") from None
+    if not isinstance(content, dict):
+        raise ValueError("expected a mapping")
+    return content
 
 
 def _refuse_bombs(text: str) -> None:
-    """Refuses aliases (which multiply) and deep nesting (which crashes the process), found in the stream of events."""
+    """Refuse aliases (which multiply) and deep nesting (which crashes the process), found in the stream of events."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError("has aliases")
+            raise ValueError("YAML aliases are not supported")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
-            raise ValueError("is nested too deep")
+            raise ValueError("nested too deeply")
 
 
 def unquoted(value: str) -> str:
-    """A value of the command line as Hydra reads it: without the quotes around it, and with those in it unescaped."""
+    """Return a command-line value as Hydra reads it: without outer quotes, and with inner quotes unescaped."""
     quote = value[:1]
     if len(value) < 2 or quote not in "'\"" or value[-1] != quote:
         return value

@@ -1,5 +1,7 @@
-"""The exception that a user's mistake raises: one line that names the key or file and what would be right; and the one
-of training that diverges."""
+"""Errors: :class:`UserError` for a mistake of a user, :class:`DivergedError` for diverged training; and messages.
+
+A user error is one line with the key or file, what is wrong with it, and how to fix it.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,8 @@ class Misfit(UserError):
         hint: What to do, as a sentence.
     """
 
-    def __init__(self, one: str, other: str, why: str, hint: str = "") -> None:
-        super().__init__(f"{one} and {other} do not go together: {why}", hint=hint)
+    def __init__(self, first: str, second: str, why: str, hint: str = "") -> None:
+        super().__init__(f"{first} and {second} do not go together: {why}", hint=hint)
 
 
 class DiskError(UserError):
@@ -72,8 +74,10 @@ class ReadOnlyError(UserError):
 
 
 class DivergedError(Exception):
-    """Training diverged: a loss or weight is not finite. The step is discarded, and a sweep goes on. ``where``: round
-    (from 1) and client, for the record."""
+    """Training diverged: a loss or weight is not finite.
+
+    The step is discarded, and a sweep continues. ``where``: round (from 1) and client, for the record.
+    """
 
     def __init__(self, text: str, **where: Any) -> None:
         super().__init__(text)
@@ -101,9 +105,10 @@ OTHER_NAMES = PEER_NAMES | {
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The one of ``known`` that is near ``word``: at an edit distance of at most 2, or the only one that begins so.
+    """Return the one of ``known`` that is near ``word``; None if there is none.
 
-    Upper and lower case count as equal. A name in a folder (``kd/mnist``) is compared without the folder, too.
+    A name is near at an edit distance of at most 2, or if it is the only one that begins with ``word``. Case does not
+    matter. A name in a folder (``kd/mnist``) is also compared without the folder.
     """
     names = {}
     for name in map(str, known):
@@ -118,7 +123,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _distance(a: str, b: str) -> int:
-    """Edit distance: the least number of letters inserted, deleted, replaced or swapped with the next."""
+    """Return edit distance: the least number of letters inserted, deleted, replaced or swapped with the next."""
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a):
@@ -131,7 +136,7 @@ def _distance(a: str, b: str) -> int:
 
 
 def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
-    """``" (did you mean 'x'?)"`` if one of ``known`` is near (:func:`closest`), else how to list them.
+    """Return ``" (did you mean 'x'?)"`` if one of ``known`` is near (:func:`closest`), else how to list them.
 
     Ends every message on an unknown name. ``listed_by``: the command that lists the names.
     """
@@ -142,29 +147,31 @@ def nearest(word: str, known: Iterable[str], listed_by: str = "") -> str:
         return f" (did you mean '{close}'?)"
     if listed_by:
         return f". Run '{listed_by}' to list them"
-    return f" (there is: {', '.join(names)})" if 0 < len(names) <= MAX_NAMES else ""
+    return f" (choose from {', '.join(names)})" if 0 < len(names) <= MAX_NAMES else ""
 
 
 def unknown(key: str, value: str, known: Iterable[str], listed_by: str = "") -> UserError:
-    """The error of an unknown name as the ``value`` of ``key``."""
+    """Return the error of an unknown name as the ``value`` of ``key``."""
     return UserError("unknown name", key, value, known, listed_by)
 
 
 def first_line(problem: BaseException) -> str:
-    """Returns the first line of an exception's text; the name of its class where the text is empty."""
+    """Return the first line of an exception's text; the name of its class where the text is empty."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0]
 
 
 def require_extra(key: str, package: str) -> None:
-    """Raises :class:`UserError`, naming the setting ``key`` and what to type, where ``package`` is not installed, which
-    an extra of pyproject of the same name installs."""
+    """Raise :class:`UserError` if ``package`` is not installed, with the setting ``key`` and the command to install it.
+
+    An extra of the same name in pyproject.toml installs it.
+    """
     if importlib.util.find_spec(package) is None:
         raise not_installed(key, package)
 
 
 def not_installed(key: str, extra: str) -> UserError:
-    """The error of the setting ``key``, which needs the extra."""
-    return UserError("its package is not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
+    """Return the error of the setting ``key``, which needs the extra."""
+    return UserError("package not installed", key, hint=f"Run: pip install 'knot_runner[{extra}]'")
 
 
 # ---------------------------------------------------------------------------------------------------------- messages
@@ -184,14 +191,16 @@ class _Lines(logging.Handler):
 
 
 def print_on_stderr(text: str) -> None:
-    """Prints one line on the current standard error."""
+    """Print one line on the current standard error."""
     print(text, file=sys.stderr)
 
 
 @contextlib.contextmanager
 def messages_to(write: Callable[[str], object]) -> Iterator[None]:
-    """Inside the block, ``write`` receives each message instead of the logger's handlers; a warning begins with our
-    name."""
+    """Inside the block, pass each message to ``write`` instead of the logger's handlers.
+
+    A warning begins with the name of the program.
+    """
     before = LOGGER.handlers, LOGGER.level, LOGGER.propagate
     LOGGER.handlers, LOGGER.propagate = [_Lines(write)], False
     LOGGER.setLevel(logging.INFO)
@@ -203,5 +212,5 @@ def messages_to(write: Callable[[str], object]) -> Iterator[None]:
 
 
 def counted(count: int, name: str) -> str:
-    """``1 run``, ``3 runs``: ``count`` and the ``name`` of what is counted."""
+    """Return ``1 run``, ``3 runs``: ``count`` and the ``name`` of what is counted."""
     return f"{count} {name}" if count == 1 else f"{count} {name}s"

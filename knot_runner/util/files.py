@@ -47,7 +47,7 @@ def _shortage(path: Path, needed: int) -> str:
     disk = os.statvfs(next(folder for folder in path.absolute().parents if folder.exists()))
     free = disk.f_bavail * disk.f_frsize
     if disk.f_files and not disk.f_favail:
-        return "has no inodes left for further files"
+        return "has no inodes left"
     if free > needed:
         return f"has {size_text(free)}, so a quota or another limit is reached"
     return f"needs {size_text(needed)}, has {size_text(free)}"
@@ -71,11 +71,11 @@ def removal() -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        LOGGER.warning("%s: no longer needed, but cannot be deleted: %s", problem.filename, problem.strerror)
+        LOGGER.warning("%s: not needed anymore, but cannot be deleted: %s", problem.filename, problem.strerror)
 
 
 def require_writable(folder: Path, key: str) -> None:
-    """Makes ``folder`` and checks that files can be created in it; leaves none.
+    """Create ``folder`` and checks that files can be created in it; leaves none.
 
     Raises :class:`UserError` naming ``key``, the folder's setting.
     """
@@ -85,16 +85,16 @@ def require_writable(folder: Path, key: str) -> None:
             pass
     except OSError as problem:
         if isinstance(problem, FileExistsError | NotADirectoryError):
-            raise UserError(f"{folder}: is not a folder, nor can one be made there", key) from None
+            raise UserError(f"{folder}: not a folder, and it cannot be created", key) from None
         kind = type(refused(folder, problem))
         raise kind(f"{key}: {folder}: cannot be written: {problem.strerror or problem}") from None
 
 
 def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview], durable: bool = True) -> None:
-    """Replace ``path`` by ``content`` (parts are written one after another), wholly or not at all, also across a power
-    loss (if ``durable``).
+    """Replace ``path`` by ``content`` wholly or not at all, also across a power loss (if ``durable``).
 
-    Raises :class:`DiskError`, :class:`ReadOnlyError` or another :class:`UserError`, naming the file.
+    Parts of the content are written one after another. Raises :class:`DiskError`, :class:`ReadOnlyError` or another
+    :class:`UserError`, naming the file.
     """
     data = content.encode() if isinstance(content, str) else content
     parts = [data] if isinstance(data, bytes) else data
@@ -118,10 +118,10 @@ def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview]
 
 def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
     """Hex digest (sha256) of the file that ``parts`` are written to."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for part in parts:
-        found.update(part)
-    return found.hexdigest()
+        hashed.update(part)
+    return hashed.hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -130,7 +130,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """``value`` as indented JSON; NaN is refused, since JSON has none and readers differ."""
+    """Return ``value`` as indented JSON; NaN is refused, since JSON has none and readers differ."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -147,7 +147,7 @@ def writable(path: Path) -> Path:
 
 
 def read_json(path: Path) -> Any | None:
-    """The JSON in ``path``; None when it is missing, no regular file or not valid JSON."""
+    """Return the JSON in ``path``; None when it is missing, no regular file or not valid JSON."""
     try:
         return parsed_json(regular(path).read_bytes())
     except OSError:
@@ -155,7 +155,7 @@ def read_json(path: Path) -> Any | None:
 
 
 def parsed_json(content: bytes) -> Any | None:
-    """The JSON in ``content``; None when it is not valid."""
+    """Return the JSON in ``content``; None when it is not valid."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -223,13 +223,13 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
         except BlockingIOError:
             raise BusyError(str(path)) from None
         except OSError as problem:
-            hint = "Its file system has no locks; choose a folder on another one"
+            hint = "The file system does not support locks. Use a folder on another one"
             raise UserError(f"cannot be locked: {problem.strerror}", path, hint=hint) from None
         yield
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Deletes temporary files of a killed process in ``folder``; call under the folder's lock."""
+    """Delete temporary files of a killed process in ``folder``; call under the folder's lock."""
     for leftover in folder.glob("*.tmp"):
         leftover.unlink(missing_ok=True)
 

@@ -1,5 +1,8 @@
-"""Imported by a fork server before anything else. The server then ignores Ctrl-C, ends with its parent even while it
-imports, and deletes its socket if its parent was killed."""
+"""Imported by a fork server before anything else.
+
+The server then ignores Ctrl-C, ends with its parent even while it imports, and deletes its socket if its parent was
+killed.
+"""
 
 import atexit
 import contextlib
@@ -26,9 +29,9 @@ def _listening() -> Path:
     for path in sorted(Path("/proc/self/fd").iterdir()):
         if not path.is_socket():
             continue
-        with socket.socket(fileno=os.dup(int(path.name))) as own:
-            if own.family == socket.AF_UNIX and own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                return Path(own.getsockname())
+        with socket.socket(fileno=os.dup(int(path.name))) as server:
+            if server.family == socket.AF_UNIX and server.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return Path(server.getsockname())
     raise RuntimeError("no socket to listen on: this module is for fork servers alone")
 
 

@@ -46,10 +46,13 @@ def memory_limit(gigabytes: int) -> Iterator[None]:
 
 
 def begin_child(parent: int | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
-    """Call first in a new process: leaves Ctrl-C to the parent, and ends with the parent, however that died, after
-    ``cleanup``, so that a killed run leaves no process behind.
+    """Leave Ctrl-C to the parent, and end with the parent, however it died, after ``cleanup``.
 
-    ``parent``: the id of a process of this machine; None: the process that started this one by multiprocessing.
+    Call this first in a new process, so that a killed run leaves no process behind.
+
+    Args:
+        parent: The id of a process of this machine; None: the process that started this one by multiprocessing.
+        cleanup: Called when the parent has ended.
     """
 
     def wait() -> None:
@@ -91,17 +94,19 @@ _signal_actions: list[Callable[[], object]] = []
 
 
 def kill_descendants_on_signals() -> None:
-    """From now on a signal that ends this process kills all that it has started, directly or not, after the actions of
-    :func:`on_signal` (Linux)."""
+    """Let a signal that ends this process kill all processes that it started, directly or not (Linux).
+
+    The actions of :func:`on_signal` run first.
+    """
     _signal_actions.insert(0, _kill_descendants)
 
 
 def _kill_descendants() -> None:
-    found: set[int] = set()
-    while new := descendants(os.getpid()) - found:
-        found |= new
+    killed: set[int] = set()
+    while new := descendants(os.getpid()) - killed:
+        killed |= new
         send_signal(new, signal.SIGSTOP)  # so that none starts another
-    send_signal(found, signal.SIGKILL)
+    send_signal(killed, signal.SIGKILL)
 
 
 def descendants(process: int) -> set[int]:
@@ -110,10 +115,10 @@ def descendants(process: int) -> set[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # ended meanwhile
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    found, new = set(), {process}
+    processes, new = set(), {process}
     while new := {child for child, parent in parents.items() if parent in new}:
-        found |= new
-    return found
+        processes |= new
+    return processes
 
 
 def send_signal(processes: set[int], number: int) -> None:
@@ -148,9 +153,10 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def ended_by_signals(restored: bool = True) -> Iterator[None]:
-    """Inside the block, SIGINT, SIGTERM and SIGHUP end this process with 128 plus their number, after the actions of
-    :func:`on_signal`; ignored ones stay ignored. Afterwards the previous handlers are ``restored``. In a thread that
-    is not the main one nothing changes.
+    """Inside the block, let SIGINT, SIGTERM and SIGHUP end this process with 128 plus their number.
+
+    The actions of :func:`on_signal` run first. Ignored signals stay ignored. Afterwards the previous handlers are
+    ``restored``. In a thread that is not the main one nothing changes.
 
     Nothing is raised: an exception at an arbitrary instruction could be caught by any library, or leave it in an
     inconsistent state. The main thread stops meanwhile, commits are whole at any moment, and locks and workers end with
@@ -183,7 +189,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 def end_process(process: BaseProcess) -> None:
-    """Asks ``process`` to end, and kills it otherwise."""
+    """Ask ``process`` to end, and kills it otherwise."""
     process.terminate()
     process.join(GRACE_SECONDS)
     if process.exitcode is None:
@@ -193,7 +199,7 @@ def end_process(process: BaseProcess) -> None:
 
 @contextlib.contextmanager
 def ended_along(process: BaseProcess) -> Iterator[None]:
-    """Ends ``process`` when the block ends by an exception or a signal."""
+    """End ``process`` when the block ends by an exception or a signal."""
     try:
         with on_signal(functools.partial(end_process, process)):
             yield
@@ -205,7 +211,7 @@ def ended_along(process: BaseProcess) -> Iterator[None]:
 def start_process(
     context: BaseContext, target: Callable[..., None], *arguments: Any, daemon: bool = False
 ) -> tuple[BaseProcess, Connection]:
-    """A process that calls ``target(its end of a pipe, *arguments)``, begun, and our end, which ends with it.
+    """Return a process that calls ``target(its end of a pipe, *arguments)``, begun, and our end, which ends with it.
 
     Raises OSError when the system has no room for it.
     """
@@ -217,8 +223,10 @@ def start_process(
 
 
 def prepared(preloaded: list[str]) -> BaseContext:
-    """A multiprocessing context: the fork server, which imports ``preloaded`` (of the first call alone) and forks
-    each process from its single thread, so that none imports torch for seconds."""
+    """Return a multiprocessing context: the fork server, which imports ``preloaded`` of the first call.
+
+    It forks each process from its single thread, so that no process spends seconds on importing torch.
+    """
     if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
         # a process gets its parent's start method, and without joblib would not know "loky", that of joblib's workers
         multiprocessing.set_start_method("forkserver", force=True)
@@ -229,7 +237,7 @@ def prepared(preloaded: list[str]) -> BaseContext:
 
 
 def begin_server(preloaded: list[str]) -> None:
-    """Starts the fork server of :func:`prepared` before it is needed, so that it imports while this process does."""
+    """Start the fork server of :func:`prepared` before it is needed, so that it imports while this process does."""
     prepared(preloaded)
     with contextlib.suppress(OSError):  # no room for a process: the first that is needed says so
         _server().ensure_running()
@@ -269,8 +277,11 @@ def _server() -> Any:
 
 
 class Surroundings:
-    """The environment and the standard streams of the process that makes it; a process forked by a server has those of
-    the process that started the server. Pass it as an argument to a started process."""
+    """The environment and the standard streams of the process that creates this object.
+
+    A process forked by a server has those of the process that started the server. Pass this object as an argument to a
+    started process.
+    """
 
     def __init__(self) -> None:
         self._environment = dict(os.environ)
@@ -281,7 +292,7 @@ class Surroundings:
         return _sent, (self._environment, streams)
 
     def adopt(self) -> None:
-        """Applies them, in the started process."""
+        """Apply them, in the started process."""
         os.environ.clear()
         os.environ.update(self._environment)
         for stream, sent in self._streams.items():
@@ -299,8 +310,11 @@ def _sent(environment: dict[str, str], streams: dict[int, Any]) -> Surroundings:
 
 @contextlib.contextmanager
 def main_left_alone() -> Iterator[None]:
-    """Within this context, processes start without importing the user's ``__main__``, as multiprocessing does by
-    default: each would run a script without ``if __name__ == "__main__"`` once more."""
+    """Inside the block, start processes without importing the user's ``__main__``.
+
+    Multiprocessing imports it by default: each process would run a script without ``if __name__ == "__main__"`` once
+    more.
+    """
     prepared = spawn.get_preparation_data
 
     def without_main(name: str) -> dict[str, Any]:

@@ -14,17 +14,11 @@ from types import ModuleType
 from typing import Any
 
 from knot_runner.util.errors import UserError, first_line, require_extra
-from knot_runner.util.processes import (
-    POLL_SECONDS,
-    descendants,
-    is_running,
-    kill_descendants_on_signals,
-    send_signal,
-)
+from knot_runner.util.processes import POLL_SECONDS, descendants, is_running, kill_descendants_on_signals, send_signal
 
 
 def connected(key: str, address: str | None = None) -> ModuleType:
-    """The module ``ray``, connected until this process ends to the cluster at ``address``.
+    """Return the module ``ray``, connected until this process ends to the cluster at ``address``.
 
     None means Ray's default: the cluster of the variable ``RAY_ADDRESS``, else one running on this machine, else a new
     one for this process, with a worker per core. The processes of such a new one end with this process, however that
@@ -42,15 +36,17 @@ def connected(key: str, address: str | None = None) -> ModuleType:
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except Exception as problem:  # of whatever kind: no cluster, another version of Ray or of Python there
-        raise UserError(f"Ray has no cluster at {address or 'hand'}: {first_line(problem)}", key) from None
+        raise UserError(f"no Ray cluster at {address or 'the default address'}: {first_line(problem)}", key) from None
     finally:
         signal.signal = set_handler
     return ray
 
 
 def kill_after(parent: int) -> None:
-    """Wait for the end of process ``parent``, and kill the processes of Ray that it has left behind: after ``kill -9``
-    the agents would look for their cluster for a minute."""
+    """Wait for the end of process ``parent``, and kill the processes of Ray that it has left behind.
+
+    After ``kill -9`` the agents would look for their cluster for a minute.
+    """
     started: set[int] = set()
     while is_running(parent):
         started = {process for process in started | descendants(parent) if _is_rays(process)}
@@ -68,6 +64,8 @@ def _is_rays(process: int) -> bool:
 
 
 def _keep_handler(number: int, handler: object, set_handler: Callable[..., object] = signal.signal) -> object:
-    """Sets no handler: Ray has one for SIGTERM, which ends this process with another exit code. Signals that end this
-    process are ignored from then on, as asked."""
+    """Set no handler: Ray has one for SIGTERM, which ends this process with another exit code.
+
+    Signals that end this process are ignored from then on, as asked.
+    """
     return set_handler(number, handler) if handler is signal.SIG_IGN else signal.getsignal(number)

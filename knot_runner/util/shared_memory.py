@@ -44,8 +44,10 @@ _FILES: dict[int, Memory] = {}
 
 
 def map_file(path: Path) -> Memory:
-    """The bytes of the file ``path`` as it is now, mapped: pages are read on use and take no process memory. Raises
-    OSError."""
+    """Return the bytes of the file ``path`` as it is now, mapped: pages are read on use and take no process memory.
+
+    Raises OSError.
+    """
     import numpy as np
 
     with path.open("rb") as file:
@@ -55,7 +57,7 @@ def map_file(path: Path) -> Memory:
 
 
 def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
-    """The mapped file on whose bytes ``array`` lies contiguous, and from which byte on; None of other arrays."""
+    """Return the mapped file on whose bytes ``array`` lies contiguous, and from which byte on; None of other arrays."""
     at = array.ctypes.data
     for start, memory in list(_FILES.items()):
         if start <= at and at + array.nbytes <= start + memory.size and array.flags.c_contiguous:
@@ -64,7 +66,7 @@ def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
 
 
 def aligned(size: int) -> int:
-    """``size`` bytes rounded up to whole units of alignment."""
+    """Return ``size`` bytes rounded up to whole units of alignment."""
     return -(-size // ALIGNED) * ALIGNED
 
 
@@ -85,7 +87,7 @@ UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
 def size_text(size: float) -> str:
-    """``3.1 GB``: bytes in words."""
+    """Return ``3.1 GB``: bytes in words."""
     unit = 0
     while size >= 1000 and unit < len(UNITS) - 1:
         size, unit = size / 1000, unit + 1

@@ -1,7 +1,7 @@
-"""Standard output and error whose failures end no run: output refused by a terminal, pipe or full disk is dropped and
-reported.
+"""Standard output and error whose failures end no run.
 
-A run takes hours and its records are files, so a line that cannot be printed must not cost them.
+Output refused by a terminal, pipe or full disk is dropped and reported. A run takes hours and its records are files, so
+a line that cannot be printed must not cost them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Writes ``text``, with a question mark for a character that the stream's encoding lacks."""
+        """Write ``text``, with a question mark for a character that the stream's encoding lacks."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         shown = text.encode(encoding, "replace").decode(encoding)
         self._attempt(lambda: self._stream.write(shown))
@@ -59,7 +59,7 @@ class Stream:
 
 
 def is_open(descriptor: int) -> bool:
-    """Returns whether a file descriptor is open."""
+    """Return whether a file descriptor is open."""
     try:
         os.fstat(descriptor)
     except OSError:
@@ -69,8 +69,7 @@ def is_open(descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def lasting() -> Iterator[Stream]:
-    """Inside the block, ``sys.stdout`` (which is yielded) and ``sys.stderr`` are :class:`Stream`; afterwards they are
-    restored.
+    """Inside the block, make ``sys.stdout`` (which is yielded) and ``sys.stderr`` a :class:`Stream`.
 
     A closed one (``>&-``) is opened on the null device: otherwise the next opened file would get its number, and prints
     would be written to it.
@@ -95,12 +94,12 @@ def _restore(out: TextIO, err: TextIO) -> None:
 
 
 def print_safely(out: Stream, code: int) -> int:
-    """Returns the exit code of a command that ends with ``code``, after its last output; reports dropped output."""
+    """Return the exit code of a command that ends with ``code``, after its last output; reports dropped output."""
     out.flush()
     if out.problem is None or code:
         return code
     if out.problem.errno == errno.EPIPE:  # the reader of our output has closed the pipe
         return NOT_READ
     why = out.problem.strerror or out.problem
-    print(f"knot-runner: output could not be printed ({why}); the same command shows it again", file=sys.stderr)
+    print(f"knot-runner: output could not be printed ({why}). Repeat the command to show it", file=sys.stderr)
     return NOT_PRINTED

@@ -27,8 +27,8 @@ Handler = Callable[[Any], Any]
 #: Requests of one process in flight at most: the current one, and the next.
 AHEAD = 2
 _DIED = (
-    "hardware.num_workers: a worker process died (out of memory?); repeat the command to go on, "
-    "with hardware.num_workers=1 if it dies again"
+    "hardware.num_workers: a worker process died (out of memory?). Repeat the command to resume. "
+    "If it dies again, use hardware.num_workers=1"
 )
 
 
@@ -67,7 +67,7 @@ class WorkerProcess:
             raise WorkerDied from None
 
     def receive(self) -> Any:
-        """The next reply (error or None, result), or :class:`HandlerMessage` before it. Raises WorkerDied."""
+        """Return the next reply (error or None, result), or :class:`HandlerMessage` before it. Raises WorkerDied."""
         try:
             return self.pipe.recv()
         except (EOFError, OSError):
@@ -105,7 +105,7 @@ def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) ->
 
 
 def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | None, Any]:
-    """(None, result), or the error: one of ours as it is, any other as the text of its traceback."""
+    """Return (none, result), or the error: one of ours as it is, any other as the text of its traceback."""
     try:
         return None, function(*arguments)
     except (UserError, DivergedError, BusyError) as error:
@@ -115,8 +115,10 @@ def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | 
 
 
 class SharedArrays:
-    """Copies of arrays in memory shared with every process started with this among its arguments; arrays that lie on a
-    mapped file are not copied."""
+    """Copies of arrays in memory shared with every process that is started with this object as an argument.
+
+    Arrays that lie on a mapped file are not copied.
+    """
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
         files = [place_in_file(array) if array.nbytes else None for array in arrays]
@@ -132,16 +134,15 @@ class SharedArrays:
                 copy[...] = array
 
     def arrays(self) -> list[np.ndarray]:
-        """Views of the arrays, in the order given."""
+        """Return the views of the arrays, in the order given."""
         return [np.ndarray(shape, dtype, memory.map, at) for memory, at, shape, dtype in self._places]
 
 
 class TaskPool:
-    """``workers`` processes, begun at once, each after the imports ``preloaded`` with the handler that
-    ``prepare(send, *arguments)`` returns.
+    """A pool of ``workers`` processes, each with the handler that ``prepare(send, *arguments)`` returns.
 
-    Use it in a ``with`` statement, which ends the processes in any case. Raises OSError when the system has no room for
-    them.
+    All start at once, after the imports ``preloaded``. Use the pool in a ``with`` statement, which ends the processes
+    in any case. Raises OSError if the system has no room for them.
     """
 
     def __init__(self, workers: int, preloaded: list[str], prepare: Callable[..., Handler], *arguments: Any) -> None:
@@ -173,7 +174,7 @@ class TaskPool:
     def run(
         self, requests: Iterable[Any], ahead_of: int = 0, watch: Callable[[Any], None] = lambda content: None
     ) -> Iterator[tuple[int, Exception | None, Any]]:
-        """(index, its error or None, its result) of every request, in order of completion.
+        """Yield (index, its error or None, its result) of every request, in order of completion.
 
         A request is taken from ``requests`` when a process is free for it. ``ahead_of``: the number of requests, if
         these are small; a process is then sent its next one in advance, as long as enough remain for all processes.

@@ -117,7 +117,7 @@ def test_check_reports_stop_cause_and_writes_nothing(tmp_path, capsys):
     words = ["task.source=local", "paths.data_dir=null", "seed=0,1", f"paths.output_dir={tmp_path / 'out'}"]
     assert run_verb("check", [*TINY_IMAGES, *words]) == 2
     out = capsys.readouterr().out
-    assert "2 jobs, 0 done, 2 to do" in out and "the command would stop: paths.data_dir: is not set" in out
+    assert "2 jobs, 0 done, 2 to do" in out and "the command would stop: paths.data_dir: required by" in out
     assert not (tmp_path / "out").exists()
 
 
@@ -208,4 +208,4 @@ def test_check_reports_exit_code_of_dead_child(tmp_path, monkeypatch, capsys):
     plugin = tmp_path / "ends.py"
     plugin.write_text("import multiprocessing, os\nif multiprocessing.parent_process():\n    os._exit(3)\n")
     assert run_verb("check", [*TINY_IMAGES, f"paths.output_dir={tmp_path}", f"plugins=['{plugin}']"]) == 2
-    assert "the command would stop: its process ended with exit code 3" in capsys.readouterr().out
+    assert "the command would stop: the process ended with exit code 3" in capsys.readouterr().out

@@ -66,7 +66,7 @@ def test_data_verb_lists_all_data_sets(root, capsys):
     assert "  present  " in rows["cifar10"] and "170.1 MB" in rows["cifar10"] and "--fetch" in rows["cifar10"]
     assert "partly, not as published" in rows["mnist"]
     assert "  absent  " in rows["iemocap"] and "by hand" in rows["iemocap"] and "erc" in rows["iemocap"]
-    assert "paths.data_dir: is not set" in said(capsys)[0]
+    assert "paths.data_dir: not set" in said(capsys)[0]
 
 
 def test_data_verb_shows_data_sets_of_task(root, capsys):
@@ -75,13 +75,13 @@ def test_data_verb_shows_data_sets_of_task(root, capsys):
         "dailydialog", "iemocap", "meld", "mnist"
     ]  # fmt: skip
     assert "sha256 440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609" in out
-    assert "published: not known, no checksum known" in out and "its owners give it out on request" in out
+    assert "published: not known, no published checksum" in out and "its owners give it out on request" in out
 
 
 def test_data_fetch_resumes_and_reports_cut_download(root, own, capsys, server):
     server.cuts = [100]
     _, err = said(capsys, "toys", own, f"paths.data_dir={root}", "--fetch", code=1)
-    assert "a.gz: ends early, after 100 bytes; the same command tries again" in err
+    assert "a.gz: the download ended early, after 100 bytes. Repeat the command to try again" in err
     assert "toys/b.gz: downloaded, checksum as published" in err  # one failure does not stop the others
     out, _ = said(capsys, "toys", own, f"paths.data_dir={root}")
     assert "toys: Toys of a test" in out and "state     partly in" in out
@@ -97,7 +97,7 @@ def test_data_fetch_resumes_and_reports_cut_download(root, own, capsys, server):
 
 def test_data_fetch_explains_manual_downloads(root, capsys):
     _, err = said(capsys, "iemocap", "femnist", "--fetch", f"paths.data_dir={root}")
-    assert "iemocap: by hand: its owners give it out on request" in err and "preprocess.sh -s niid" in err
+    assert "iemocap: download by hand: its owners give it out on request" in err and "preprocess.sh -s niid" in err
     assert not root.exists()
 
 

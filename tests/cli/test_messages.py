@@ -1,5 +1,4 @@
-"""What the logger says reaches a terminal as bare lines, and the logger is as it was afterwards. Commands that
-messages suggest are typed as they are printed."""
+"""Messages of the logger are bare lines on a terminal; suggested commands can be typed as printed."""
 
 import json
 import logging

@@ -63,10 +63,10 @@ def test_texts_are_there_or_may_be_missing(tmp_path):
     assert missing(tmp_path, "task=erc") is None
     for name in ("train", "valid", "test"):
         (tmp_path / f"iemocap/{name}.csv").unlink()
-    assert "task.missing=[IEMOCAP] goes on without IEMOCAP" in missing(tmp_path, "task=erc")
+    assert "To run without IEMOCAP, use task.missing=[IEMOCAP]" in missing(tmp_path, "task=erc")
     assert missing(tmp_path, "task=erc", "task.missing=skip") is None
     (tmp_path / "iemocap/train.csv").touch()
-    assert "other files of IEMOCAP are" in missing(tmp_path, "task=erc", "task.missing=skip")
+    assert "Other files of IEMOCAP exist" in missing(tmp_path, "task=erc", "task.missing=skip")
     (tmp_path / "meld/train_sent_emo.csv").unlink()
     assert "(for MELD)" in missing(tmp_path, "task=erc")
 
@@ -81,7 +81,7 @@ def test_missing_data_reports_image_sets_unless_skipped(tmp_path):
 
 def test_images_in_a_folder_or_a_zip(tmp_path):
     path = tmp_path / "cifar10" / "cifar10_jpeg_subset.zip"
-    assert missing(tmp_path, "task=cifar10") == f"{path}/train: is not there (for cifar10)"
+    assert missing(tmp_path, "task=cifar10") == f"{path}/train: file not found (for cifar10)"
     path.parent.mkdir()
     path.touch()
     assert missing(tmp_path, "task=cifar10") is None
@@ -105,4 +105,4 @@ def test_missing_data_returns_none_without_local_files(overrides):
 def test_no_data_omits_data_set_for_own_task(tmp_path):
     (job,) = compose(["task=mnist", "task.name=mine", "task.source=local", f"paths.data_dir={tmp_path}"])
     line = no_data([job.settings, job.settings])
-    assert re.search(r"\(all 2 jobs\); 'knot-runner data' shows what is needed and where from$", line)
+    assert re.search(r"\(all 2 jobs\). Run 'knot-runner data' to see which files are needed", line)

@@ -103,7 +103,7 @@ def test_reproduce_runs_fitting_presets_and_reports_others(folder, made, capsys)
 def test_named_preset_starts_and_resumes(folder, made, capsys):
     made.most = 3  # two seeds of T=1, one of T=0.5
     err, table = reproduced(folder, capsys, "slow", "--hours=0.1", "training.rounds=1")
-    assert err == ["slow: 4 runs", "slow: the time is over; the same command resumes it"]
+    assert err == ["slow: 4 runs", "slow: the time is over. Repeat the command to resume"]
     assert "| 3 of 4 | 1 of 2 | 0 | 0 | 1 | " in table[2] and table[4] == f"- {err[1]}"
     made.most = 4
     err, table = reproduced(folder, capsys, "slow", "--hours=0.1", "training.rounds=1")

@@ -182,7 +182,7 @@ def test_optuna_is_an_extra(monkeypatch, capsys):
 def test_study_fails_without_any_trial_value(tmp_path, fake, capsys):
     words = [*RUN, "training.lr=1e30,1e31", OPTUNA, "hydra.sweeper.n_trials=1", f"paths.output_dir={tmp_path}"]
     assert main(words) == 2
-    assert "no trial has a value of valid.accuracy; the lines above say why" in capsys.readouterr().err
+    assert "no trial has a value of valid.accuracy. See the messages above" in capsys.readouterr().err
 
 
 def _kept(out: Path, stage: str) -> list[float]:

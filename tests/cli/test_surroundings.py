@@ -64,7 +64,7 @@ def test_preset_verbs_use_temp_for_read_only_out(verb, files, preset, tmp_path, 
     with ReadOnly(preset):
         assert main([verb, "federated/fleet_femnist", *PRESET, f"paths.output_dir={preset}"]) == 0
         said = capsys.readouterr().err
-        assert f"{preset} can only be read; files are written to {tmp_path}" in said
+        assert f"{preset} is read-only, so files are written to {tmp_path}" in said
         assert len(list(tmp_path.glob("knot-runner-*/*/federated/*"))) == files
         assert main(["experiment=federated/fleet_femnist", *PRESET, f"paths.output_dir={preset}"]) == 0  # shown
     assert not list(preset.glob("tables/federated/*"))
@@ -77,7 +77,7 @@ def test_paths_out_refuses_what_is_no_folder(tmp_path, capsys):
         refused(capsys, *RUN, f"paths.output_dir={out}")
     for verb in ([], ["check"], ["-m"]):
         assert main([*verb, *RUN, f"paths.output_dir={tmp_path}/{'a' * 300}"]) == 2
-        assert complaints(capsys) == ["knot-runner: paths.output_dir: has a name of 300 bytes; file systems take 255"]
+        assert complaints(capsys) == ["knot-runner: paths.output_dir: a name has 300 bytes. Use at most 255"]
 
 
 class Broken(io.StringIO):

@@ -7,6 +7,7 @@ import pytest
 
 from knot_runner.cli import main as cli
 from knot_runner.cli.parsers import VERBS, parser_of
+from knot_runner.composing.overrides import GROUPS
 from tests import fuzz_commands
 from tests.tiny import TINY_IMAGES
 
@@ -32,13 +33,16 @@ def test_ls_shows_files_of_config_dir(tmp_path, capsys):
     for name in ("fedmine", "fedavg"):
         (tmp_path / "method").mkdir(exist_ok=True)
         (tmp_path / "method" / f"{name}.yaml").write_text("# knot-runner method=x\n# a method of mine\nname: x\n")
-    assert cli.main(["ls", f"--config-dir={tmp_path}"]) == 0
+    assert cli.main(["ls", "method", f"--config-dir={tmp_path}"]) == 0
     said = capsys.readouterr().out
     assert f"a method of mine ({tmp_path}/method/fedmine.yaml)" in said
-    assert f"{tmp_path}/method/fedavg.yaml: is not used" in said
+    assert f"{tmp_path}/method/fedavg.yaml: ignored" in said
 
 
-def test_ls_of_groups_shows_these_alone(capsys):
+def test_ls_shows_a_line_per_group_and_the_choices_of_given_groups(capsys):
+    assert cli.main(["ls"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [*GROUPS, "Run"]
     assert cli.main(["ls", "tracker", "privacy"]) == 0
     said = capsys.readouterr().out
     titles = [line.strip() for line in said.splitlines() if len(line.split()) == 1]

@@ -89,8 +89,7 @@ def compute(entry: dict[str, Any], out: Path, digest: bool) -> dict[str, Any]:
 
 
 def differences(stored: dict[str, Any], computed: dict[str, Any], tolerance: float) -> list[str]:
-    """Return one line per number of `computed` that is not the `stored` one up to `tolerance`, relative or absolute,
-    and per digest that is another."""
+    """Return one line per number of `computed` off the `stored` one by over `tolerance`, and per changed digest."""
     before, after = _numbers(stored), _numbers(computed)
     lines = []
     for name in before | after:

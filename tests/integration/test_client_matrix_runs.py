@@ -20,8 +20,7 @@ from tests.unit.methods.federated.worlds import make_world, with_rows
 
 
 def recount(setup, model):
-    """Counts and summed losses [K, K] by the plain loop, one client and one model after another; ``model(k)``: flat
-    weights of client k."""
+    """Return counts and summed losses [K, K] by the plain loop; ``model(k)``: flat weights of client k."""
     engine = Loop(setup.networks[0], setup.data, setup.test, torch.device("cpu"), torch.float32)
     clients, tests = setup.federation.everyone, setup.federation.rows("test")
     table = np.zeros((len(clients), len(clients)), dtype=int)

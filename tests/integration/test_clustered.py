@@ -112,7 +112,7 @@ def test_clustered_run_recreates_damaged_shared_rounds(out, once, capsys):
     damaged = log.read_text().replace("1", "2")
     log.write_text(damaged)
     again = run(out, "method.clustering.otdd.samples=60")
-    assert f"{log}: does not match its digest" in "".join(capsys.readouterr().err.split("\n"))
+    assert f"{log}: does not match its checksum" in "".join(capsys.readouterr().err.split("\n"))
     assert (log.parent / "set-aside-1" / "rounds.jsonl").read_text() == damaged
     assert again.result["metrics"] == once.result["metrics"]
 

@@ -60,7 +60,7 @@ def test_costs_of_centralized_training_count_no_messages(tmp_path):
     record = command(tmp_path, *own)
     (row,) = record.rows
     assert row["bytes_up"] == row["bytes_down"] == 0 and row["client_flops"] == 3 * F * 300
-    assert record.result["costs"]["sent"] == "nothing, since all examples lie in one place"
+    assert record.result["costs"]["sent"] == "nothing, since all examples are at one client"
 
 
 def test_clustered_costs_sum_rounds_without_distances(tmp_path):
@@ -70,7 +70,7 @@ def test_clustered_costs_sum_rounds_without_distances(tmp_path):
         assert row["bytes_up"] == row["bytes_down"] == len(row["participants"]) * 2 * (BODY + HEAD) * 4 > 0
     costs = record.result["costs"]
     assert costs["bytes"] == sum(row["bytes_up"] + row["bytes_down"] for row in record.rows)
-    assert "not what the distances between clients took" in costs["sent"]
+    assert "without the distances between clients" in costs["sent"]
 
 
 def test_example_tokens_equals_mean_client_text_length():

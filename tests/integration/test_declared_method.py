@@ -1,5 +1,4 @@
-"""A user's federated method goes where the package's methods go: privacy, fleets, costs and
-clusters act on what its clients send."""
+"""Privacy, fleets, costs and clusters act on what the clients of a user's federated method send."""
 
 import json
 import sys
@@ -114,13 +113,13 @@ def test_declared_method_sets_partition_valid_default(tmp_path, capsys):
 
 
 BAD = [
-    (["+method.oftn=3"], "method.oftn: there is no such setting (did you mean 'often'?)"),
-    (["~method.at"], "method.at: is not set"),
+    (["+method.oftn=3"], "method.oftn: unknown setting (did you mean 'often'?)"),
+    (["~method.at"], "method.at: required, but not set"),
     (["method.personalization=soap"], "method.personalization.kind: no personalization 'soap' (did you mean 'soup'?)"),
     (["method.at=word"], "method.at: expected a number, got 'word'"),
-    (["+method.head_epochs=2"], "method.head_epochs: not a setting of method.algorithm=kept, but of fedrep"),
-    (["method=fedavg", "+method.at=1"], "method.at: there is no such setting"),
-    (["method=local", "privacy=user_level"], "its clients send nothing that noise could cover"),
+    (["+method.head_epochs=2"], "method.algorithm=kept does not have this setting. These do: fedrep"),
+    (["method=fedavg", "+method.at=1"], "method.at: unknown setting"),
+    (["method=local", "privacy=user_level"], "the clients send nothing, so there is nothing to protect"),
 ]
 
 

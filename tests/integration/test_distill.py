@@ -132,7 +132,7 @@ def test_methods_share_teachers_and_data_ignores_seed(tmp_path):
 
 @pytest.mark.parametrize(("words", "begins", "holds"), [
     (["method.labeled=0.001"], "warning: student has ", "labeled training examples of one class only (1 of class "),
-    (["method=fitnets", "method.terms.hint.weight=100000"], "warning: method.terms.hint begins as ", "drown"),
+    (["method=fitnets", "method.terms.hint.weight=100000"], "warning: method.terms.hint starts at ", "dominate"),
     (["training.distill.lr=1e-9"], "warning: every test example is predicted to be of class ", ""),
 ], ids=str)  # fmt: skip
 def test_run_warns_about_single_class_or_dominant_term(words, begins, holds, tmp_path):

@@ -86,7 +86,7 @@ def test_distillation_results_name_measured_models(tmp_path, method, expected):
 
 def test_one_model_rejects_clients_with_different_models(tmp_path, capsys, plugin):
     assert main([*TINY_IMAGES, plugin, "method=fedavg", "method.algorithm=wrong", f"paths.output_dir={tmp_path}"]) == 2
-    assert "its clients use different models, but it is registered with one_model=True" in capsys.readouterr().err
+    assert "its clients use different models, but one_model=True" in capsys.readouterr().err
 
 
 def federated(root: Path) -> list:
@@ -148,9 +148,9 @@ def test_claims_and_summaries_say_what_was_measured(tmp_path):
     jobs = federated(tmp_path)
     sides = {"of": {"method.name": "ditto"}, "against": {"method.name": "fedavg"}}
     (verdict,) = judged(jobs, claim(measure="plain_loss", expect="lower", **sides))
-    assert "its runs are not measured alike (own models; one model)" in verdict.note
+    assert "the runs are evaluated differently (own models; one model)" in verdict.note
     (same,) = judged(jobs, claim(measure="result.seconds.total", **sides))
-    assert "measured alike" not in same.note
+    assert "evaluated differently" not in same.note
     text = shown(summary_table(require_result(jobs[2].folder)))
     assert "own models, each on its own test examples" in text
 
@@ -185,7 +185,7 @@ def test_compare_refuses_to_rank_several_kinds(tmp_path, capsys):
     for accuracy, evaluated, name in ((0.5, ONE, "fedavg"), (0.7, OWN, "fedprox")):
         compared.made(tmp_path, accuracy, {"evaluated": evaluated}, method__name=name)
     assert main(["compare", f"paths.output_dir={tmp_path}", "--best=accuracy", "--over=method.name"]) == 2
-    assert "--best=accuracy: a row has several kinds of it" in capsys.readouterr().err
+    assert "--best=accuracy: a row mixes several kinds" in capsys.readouterr().err
 
 
 def other_labels(examples):

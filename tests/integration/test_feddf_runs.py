@@ -31,7 +31,7 @@ def test_feddf_transfer_images_are_held_out_unlabeled(tmp_path):
     assert torch.equal(again.data.pixels, made.data.pixels)
     assert not torch.equal(other.federation.transfer.train, transfer)
     assert not torch.equal(other.data.pixels[300:], made.data.pixels[300:])
-    assert any("60 of 300 training examples are at no client, unlabeled" in note for note in made.notes)
+    assert any("60 of 300 training examples are assigned to no client, unlabeled" in note for note in made.notes)
 
 
 def test_feddf_uses_tree_solver_for_tree_geometry():
@@ -99,4 +99,4 @@ def test_feddf_divergence_names_the_server(tmp_path, capsys):
     steep = [f"method.server_distillation.{word}" for word in ("optimizer=sgd", "lr=1e30")]
     assert main([*TINY_FEDDF, *steep, f"paths.output_dir={tmp_path}"]) == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "diverged in round 1 at the server: its weights are not finite; a smaller method.server_distillation" in said
+    assert "diverged in round 1 at the server: its weights are not finite. First try a smaller method.server" in said

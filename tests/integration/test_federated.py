@@ -80,7 +80,7 @@ def test_sweep_reports_shared_mistake_once(tmp_path, capsys):
     grid = ["task=femnist", "task.source=local", "paths.data_dir=null", "seed=0,1,2", f"paths.output_dir={tmp_path}"]
     assert main(["-m", *grid]) == 2
     errors = capsys.readouterr().err
-    assert errors.count("paths.data_dir: is not set") == 1 and "(all 3 jobs)" in errors
+    assert errors.count("paths.data_dir: required by task.source=local, but not set") == 1 and "(all 3 jobs)" in errors
 
 
 @pytest.mark.parametrize(("rows", "ends"), [
@@ -127,7 +127,7 @@ def test_plot_partition(tmp_path, capsys):
     picture = next((tmp_path / "figures").glob("partition_*.png"))
     assert picture.read_bytes()[:4] == b"\x89PNG" and str(picture) in said.replace("\n", "")
     assert main(["plot", "partition", "task=sa"]) == 2
-    assert "task=sa method=sinkhorn_e deals nothing to clients" in capsys.readouterr().err
+    assert "task=sa method=sinkhorn_e does not partition data over clients" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

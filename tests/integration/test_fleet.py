@@ -18,7 +18,7 @@ FACTS = {"clock", "arrived", "dropped", "late", "partial", "empty", "staleness"}
 def test_fleet_run_records_its_clock(tmp_path, capsys):
     result, rows, weights = run(tmp_path, *ASYNC, "training.target=0.15")
     said = capsys.readouterr()
-    assert "virtual clock: target after" in said.out and "its clock is simulated, in virtual seconds" in said.err
+    assert "virtual clock: target after" in said.out and "the clock is simulated and counts virtual seconds" in said.err
     clocks = [row["clock"] for row in rows]
     assert clocks == sorted(clocks) and len(set(clocks)) > 1 and any(row["staleness"] for row in rows)
     assert set(result["fleet"]) == FACTS and result["fleet"]["clock"] == clocks[-1]

@@ -91,7 +91,7 @@ def test_damaged_kept_images_are_read_again(tmp_path, read, capsys):
     content[-1] ^= 1
     kept.write_bytes(content)
     assert again(tmp_path) == wanted and read == [1, 1]
-    assert "tensors.safetensors: does not match its digest" in capsys.readouterr().err
+    assert "tensors.safetensors: does not match its checksum" in capsys.readouterr().err
 
 
 def test_images_of_plug_ins_are_not_kept(tmp_path, read):

@@ -118,6 +118,6 @@ def test_damaged_or_missing_model_file_is_named(file, tmp_path):
 def test_oversized_personal_models_are_measured_but_not_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("knot_runner.pipelines.personalization.personalized.MODELS_BYTES", 1000)
     words = [*TINY_IMAGES, "method=soup", f"paths.output_dir={tmp_path}"]
-    assert main(words) == 0 and "own models are measured and not kept" in capsys.readouterr().err
+    assert main(words) == 0 and "personalized models are evaluated but not saved" in capsys.readouterr().err
     (path,) = tmp_path.glob("*/*/*/result.json")
     assert "client/0" not in json.loads((path.parent / "model.json").read_text())["models"]

@@ -55,7 +55,7 @@ def test_plugin_table_has_row_per_method(finished, capsys):
         assert found["mean of all clients"] == pytest.approx(100 * clients.mean(), abs=1e-5)
         assert found["worst tenth of clients"] == pytest.approx(100 * clients.min(1).mean(), abs=1e-5)
     assert main(["table", "own_table", *own, "report.kind=fairnes"]) == 2
-    assert "there is no table or figure 'fairnes' (did you mean 'fairness'?)" in capsys.readouterr().err
+    assert "unknown table or figure 'fairnes' (did you mean 'fairness'?)" in capsys.readouterr().err
 
 
 def test_plugin_claim_measure_is_judged(finished):
@@ -80,7 +80,7 @@ def test_plugin_claim_skips_damaged_runs_and_requires_measure(finished, capsys):
     load_plugins([str(EXAMPLES / "own_claim.py")])
     CLAIM_MEASURES.data["client_spread"] = type(CLAIM_MEASURES["gap"])("points", 2, read=lambda run: None)
     assert main(["claims", "own_table", *own]) == 2
-    assert "its runs have no client_spread" in capsys.readouterr().err
+    assert "the runs have no client_spread" in capsys.readouterr().err
 
 
 @pytest.mark.thorough
@@ -97,7 +97,7 @@ def test_plugin_weighting_changes_the_result(tmp_path, capsys):
     del WEIGHTINGS["M"]
     words = replaced(TINY_PARTIES, "method=sinkhorn_margin", "seed=5")
     assert main([*words, CONF, f"paths.output_dir={tmp_path}"]) == 2
-    assert "method.weighting: no weighting 'M'" in capsys.readouterr().err
+    assert "method.weighting: unknown weighting 'M'" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

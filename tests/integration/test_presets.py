@@ -48,7 +48,7 @@ def test_preset_table_is_built_from_its_runs(preset, tmp_path, capsys, monkeypat
     assert (tmp_path / "tables" / f"{preset}.md").stat().st_size > 300
     assert "toprule" in (tmp_path / "tables" / f"{preset}.tex").read_text()
     for figure in ("chill/fig4", "chill/fig6") if preset == "chill/table1" else ():
-        assert "runs are there" not in printed(["plot", figure, *words], capsys)
+        assert "runs are finished" not in printed(["plot", figure, *words], capsys)
         pictures = list((tmp_path / "figures").glob(f"{figure}_*_by_round.png"))
         assert [picture.read_bytes()[:4] for picture in pictures] == [PNG, PNG]
 
@@ -69,7 +69,7 @@ def test_preset_figure_is_drawn_from_its_runs(out, preset, capsys):
 
 @pytest.mark.parametrize(("words", "message"), [
     (["table", "federated/fedprox"], "knot-runner experiment=federated/fedprox"),  # what makes the runs
-    (["plot", "federated/fleet_femnist"], "is a table"), (["table"], "table: needs a preset"),
+    (["plot", "federated/fleet_femnist"], "is a table"), (["table"], "table: expected a preset"),
 ], ids=" ".join)  # fmt: skip
 def test_request_that_has_no_answer_is_refused(words, message, tmp_path, capsys):
     assert main([*words, f"paths.output_dir={tmp_path}"]) == 2

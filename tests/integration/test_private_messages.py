@@ -87,7 +87,7 @@ def test_clip_logits_bounds_root_mean_square_of_rows(tmp_path):
 def test_privacy_refuses_methods_without_a_mean(each, tmp_path, monkeypatch):
     other = replace(FEDAVG, fold=None, fold_each=(lambda config, state, *_: (state, {})) if each else None)
     monkeypatch.setitem(METHODS_TABLE.data, "fedavg", other)
-    with pytest.raises(UserError, match="reads every client's message" if each else "send nothing that noise"):
+    with pytest.raises(UserError, match="reads the message of each client" if each else "send nothing, so"):
         private_of(tmp_path, [*CLIPPED, "method=fedavg"])
 
 
@@ -105,5 +105,5 @@ def test_privacy_refuses_delta_of_one_client(tmp_path):
 @pytest.mark.parametrize("method", ["feddf", "fedmd"])
 def test_privacy_refuses_servers_that_read_each_clients_logits(words, method, tmp_path):
     own = [f"method.server_distillation.{word}" for word in words]
-    with pytest.raises(UserError, match="reads every client's logits"):
+    with pytest.raises(UserError, match="reads each client's logits"):
         private_of(tmp_path, replaced(CLIPPED, f"method={method}", *TRANSFER, *own))

@@ -67,7 +67,7 @@ def test_final_head_epochs_cost_no_privacy(tmp_path):
 def test_texts_and_what_their_vocabulary_tells(tmp_path):
     words = ["privacy=user_level", "method=fedavg", "method.aggregation=uniform", "training.clients_per_round=5"]
     _, _, notes = private_of(tmp_path, replaced(TINY_TEXTS, *words))
-    assert "privacy: model.vocab=train is learned from the clients' texts, which epsilon does not cover" in notes
+    assert "privacy: model.vocab=train uses the clients' texts, which epsilon does not cover" in notes
 
 
 @accounted
@@ -75,7 +75,7 @@ def test_texts_and_what_their_vocabulary_tells(tmp_path):
 def test_noise_larger_than_the_model_is_noted(method, size, tmp_path):
     _, _, notes = private_of(tmp_path, replaced(PRIVATE, f"method={method}", "privacy.clip_norm=5"))
     (said,) = [note for note in notes if "norm" in note]
-    assert f"the noise of a round has norm {0.5 * 5 * size**0.5 / 3:.3g}, what clients share" in said
+    assert f"the noise of a round has norm {0.5 * 5 * size**0.5 / 3:.3g}, but the shared part" in said
     _, _, notes = private_of(tmp_path, replaced(PRIVATE, f"method={method}", "privacy.clip_norm=0.2"))
     assert not any("has norm" in note for note in notes)
 
@@ -88,7 +88,7 @@ def test_noise_that_is_found_for_an_epsilon(tmp_path):
     assert method.facts(3, [])["privacy"]["noise_multiplier"] == found
     (said,) = [note for note in notes if note.startswith("privacy: ")]
     assert f"(epsilon, delta) = (5, 0.2) at user level after 3 rounds, noise multiplier {found:g}" in said
-    assert "privacy.delta: 0.2 is more than 1 / 6 clients; less is usual" in notes
+    assert "privacy.delta: 0.2 is larger than 1 / clients = 1 / 6" in notes
 
 
 @accounted
@@ -120,7 +120,7 @@ def test_private_rounds_are_shared_by_equal_privacy(tmp_path, caplog):
         record = RunRecord(kr.run(words).folder)
         rows[name], facts = record.rows, record.result["privacy"]
         assert facts["rounds"] == 3 == len(record.rows) and facts["epsilon"] == record.rows[-1]["epsilon"]  # no more
-        assert caplog.text.count("trained before, and are shared") == (name != "finetune")  # once
+        assert caplog.text.count("trained before and are reused") == (name != "finetune")  # once
     assert rows["soup"] == rows["finetune"] and rows["noisier"][0]["epsilon"] < rows["soup"][0]["epsilon"]
 
 

@@ -59,7 +59,7 @@ def test_shares_that_a_method_fills_in_differ(other, key, tmp_path, capsys):
     assert f"Methods train on different numbers of examples of mnist: fedavg 60; {other} 48." in shown(capsys)
     assert main(["claims", "own", *own]) == 0
     told = shown(capsys)
-    assert "refused" in told and "claim 1: its runs hold out different shares of the training examples" in told
+    assert "refused" in told and "claim 1: the runs hold out different shares of the training examples" in told
     assert main(["compare", f"paths.output_dir={tmp_path / 'out'}"]) == 0
     told = shown(capsys)
     assert key in told and f"different numbers of examples of mnist: fedavg 60; {other} 48." in told

@@ -29,8 +29,10 @@ TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
 def check_command(options: argparse.Namespace) -> int:
-    """Print the jobs, what preparing the missing ones shows, and how long they take. Returns 2 if the sweep would
-    stop."""
+    """Print the jobs, what preparing the missing ones shows, and how long they take.
+
+    Returns 2 if the sweep would stop.
+    """
     from knot_runner.composing.commands import compose_all
 
     jobs, commands = compose_all([*options.flags, *options.words])
@@ -49,8 +51,8 @@ def check_command(options: argparse.Namespace) -> int:
     console.print(_summary(standings), highlight=False)
     refused = standings["other data"] or standings["damaged"]
     if refused:
-        choices = "--stale=rerun recreates runs that are damaged or of other data, --stale=keep shows them as they are"
-        print_line(console, f"the command would stop; {choices}")
+        choices = "Use --stale=rerun to rerun runs that are damaged or on other data, or --stale=keep to keep them"
+        print_line(console, f"the command would stop. {choices}")
     left = {job.run_id: job for job, state in states if state.standing not in DONE}
     code = _looked_ahead(console, list(left.values()), options.quick) if left else 0
     for line in unlike:
@@ -59,7 +61,7 @@ def check_command(options: argparse.Namespace) -> int:
 
 
 def _unlike(jobs: list[ComposedJob]) -> list[str]:
-    """A line for every task whose jobs hold out different shares that nobody typed; [] if the preset says why."""
+    """Return a line for each task whose jobs hold out different default shares; [] if the preset says why."""
     if report := jobs[0].settings.report:
         from knot_runner.report.claims.spec import unlike_reason
 
@@ -71,8 +73,8 @@ def _unlike(jobs: list[ComposedJob]) -> list[str]:
         groups[job.settings.task.name, *typed].append(job.config)
     lines = []
     for (task, *_), configs in groups.items():
-        if found := unlike_shares(configs):
-            lines.append(f"jobs of {task} hold out different shares: {found}, or report.unlike=REASON allows it")
+        if shares := unlike_shares(configs):
+            lines.append(f"jobs of {task} hold out different shares: {shares}, or allow it with report.unlike=REASON")
     return list(dict.fromkeys(lines))
 
 
@@ -93,7 +95,7 @@ def _listed(states: list[tuple[ComposedJob, JobState]]) -> Table:
 
 
 def _grouped(states: list[tuple[ComposedJob, JobState]]) -> Table:
-    """A table with one row per task, source and method; jobs needing attention have rows of their own."""
+    """Return a table with one row per task, source and method; jobs needing attention have rows of their own."""
     rows, notable = [], []
     for kind, standings in by_key((_kind(job), state.standing) for job, state in states).items():
         counts = ", ".join(f"{number} {name}" for name, number in Counter(standings).items())
@@ -103,7 +105,7 @@ def _grouped(states: list[tuple[ComposedJob, JobState]]) -> Table:
             notable.append((*_kind(job), "", f"{job.run_id} {state.text}"))
     hidden = len(notable) - NOTABLE
     more = f"{hidden} more such jobs; " if hidden > 0 else ""
-    rows += [*notable[:NOTABLE], ("", "", "", "", f"{more}--all lists every job")]
+    rows += [*notable[:NOTABLE], ("", "", "", "", f"{more}use --all to list every job")]
     return _table(("task", "source", "method", "jobs", "state"), rows)
 
 
@@ -117,7 +119,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def _summary(count: Counter[str]) -> str:
-    """A line such as ``33 jobs, 12 done, 21 to do``, with how many of these have been started."""
+    """Return a line such as ``33 jobs, 12 done, 21 to do``, with how many of these have been started."""
     parts = [counted(count.total(), "job")]
     for name, text in DONE.items():
         if count[name] or name == "done":
@@ -139,16 +141,16 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], quick: bool) -> int
         print_line(console, f"the command would stop: {problem}")
         return 2
     if not quick:
-        with console.status("preparing the runs (--quick leaves it out)"):
-            found = preview(jobs)
-        for title, lines in {"notes": found.lines(len(jobs)), **found.counts}.items():
+        with console.status("preparing the runs (use --quick to skip this)"):
+            outlook = preview(jobs)
+        for title, lines in {"notes": outlook.lines(len(jobs)), **outlook.counts}.items():
             if lines:
                 shown = title if title == "notes" else f"examples of each class: {plain(title)}"
                 console.print(f"\n{shown}", style="bold")
             for line in lines:
                 print_line(console, f"  {line}")
-        if found.problem:
-            print_line(console, f"the command would stop: {found.problem}")
+        if outlook.problem:
+            print_line(console, f"the command would stop: {outlook.problem}")
             return 2
         console.print()
     for line in time_left(jobs):

@@ -33,12 +33,12 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def answer_of(options: argparse.Namespace) -> ResultTable:
-    """The comparison that the verb's arguments request, as a table. Raises :class:`UserError`."""
+    """Return the comparison that the verb's arguments request, as a table. Raises :class:`UserError`."""
     from knot_runner.report.compare.answer import Question, compare_runs
     from knot_runner.report.compare.settings import key_names
 
     if options.over and not options.best:
-        raise UserError("needs --best=MEASURE", "--over")
+        raise UserError("requires --best=MEASURE", "--over")
     out, filters, data = selection(options.words)
     question = Question(
         out=out,
@@ -54,7 +54,7 @@ def answer_of(options: argparse.Namespace) -> ResultTable:
 
 
 def selection(words: Sequence[str]) -> tuple[Path, list[Filter], str | None]:
-    """The paths.output_dir, filters and paths.data_dir that ``words`` name. Raises :class:`UserError`."""
+    """Return the paths.output_dir, filters and paths.data_dir that ``words`` name. Raises :class:`UserError`."""
     from knot_runner.report.compare.settings import parse_filter
 
     out, data, filters = "outputs", None, []

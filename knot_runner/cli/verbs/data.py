@@ -24,8 +24,10 @@ SAID = {"absent": "absent", "unknown": "there", "other": "another file"}
 
 
 def data_command(options: argparse.Namespace) -> int:
-    """Print all data sets, or one or more in detail; with ``--fetch`` download missing files. Returns the exit code: 1
-    if a download failed."""
+    """Print all data sets, or one or more in detail; with ``--fetch`` download missing files.
+
+    Returns the exit code: 1 if a download failed.
+    """
     names, keys = names_and_keys(options.words, (_KEY,))
     folder = keys.get(_KEY) or os.environ.get("KNOT_DATA")
     root = Path(folder).expanduser() if folder else None
@@ -37,8 +39,8 @@ def data_command(options: argparse.Namespace) -> int:
     if not names:
         _print_all(chosen, root)
         return 0
-    for one in chosen:
-        _print_one(one, root)
+    for data_set in chosen:
+        _print_one(data_set, root)
     return 0
 
 
@@ -46,54 +48,54 @@ def data_command(options: argparse.Namespace) -> int:
 
 
 def _print_all(known: list[DataSet], root: Path | None) -> None:
-    print_line(output(), f"{_where(root)}; 'knot-runner data NAME' shows one, with its origin; --fetch downloads")
+    print_line(output(), f"{_where(root)}. 'knot-runner data NAME' describes one. Add --fetch to download")
     titles = ("data set", "state", "files", "size", "download", "tasks")
     columns = [TerminalColumn(title, no_wrap=title in titles[:2], overflow="fold") for title in titles]
     rows = []
-    for one in known:
-        files, download = str(len(one.files)), "--fetch" if one.sources else "by hand"
-        rows.append((one.name, _state(one, root), files, _size(one.size), download, ", ".join(one.tasks)))
+    for data in known:
+        files, download = str(len(data.files)), "--fetch" if data.sources else "by hand"
+        rows.append((data.name, _state(data, root), files, _size(data.size), download, ", ".join(data.tasks)))
     output().print(listing(columns, rows))
 
 
-def _state(one: DataSet, root: Path | None) -> str:
-    """State of the data set, and whether the size of one of its files differs from the published one."""
-    standing = one.standing(root)
-    if root and any(file_state(root / file.path, file, False) == "other" for file in one.files):
+def _state(data_set: DataSet, root: Path | None) -> str:
+    """Return the state of the data set, and whether the size of one of its files differs from the published one."""
+    standing = data_set.standing(root)
+    if root and any(file_state(root / file.path, file, False) == "other" for file in data_set.files):
         return f"{standing}, not as published"
     return standing
 
 
 def _where(root: Path | None) -> str:
-    return f"{_KEY}: {root}" if root else f"{_KEY}: is not set (paths.data_dir=DIR or the variable KNOT_DATA)"
+    return f"{_KEY}: {root}" if root else f"{_KEY}: not set. Use paths.data_dir=DIR or the variable KNOT_DATA"
 
 
 def _size(size: int | None) -> str:
     return "not known" if size is None else size_text(size)
 
 
-def _print_one(one: DataSet, root: Path | None) -> None:
+def _print_one(data_set: DataSet, root: Path | None) -> None:
     console = output()
-    print_line(console, f"{one.name}: {one.title}", "bold")
+    print_line(console, f"{data_set.name}: {data_set.title}", "bold")
 
     def show(title: str, text: str) -> None:
         print_line(console, f"  {title:<9} {text}")
 
-    show("state", f"{_state(one, root)} in {root}" if root else _where(root))
-    show("tasks", ", ".join(one.tasks))
-    show("license", one.license)
-    show("official", one.home)
-    for file in one.files:
+    show("state", f"{_state(data_set, root)} in {root}" if root else _where(root))
+    show("tasks", ", ".join(data_set.tasks))
+    show("license", data_set.license)
+    show("official", data_set.home)
+    for file in data_set.files:
         show("file", f"{file.path}: {_file_line(file, root)}")
-    for paths in one.instead:
+    for paths in data_set.instead:
         is_there = root and all((root / path).exists() for path in paths)
-        show("instead", f"{', '.join(paths)}: {'there' if is_there else 'absent'}")
-    if one.sources:
-        show("get", shlex.join(["knot-runner", "data", one.name, "--fetch", f"paths.data_dir={root or 'DIR'}"]))
-    if one.how:
-        show("get", one.how)
-    if one.use:
-        show("read by", one.use)
+        show("instead", f"{', '.join(paths)}: {'found' if is_there else 'not found'}")
+    if data_set.sources:
+        show("get", shlex.join(["knot-runner", "data", data_set.name, "--fetch", f"paths.data_dir={root or 'DIR'}"]))
+    if data_set.how:
+        show("get", data_set.how)
+    if data_set.use:
+        show("used by", data_set.use)
     console.print()
 
 
@@ -101,14 +103,14 @@ def _file_line(file: DataFile, root: Path | None) -> str:
     """State, size and checksum of a local file beside the published ones."""
     checksum = f"sha256 {file.sha256}"
     if file.sha256 is None:
-        checksum = "no checksum known" if file.size is None else "size only"
+        checksum = "no published checksum" if file.size is None else "size only"
     published = f"{_size(file.size)}, {checksum}"
     if root is None:
         return f"published: {published}"
     path = root / file.path
     state = file_state(path, file)
     if state == "same":
-        return f"there, {'checksum' if file.sha256 else 'size'} as published ({published})"
+        return f"found, {'checksum' if file.sha256 else 'size'} as published ({published})"
     text = SAID[state]
     if path.is_file():
         text += f" ({size_text(path.stat().st_size)})"
@@ -126,21 +128,25 @@ def _fetched(chosen: list[DataSet], root: Path | None) -> int:
     from knot_runner.cli.progress import Live
 
     if root is None:
-        raise UserError("is not set; --fetch needs paths.data_dir=DIR or the variable KNOT_DATA", _KEY)
+        raise UserError("required by --fetch, but not set. Use paths.data_dir=DIR or the variable KNOT_DATA", _KEY)
     failed = 0
     with Live(Console(stderr=True)) as live:
-        for one in chosen:
-            if not one.sources:
-                LOGGER.info("%s: %s", one.name, "present" if one.standing(root) == "present" else f"by hand: {one.how}")
+        for data in chosen:
+            if not data.sources:
+                LOGGER.info(
+                    "%s: %s",
+                    data.name,
+                    "present" if data.standing(root) == "present" else f"download by hand: {data.how}",
+                )
                 continue
-            for file in one.files:
-                failed += not _fetched_one(one, file, root, live.watch)
-            if one.use:
-                LOGGER.info("%s: is read by %s", one.name, one.use)
+            for file in data.files:
+                failed += not _fetched_one(data, file, root, live.watch)
+            if data.use:
+                LOGGER.info("%s: used by %s", data.name, data.use)
     return 1 if failed else 0
 
 
-def _fetched_one(one: DataSet, file: DataFile, root: Path, watch: Callable[[str, int, int, str], None]) -> bool:
+def _fetched_one(data_set: DataSet, file: DataFile, root: Path, watch: Callable[[str, int, int, str], None]) -> bool:
     """Download one file and print the outcome; returns whether the file is present afterwards."""
     checked = "checksum" if file.sha256 else "size"
     try:
@@ -150,7 +156,7 @@ def _fetched_one(one: DataSet, file: DataFile, root: Path, watch: Callable[[str,
         def progress(done: int, total: int) -> None:
             watch(file.path, done >> 10, total >> 10, "KB")
 
-        is_new = fetch_file(root, file, one.addresses(file), progress)
+        is_new = fetch_file(root, file, data_set.addresses(file), progress)
         watch(file.path, 1, 1, "done")
     except FetchError as problem:
         LOGGER.error("%s", problem)

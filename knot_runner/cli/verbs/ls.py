@@ -1,4 +1,4 @@
-"""``knot-runner ls``: lists everything that can be composed, ours and the user's own.
+"""``knot-runner ls``: list the config groups; ``ls GROUP``: list the choices of a group, ours and the user's own.
 
 Descriptions are read from the heads of the YAML files only, so that it answers at once.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,18 @@ from knot_runner.util.errors import counted, unknown
 
 
 def ls_command(options: argparse.Namespace) -> int:
-    """Print each group with its choices and their descriptions. Raises :class:`UserError`."""
+    """Print one line per group, or the choices of the given groups with descriptions. Raises :class:`UserError`."""
     folder = read_flags(options.flags).config_dir
     for word in options.words:
         if word not in GROUPS:
             raise unknown("GROUP", message_text(word), GROUPS)
-    groups = [group for group in GROUPS if group in options.words or not options.words]
+    if not options.words:
+        for group in GROUPS:
+            names = list(yaml_files(group, folder))
+            line = text_line(f"{group:<11} {len(names):>3}  {', '.join(names)}")
+            output().print(line, no_wrap=True, overflow="ellipsis")
+        output().print(text_line("Run 'knot-runner ls GROUP' for a description of each choice"))
+    groups = [group for group in GROUPS if group in options.words]
     for group in groups:
         columns = (TerminalColumn(no_wrap=True, style="bold"), TerminalColumn(overflow="fold"))
         rows = [(name, _described(path, folder)) for name, path in yaml_files(group, folder).items()]
@@ -36,7 +41,7 @@ def ls_command(options: argparse.Namespace) -> int:
     if "method" in groups:
         _print_compositions(folder)
     for path in hidden(folder):
-        output().print(text_line(f"{path}: is not used, since there is one of that name; another name is right"))
+        output().print(text_line(f"{path}: ignored, since another file has this name. Rename it"))
     return 0
 
 
@@ -65,7 +70,7 @@ def _described(path: Path, folder: str | None) -> str:
 
 
 def hidden(config_dir: str | None) -> list[Path]:
-    """Files of ``config_dir`` that are shadowed by ours of the same name."""
+    """Return the files of ``config_dir`` that are shadowed by ours of the same name."""
     if not config_dir:
         return []
     paths = [path for group in GROUPS for path in Path(config_dir, group).rglob("*.yaml")]
@@ -73,8 +78,10 @@ def hidden(config_dir: str | None) -> list[Path]:
 
 
 def algorithm_of(path: Path) -> str:
-    """``algorithm`` of a method's YAML file or of those in its defaults; "" if none sets it or the file cannot be
-    read."""
+    """Return ``algorithm`` of the YAML file of a method, or of its defaults.
+
+    The result is "" if none sets it or the file cannot be read.
+    """
     with contextlib.suppress(*UNREADABLE):
         content = _loaded(path)
         if "algorithm" in content:
@@ -83,21 +90,23 @@ def algorithm_of(path: Path) -> str:
             name = str(entry).partition("@")[0]
             folder = config_folder() if name.startswith("/") else path.parent
             other = folder / f"{name.lstrip('/')}.yaml"
-            if other.is_file() and (found := algorithm_of(other)):
-                return found
+            if other.is_file() and (algorithm := algorithm_of(other)):
+                return algorithm
     return ""
 
 
 def describe_yaml(path: Path) -> str:
-    """Description of a YAML file, for a preset with its number of jobs."""
+    """Return the description of a YAML file, for a preset with its number of jobs."""
     try:
         text = headline(path)
         sweep = _loaded(path).get("sweep", {}) if "experiment" in path.parts else {}
         if not sweep:
             return text
-        jobs = math.prod(len(one if isinstance(one, dict) else str(one).split(",")) for one in sweep.values())
+        jobs = 1
+        for swept in sweep.values():
+            jobs *= len(swept if isinstance(swept, dict) else str(swept).split(","))
     except UNREADABLE:
-        return "cannot be read: a run says where it is wrong"
+        return "cannot be read. Run it to see the error"
     return f"{text} ({counted(jobs, 'job')})"
 
 
@@ -106,6 +115,6 @@ UNREADABLE = (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError, Re
 
 
 def _loaded(path: Path) -> Any:
-    """The content of a YAML file, parsed by libyaml if PyYAML has it, which is ten times as fast."""
+    """Return the content of a YAML file, parsed by libyaml if PyYAML has it, which is ten times as fast."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return loader(path.read_text(encoding="utf-8")).get_single_data()

@@ -1,5 +1,4 @@
-"""``knot-runner plot``: the figure of a preset, a partition or any runs; ``knot-runner confusion RUN``: the confusion
-matrix of a run."""
+"""``knot-runner plot``: figures of presets, partitions and any runs; ``knot-runner confusion``: confusion matrices."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ def plot_command(options: argparse.Namespace) -> int:
     given = [name for name in OF_RUNS if getattr(options, name) is not None]
     of_runs = not first or (set("=<>") & set(first) and not first.lstrip("+").startswith("experiment="))
     if given and not of_runs:
-        raise UserError(f"is for runs that filters select; plot {first} has its own figure", f"--{given[0]}")
+        raise UserError(f"only for runs selected by filters. plot {first} has a fixed figure", f"--{given[0]}")
     if options.out:
         formats = (_format_of(options.out),)
     with figure_output(FigureOutput(formats, width)):
@@ -47,15 +46,15 @@ def plot_command(options: argparse.Namespace) -> int:
 
 
 def _format_of(file: str) -> str:
-    """The format of a figure's file. Raises :class:`UserError`, also if its folder does not exist."""
+    """Return the format of a figure's file. Raises :class:`UserError`, also if its folder does not exist."""
     from knot_runner.report.figures.output import FORMATS
 
     path = Path(file).expanduser()
     form = path.suffix.removeprefix(".")
     if form not in FORMATS:
-        raise UserError(f"the name must end in .png, .pdf or .svg{nearest(form, FORMATS)}", f"--out={file}")
+        raise UserError(f"unknown format{nearest(form, FORMATS)}", f"--out={file}")
     if not path.parent.is_dir():
-        raise UserError(f"there is no folder {path.parent}", f"--out={file}")
+        raise UserError(f"folder not found: {path.parent}", f"--out={file}")
     return form
 
 

@@ -1,8 +1,8 @@
-"""Verbs that take a preset: ``knot-runner claims PRESET``, which of the paper's claims hold; ``table PRESET``, our
-numbers beside the paper's.
+"""Verbs that take a preset: ``knot-runner claims PRESET`` and ``knot-runner table PRESET``.
 
-All read records. Their preset argument, also that of ``plot``, ``report`` and ``reproduce``, has a name, jobs and a
-command.
+``claims`` judges the claims of the paper, and ``table`` shows our numbers and the published ones. Both read records.
+
+The preset argument, also used by ``plot``, ``report`` and ``reproduce``, has a name, jobs and a command.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class Preset:
 
 
 def typed_preset(options: argparse.Namespace, verb: str) -> Preset:
-    """The preset of a verb's command line."""
+    """Return the preset of a verb's command line."""
     name, *overrides = options.words or [""]
     name = unquoted(name.lstrip("+").removeprefix("experiment="))
     if not name or "=" in name:
-        raise UserError("needs a preset", verb, hint="Run 'knot-runner ls experiment' to list them")
+        raise UserError("expected a preset", verb, hint="Run 'knot-runner ls experiment' to list them")
     return preset_of(name, [*options.flags, *overrides])
 
 
 def preset_of(name: str, arguments: list[str]) -> Preset:
-    """The preset ``name``, with flags and overrides. Raises :class:`UserError`."""
+    """Return the preset ``name``, with flags and overrides. Raises :class:`UserError`."""
     from knot_runner.cli.show import check_shown
     from knot_runner.composing.commands import compose_all
     from knot_runner.composing.hydra_compose import read_flags
@@ -62,9 +62,9 @@ def preset_of(name: str, arguments: list[str]) -> Preset:
         raise unknown("experiment", name, known, "knot-runner ls experiment")
     for word in arguments:
         if word.lstrip("+~").startswith(SEEDS_KEY):
-            raise UserError("is planned before the runs. Set it in the preset's YAML", SEEDS_KEY)
+            raise UserError("not a command-line option. Set it in the YAML of the preset", SEEDS_KEY)
         if word.startswith("experiment="):
-            raise UserError("the preset is named already", word)
+            raise UserError("a preset is given already. Remove one", word)
     jobs, _ = compose_all([f"experiment={name}", *arguments])
     check_shown(jobs)
     return Preset(name, jobs, shlex.join(["knot-runner", f"experiment={name}", *arguments]))

@@ -26,17 +26,17 @@ def report_command(options: argparse.Namespace) -> int:
     request = PageRequest(preset.name, about, preset.spec, preset.command, page)
     path = folder_for(preset.out, "reports") / f"{preset.name}.html"
     standings = {job.run_id: _standing(job.folder) for job in preset.jobs}
-    made = write_page(path, request, references(preset.jobs), standings)
-    states = ", ".join(f"{number} {state}" for state, number in made.counts.items())
-    print(f"{states} of {counted(len(made.jobs), 'run')}")
-    for problem in made.problems:
+    written = write_page(path, request, references(preset.jobs), standings)
+    states = ", ".join(f"{number} {state}" for state, number in written.counts.items())
+    print(f"{states} of {counted(len(written.jobs), 'run')}")
+    for problem in written.problems:
         print(f"left out: {problem}")
     print(path)
     return 0
 
 
 def _standing(folder: Path) -> Standing:
-    """State of a run without a result."""
+    """Return the state of a run without a result."""
     from knot_runner.report.page.build import Standing
     from knot_runner.sweeps.state import read_failure, read_progress
 

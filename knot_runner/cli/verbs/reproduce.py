@@ -31,8 +31,7 @@ HEADS = ("preset", "data", "runs", "seeds", "hold", "fail", "undecided", "time")
 
 @dataclass(frozen=True)
 class ListedPreset:
-    """A preset and the further overrides ``words`` of its command; its ``runs`` took ``minutes`` (None: not
-    measured)."""
+    """A preset and the further overrides ``words`` of its command; its ``runs`` took ``minutes`` (None: unknown)."""
 
     preset: str
     words: list[str] = field(default_factory=list)
@@ -67,7 +66,7 @@ class Candidate:
         return len(self.verdicts())
 
     def left(self) -> int:
-        """Number of runs without a result."""
+        """Return the number of runs without a result."""
         return sum(read_result(folder) is None for folder in self.folders)
 
     def minutes_left(self) -> float | None:
@@ -93,16 +92,16 @@ def reproduce_command(options: argparse.Namespace) -> int:
     candidates, problems = _candidates(names, [*options.flags, *typed], options.config_dir)
     out = candidates[0].preset.out
     require_writable(out, "paths.output_dir")
-    for one in candidates if options.hours else ():
-        if problem := _execute(one, end):
-            problems.append(f"{one.preset.name}: {problem}")
+    for candidate in candidates if options.hours else ():
+        if problem := _execute(candidate, end):
+            problems.append(f"{candidate.preset.name}: {problem}")
             LOGGER.info("%s", problems[-1])
     _show(candidates, problems, out)
     return 1 if any("failed" in problem for problem in problems) else 0
 
 
 def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
-    """The presets of ``reproduce.yaml``, from ``config_dir`` if it has that file.
+    """Return the presets of ``reproduce.yaml``, from ``config_dir`` if it has that file.
 
     Raises :class:`UserError` naming the file and the invalid key.
     """
@@ -116,29 +115,29 @@ def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
 
 
 def _candidates(names: list[str], typed: list[str], config_dir: str | None) -> tuple[list[Candidate], list[str]]:
-    """(Composed candidates, those with most claims per minute first; a line for each that cannot be composed)."""
-    listed = {one.preset: one for one in listed_presets(config_dir)}
-    found, failed = [], []
+    """Return the composed candidates, most claims per minute first, and a line for each that cannot be composed."""
+    listed = {entry.preset: entry for entry in listed_presets(config_dir)}
+    composed, failed = [], []
     LOGGER.info("reproduce: composing %s", counted(len(names or listed), "preset"))
     with messages_to(lambda _: None):
         for name in names or listed:
             try:
-                one = candidate(listed.get(name, ListedPreset(name)), typed, bool(names))
-                if one.claims or names:
-                    found.append(one)
+                entry = candidate(listed.get(name, ListedPreset(name)), typed, bool(names))
+                if entry.claims or names:
+                    composed.append(entry)
             except UserError as problem:
                 failed.append(f"{name}: failed: {problem}")
-    if not found:
+    if not composed:
         raise UserError(failed[0] if failed else "no preset to reproduce")
     for line in failed:
         LOGGER.error("%s", line)
-    return order(found), failed
+    return order(composed), failed
 
 
 def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candidate:
-    """The preset ``listed`` with the flags and overrides ``typed``, which replace listed words with the same key.
+    """Return the preset ``listed`` with the options and overrides ``typed``.
 
-    Raises :class:`UserError` if they do not fit together.
+    Typed words replace listed words with the same key. Raises :class:`UserError` if they conflict.
     """
     keys = {word.lstrip("+~").partition("=")[0] for word in typed}
     words = [*typed, *(word for word in listed.words if word.partition("=")[0] not in keys)]
@@ -148,38 +147,40 @@ def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candid
 def order(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Candidates by claims per minute of their missing runs, most first; those without a measured time last."""
 
-    def rank(one: Candidate) -> tuple[bool, float]:
-        minutes = one.minutes_left()
+    def rank(candidate: Candidate) -> tuple[bool, float]:
+        minutes = candidate.minutes_left()
         if minutes is None:
             return True, 0.0
-        return False, -one.claims / max(minutes, 0.01)
+        return False, -candidate.claims / max(minutes, 0.01)
 
     return sorted(candidates, key=rank)
 
 
-def _execute(one: Candidate, end: float) -> str:
+def _execute(candidate: Candidate, end: float) -> str:
     """Run the missing runs of a preset until ``end`` (monotonic clock); returns why some are still missing, or ""."""
     from knot_runner.data.preflight import no_data
 
-    if not one.left():
+    if not candidate.left():
         return ""
-    if problem := no_data(job.settings for job in one.preset.jobs):
+    if problem := no_data(job.settings for job in candidate.preset.jobs):
         return f"skipped, {problem}"
-    minutes, seconds = one.minutes_left(), end - time.monotonic()
-    if seconds <= 0 or not (one.named or (minutes is not None and 60 * minutes <= seconds)):
+    minutes, seconds = candidate.minutes_left(), end - time.monotonic()
+    if seconds <= 0 or not (candidate.named or (minutes is not None and 60 * minutes <= seconds)):
         takes = "an unknown time" if minutes is None else f"about {minutes:.3g} minutes"
-        return f"skipped, it takes {takes}, and {max(seconds, 0) / 60:.3g} minutes are left"
-    LOGGER.info("%s: %s", one.preset.name, counted(one.left(), "run"))
-    command = [sys.executable, "-m", "knot_runner", f"experiment={one.preset.name}", *one.words]
-    code = run_for(command, one.preset.out / "reproduced" / f"{one.preset.name}.txt", seconds)
+        return f"skipped, it takes {takes}, but {max(seconds, 0) / 60:.3g} minutes are left"
+    LOGGER.info("%s: %s", candidate.preset.name, counted(candidate.left(), "run"))
+    command = [sys.executable, "-m", "knot_runner", f"experiment={candidate.preset.name}", *candidate.words]
+    code = run_for(command, candidate.preset.out / "reproduced" / f"{candidate.preset.name}.txt", seconds)
     if code is None:
-        return "the time is over; the same command resumes it"
-    return f"failed with exit code {code}, {counted(one.left(), 'run')} left" if code else ""
+        return "the time is over. Repeat the command to resume"
+    return f"failed with exit code {code}, {counted(candidate.left(), 'run')} left" if code else ""
 
 
 def run_for(command: Sequence[str], printed: Path, seconds: float) -> int | None:
-    """Run ``command`` with its output in the file ``printed``; returns the exit code, or None if SIGTERM ended it after
-    ``seconds``. A signal that ends this process ends it."""
+    """Run ``command`` with its output in the file ``printed`` and return the exit code.
+
+    The result is None if SIGTERM ended the command after ``seconds``. A signal that ends this process also ends it.
+    """
     printed.parent.mkdir(parents=True, exist_ok=True)
     with (
         printed.open("w", encoding="utf-8") as file,
@@ -199,7 +200,7 @@ def _show(candidates: Sequence[Candidate], problems: Sequence[str], out: Path) -
     from knot_runner.report.render.terminal import TerminalColumn, output, results_grid
     from knot_runner.report.render.text import escape_markdown
 
-    rows = [cells for one in candidates if (cells := _cells(one))]
+    rows = [cells for candidate in candidates if (cells := _cells(candidate))]
     if rows:
         columns = [TerminalColumn(head, right=head not in ("preset", "data"), overflow="fold") for head in HEADS]
         output().print(results_grid(columns, rows, padding=(0, 1, 0, 0)))
@@ -210,21 +211,21 @@ def _show(candidates: Sequence[Candidate], problems: Sequence[str], out: Path) -
     print(out / TABLE_FILE)
 
 
-def _cells(one: Candidate) -> tuple[str, ...]:
-    """The row of a preset in the table; () if none of its runs is finished."""
+def _cells(candidate: Candidate) -> tuple[str, ...]:
+    """Return the row of a preset in the table; () if none of its runs is finished."""
     from knot_runner.report.render.text import duration
 
-    results = {folder: result for folder in one.folders if (result := read_result(folder))}
+    results = {folder: result for folder in candidate.folders if (result := read_result(folder))}
     if not results:
         return ()
     data = dict.fromkeys(f"{result.task} ({result.source or 'none'})" for result in results.values())
-    planned, done = Counter(one.folders.values()), Counter(one.folders[folder] for folder in results)
+    planned, done = Counter(candidate.folders.values()), Counter(candidate.folders[folder] for folder in results)
     seeds = sum(done[seed] == count for seed, count in planned.items())
-    verdicts = Counter(verdict.verdict for verdict in one.verdicts())
+    verdicts = Counter(verdict.verdict for verdict in candidate.verdicts())
     hold, fail, refused = (verdicts.pop(name, 0) for name in ("holds", "does not hold", "refused"))
     others = str(verdicts.total()) + (f" + {refused} refused" if refused else "")
     seconds = sum(result.seconds.total or 0 for result in results.values())
     return (
-        one.preset.name, ", ".join(data), f"{len(results)} of {len(one.folders)}", f"{seeds} of {len(planned)}",
-        str(hold), str(fail), others, duration(seconds),
+        candidate.preset.name, ", ".join(data), f"{len(results)} of {len(candidate.folders)}",
+        f"{seeds} of {len(planned)}", str(hold), str(fail), others, duration(seconds),
     )  # fmt: skip

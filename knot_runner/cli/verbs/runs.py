@@ -17,7 +17,7 @@ def runs_and_keys(options: argparse.Namespace, known: tuple[str, ...]) -> tuple[
     """Return the runs that are named, at least one, and the values of the ``known`` keys. Raises :class:`UserError`."""
     runs, keys = names_and_keys(options.words, known)
     if not runs:
-        raise UserError("needs a finished run: its folder, or its run id below paths.output_dir", "RUN")
+        raise UserError("expected the folder of a finished run, or its run id below paths.output_dir", "RUN")
     return runs, keys
 
 
@@ -33,12 +33,12 @@ def bundle_command(options: argparse.Namespace) -> int:
     out = Path(keys.get("paths.output_dir", "outputs")).expanduser()
     packed: dict[str, RunContents] = {}
     for name in names:
-        found = finished_runs(find_run(name, out))
-        if not found:
-            raise UserError("holds no finished run (a folder with result.json)", name)
-        for folder in found:
-            one = packed_run(folder, options.weights)
-            packed[one.run.folder] = one
+        folders = finished_runs(find_run(name, out))
+        if not folders:
+            raise UserError("no finished run found (a folder with result.json)", name)
+        for folder in folders:
+            packed_one = packed_run(folder, options.weights)
+            packed[packed_one.run.folder] = packed_one
     runs = [packed[name] for name in sorted(packed)]
     if options.to:
         to = Path(options.to).expanduser()

@@ -22,7 +22,7 @@ def verify_command(options: argparse.Namespace) -> int:
     """Rerun the runs and print a verdict on each. Raises :class:`UserError`, for example for a damaged bundle."""
     names, keys = names_and_keys(options.words, ("paths.data_dir", "paths.output_dir"))
     if len(names) != 1:
-        raise UserError("needs one bundle", "verify", hint="Use knot-runner verify FILE.tar.gz")
+        raise UserError("expected one bundle", "verify", hint="Use knot-runner verify FILE.tar.gz")
     for name in ("rounds", "memory"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -34,10 +34,10 @@ def verify_command(options: argparse.Namespace) -> int:
         runs = read_bundle(Path(names[0]).expanduser(), folder / "bundle")
         out = Path(keys.get("paths.output_dir", f"{folder}/runs")).expanduser()
         if out.exists() and (not out.is_dir() or any(out.iterdir())):  # a run in it would be compared with itself
-            raise UserError("not an empty folder. The runs are rerun there", f"paths.output_dir={out}")
+            raise UserError("not an empty folder. Use a new folder for the reruns", f"paths.output_dir={out}")
         known = [total for run in runs if (total := run.result.seconds.total) is not None and total <= 1e9]
         if known:
-            LOGGER.info("%s took %s on record", counted(len(known), "run"), duration(sum(known)))
+            LOGGER.info("%s took %s when it was recorded", counted(len(known), "run"), duration(sum(known)))
         from knot_runner.bundles.rerun import RerunPlace  # imports torch
 
         data = keys.get("paths.data_dir") or os.environ.get("KNOT_DATA")
@@ -50,11 +50,11 @@ def verify_command(options: argparse.Namespace) -> int:
 
 
 #: The verdict on a run that was refused or failed here.
-NOT_MADE = "not made again"
+NOT_MADE = "not rerun"
 
 
 def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
-    """The verdict on one run; prints it with its evidence."""
+    """Return the verdict on one run; prints it with its evidence."""
     from knot_runner.bundles.unpack import quoted
 
     try:
@@ -70,7 +70,7 @@ def _answered(run: BundledRun, rounds: int | None, place: RerunPlace) -> str:
 
 
 def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[str, list[str]]:
-    """(The verdict, lines of evidence). Raises :class:`UserError` if the run cannot be rerun here."""
+    """Return (the verdict, lines of evidence). Raises :class:`UserError` if the run cannot be rerun here."""
     from rich.console import Console
 
     from knot_runner.bundles.compare import compare_rounds, compare_whole
@@ -84,38 +84,38 @@ def _compared(run: BundledRun, rounds: int | None, place: RerunPlace) -> tuple[s
     problem = settings_problem(run)
     lines = [problem] if problem else []
     if rounds is not None and (why := whole_because(job)):
-        lines.append(f"is made again whole: it {why}")
+        lines.append(f"is rerun completely: it {why}")
     elif rounds is not None and rounds < len(rows):
         cut = rounds
         job = job_here(run.config, place, cut)
     with Live(Console(stderr=True)) as live, messages_to(lambda text: live.note(quoted(text))):
         now, new_rows = made_again(job, place, lambda name, *step: live.watch(quoted(name), *step), lambda _: None)
     if cut is None:
-        found = compare_whole(run.result, rows, now, new_rows)
+        comparison = compare_whole(run.result, rows, now, new_rows)
     else:
-        found = compare_rounds(run.result, rows[:cut], new_rows[:cut])
+        comparison = compare_rounds(run.result, rows[:cut], new_rows[:cut])
     log = f"{len(rows[:cut])} of {len(rows)} rows of the log" if rows else "no log"
-    lines += [f"compared: {log}{found.extent}", *found.differences, *found.intervals]
-    return found.likeness, lines + _differences(run.result, now)
+    lines += [f"compared: {log}{comparison.extent}", *comparison.differences, *comparison.intervals]
+    return comparison.likeness, lines + _differences(run.result, now)
 
 
 def _differences(was: RunResult, now: RunResult) -> list[str]:
-    """Lines on data, code and device that differ from the record."""
+    """Return the lines on data, code and device that differ from the record."""
     from knot_runner.provenance import code_changes
 
     lines = []
     if was.data != now.data:
-        lines.append(f"made from other data: {_data_text(was, now)}")
-    lines += [f"made by other code: {change}" for change in code_changes(was.made_by)]
+        lines.append(f"different data: {_data_text(was, now)}")
+    lines += [f"different code: {change}" for change in code_changes(was.made_by)]
     for key in ("device", "engine"):
         then, today = getattr(was, key, None), getattr(now, key, None)
         if then != today:
-            lines.append(f"made on {then}, now on {today}")
+            lines.append(f"recorded on {then}, rerun on {today}")
     return lines
 
 
 def _data_text(was: RunResult, now: RunResult) -> str:
-    """Names of files whose digests differ; else the digests of all data read."""
+    """Return the names of files whose digests differ; else the digests of all data read."""
     from knot_runner.report.render.text import first_few
 
     old, new = ({(file["path"], file["sha256"]) for file in result.files} for result in (was, now))

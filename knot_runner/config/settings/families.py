@@ -95,7 +95,7 @@ def register(family: Family) -> Family:
 
 
 def family_of(config: Any) -> Family:
-    """The family of a method's settings ``config`` (or of their class)."""
+    """Return the family of a method's settings ``config`` (or of their class)."""
     cls = config if isinstance(config, type) else type(config)
     for family in FAMILIES.data.values():  # that of a class is there
         if cls in family.settings.values():
@@ -104,26 +104,28 @@ def family_of(config: Any) -> Family:
 
 
 def family_of_algorithm(algorithm: str) -> Family:
-    """Returns the family of ``algorithm``; an unknown one is a plug-in's federated algorithm."""
+    """Return the family of ``algorithm``; an unknown one is a plug-in's federated algorithm."""
     return family_of(METHOD_SETTINGS.get(algorithm, FederatedSettings))
 
 
 def other_owners(key: str, algorithm: Any) -> str:
-    """Return what is wrong with the setting ``key`` of ``method`` that only other algorithms than ``algorithm`` have;
-    "" where none has it."""
+    """Return the error text for a setting ``key`` of ``method`` that ``algorithm`` does not have.
+
+    It lists the algorithms that have the setting, and is "" if there are none.
+    """
     classes = [pair for family in FAMILIES.values() for pair in family.settings.items()]
-    owners = [name for name, cls in classes if key in {own.name for own in fields(cls)}]
-    return f"not a setting of method.algorithm={algorithm}, but of {', '.join(owners)}" if owners else ""
+    owners = [name for name, cls in classes if key in {field.name for field in fields(cls)}]
+    return f"method.algorithm={algorithm} does not have this setting. These do: {', '.join(owners)}" if owners else ""
 
 
 def load(name: str) -> Any:
-    """Imports and returns ``package.module:function``."""
+    """Import and returns ``package.module:function``."""
     module, function = name.split(":")
     return getattr(importlib.import_module(module), function)
 
 
 def call(name: str, *arguments: Any, **options: Any) -> Any:
-    """Imports and calls ``package.module:function``."""
+    """Import and calls ``package.module:function``."""
     return load(name)(*arguments, **options)
 
 

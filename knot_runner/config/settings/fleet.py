@@ -12,7 +12,7 @@ from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import Misfit, UserError
 
 #: Of the logarithm of a speed; exp(6 sigma) is still a number.
-LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "is negative; 0 makes all clients alike")]
+LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "at least 0 (0: all are equal)")]
 
 
 @dataclass
@@ -73,26 +73,26 @@ class FleetSettings:
 
     def __post_init__(self) -> None:
         if self.mode == "async":
-            require(self.deadline is None, "deadline", "works only with mode=sync. Use null")
-            require(self.late == "drop", "late", "partial works only with mode=sync. Use drop")
+            require(self.deadline is None, "deadline", "requires mode=sync. Use null")
+            require(self.late == "drop", "late", "partial requires mode=sync. Use drop")
         else:
-            require(self.buffer is None, "buffer", f"{self.buffer} works only with mode=async. Use null")
+            require(self.buffer is None, "buffer", f"{self.buffer} requires mode=async. Use null")
             require(
-                self.late == "drop" or self.deadline is not None, "deadline", "is not set, but late=partial needs it"
+                self.late == "drop" or self.deadline is not None, "deadline", "required by late=partial, but not set"
             )
 
 
 def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
-    """Raises :class:`UserError` where ``method`` does not support ``fleet``."""
+    """Raise :class:`UserError` where ``method`` does not support ``fleet``."""
     if not isinstance(method, FederatedSettings):
         if fleet is not None:
-            why = "a fleet has clients of a federated method"
+            why = "the method has no clients that train in rounds"
             raise Misfit(f"fleet={fleet.name}", f"method={method.name}", why, "Use fleet=none")
         return
     if fleet is None:
         if method.stragglers is not None and method.stragglers.by == "speed":
-            raise UserError("speed is that of a fleet; fleet=phones, or by: seed, would fit", "method.stragglers.by")
+            raise UserError("speed requires a fleet. Use fleet=phones, or by=seed", "method.stragglers.by")
         return
     if fleet.mode == "async" and isinstance(method, FedPerSettings) and method.final_head_epochs:
-        why = "method.final_head_epochs is a last round of all, which fleet.mode=async has not"
+        why = "method.final_head_epochs needs a final round of all clients, which fleet.mode=async does not have"
         raise Misfit(f"fleet={fleet.name}", f"method={method.name}", why, "Use method.final_head_epochs=0")

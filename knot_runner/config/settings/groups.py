@@ -99,10 +99,10 @@ class StageSettings:
     def __post_init__(self) -> None:
         require_sgd_momentum(self.optimizer, self.momentum)
         rising = self.milestones == sorted(set(self.milestones))
-        require(rising, "milestones", f"{self.milestones} do not rise")
+        require(rising, "milestones", f"expected increasing epochs, got {self.milestones}")
         require_enough(self.max_examples, "examples")
         right = self.max_length is None or 8 <= self.max_length <= 512
-        require(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
+        require(right, "max_length", f"expected 8 to 512, or null (task.max_length), got {self.max_length}")
 
 
 @dataclass
@@ -126,8 +126,7 @@ class TrainingSettings(CentralTraining):
 
 #: ``hardware.engine`` -> the function that makes it (:class:`~knot_runner.engine.federated.choose.EngineInputs`).
 ENGINES: Table[str] = Table(
-    "ENGINES",
-    {name: f"knot_runner.engine.federated.choose:make_{name}" for name in ("loop", "lean", "stacked", "ray")},
+    "ENGINES", {name: f"knot_runner.engine.federated.choose:make_{name}" for name in ("loop", "lean", "stacked", "ray")}
 )
 #: Package of optional engines: ``NAME`` in it is loaded for ``hardware.engine=NAME``.
 OPTIONAL_ENGINES = "knot_runner.engines"
@@ -139,7 +138,7 @@ def load_engine(name: str) -> None:
         return
     if name.isidentifier() and importlib.util.find_spec(f"{OPTIONAL_ENGINES}.{name}") is not None:
         load_plugins([f"{OPTIONAL_ENGINES}.{name}"])
-    require(name in ENGINES, "engine", f"there is no engine {name[:40]!r}{nearest(name[:40], ['auto', *ENGINES])}")
+    require(name in ENGINES, "engine", f"unknown engine {name[:40]!r}{nearest(name[:40], ['auto', *ENGINES])}")
 
 
 @dataclass
@@ -150,9 +149,9 @@ class HardwareSettings:
     #: device name such as cuda:1, or auto
     device: str
     #: torch threads per process; affects summation order
-    threads: Annotated[int, Holds(lambda value: 1 <= value <= 1024, "is not in 1..1024")]
+    threads: Annotated[int, Holds(lambda value: 1 <= value <= 1024, "1 to 1024")]
     #: parallel processes for independent models, clients and large LEAF files; 0: one per core
-    num_workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "is not in 0..1024; 0 = one per core")]
+    num_workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "0 to 1024 (0: one per core)")]
     #: engine for clients: loop (reference), lean (CPU processes), stacked (all clients in one program), ray (Ray
     #: cluster), an optional engine, or auto (lean on CPU; stacked on CUDA, loop for text and custom models; otherwise
     #: loop)
@@ -160,7 +159,7 @@ class HardwareSettings:
     #: precision of federated training; tf32 and bf16 need engine=stacked on CUDA
     precision: Literal["float32", "float64", "tf32", "bf16"]
     #: stacked: maximum clients at once; 0: all
-    stack: Annotated[int, AtMost(10**6), Holds(lambda value: value >= 0, "is negative; 0 = the whole cohort")]
+    stack: Annotated[int, AtMost(10**6), Holds(lambda value: value >= 0, "at least 0 (0: all clients of a round)")]
     #: devices that jobs of a sweep use in turn; empty uses ``device``
     devices: list[str] = field(default_factory=list)
 
@@ -181,11 +180,11 @@ class PathSettings:
     output_dir: str
 
     def __post_init__(self) -> None:
-        require(self.output_dir != "", "output_dir", "is empty; a folder is right, or . for the current one")
+        require(self.output_dir != "", "output_dir", "expected a folder (. is the current one), got an empty string")
         for key in ("data_dir", "output_dir"):
             path = Path(getattr(self, key) or "").expanduser()
             longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
-            require(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")
+            require(longest <= LONGEST_NAME, key, f"a name has {longest} bytes. Use at most {LONGEST_NAME}")
             if getattr(self, key):
                 setattr(self, key, str(path))
 
@@ -214,4 +213,4 @@ class TrackerSettings:
 
     def __post_init__(self) -> None:
         named = "@" in (self.uri or "")
-        require(not named, "uri", "holds a user's name, which records would keep; MLFLOW_TRACKING_URI is right for it")
+        require(not named, "uri", "contains a user name. Set the environment variable MLFLOW_TRACKING_URI instead")

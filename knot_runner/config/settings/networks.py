@@ -40,7 +40,7 @@ class MlpSettings:
     output: Output
 
     def __post_init__(self) -> None:
-        require(all(size >= 1 for size in self.hidden), "hidden", f"{self.hidden} has a size below 1")
+        require(all(size >= 1 for size in self.hidden), "hidden", f"expected sizes of at least 1, got {self.hidden}")
 
 
 @dataclass
@@ -55,7 +55,7 @@ class ConvSettings:
     padding: ImageSide
 
     def __post_init__(self) -> None:
-        require(0 <= self.padding < self.kernel, "padding", f"{self.padding} is not in 0..kernel-1")
+        require(0 <= self.padding < self.kernel, "padding", f"expected 0 to kernel - 1, got {self.padding}")
 
 
 @dataclass
@@ -72,14 +72,14 @@ class CnnSettings:
     output: Output
 
     def __post_init__(self) -> None:
-        require(len(self.convs) >= 1, "convs", "needs at least one convolution; model.kind=mlp has none")
-        require(all(size >= 1 for size in self.hidden), "hidden", f"{self.hidden} has a size below 1")
+        require(len(self.convs) >= 1, "convs", "expected at least one convolution. For none, use model.kind=mlp")
+        require(all(size >= 1 for size in self.hidden), "hidden", f"expected sizes of at least 1, got {self.hidden}")
 
 
 def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:
     """The groups of a ``model`` with group normalization divide its numbers of ``channels``, ``what`` in words."""
     fits = model.norm != "group" or all(count % model.groups == 0 for count in channels)
-    require(fits, "groups", f"{model.groups} does not divide {what}")
+    require(fits, "groups", f"{model.groups} does not divide {what}. Use a divisor")
 
 
 @dataclass
@@ -100,7 +100,7 @@ class ResnetSettings:
     groups: Channels
 
     def __post_init__(self) -> None:
-        require(len(self.blocks) >= 1 and min(self.blocks) >= 1, "blocks", f"{self.blocks} has a stage without blocks")
+        require(min(self.blocks, default=0) >= 1, "blocks", f"expected at least 1 per stage, got {self.blocks}")
         _require_groups(self, [self.width], f"width={self.width}")
 
 
@@ -121,7 +121,7 @@ class WrnSettings:
 
     def __post_init__(self) -> None:
         fits = self.depth >= 10 and (self.depth - 4) % 6 == 0
-        require(fits, "depth", f"{self.depth} is not 6n + 4, as 10, 16, 22, 28 and 40 are")
+        require(fits, "depth", f"expected 6n + 4, such as 10, 16, 22, 28 or 40, got {self.depth}")
         _require_groups(self, [WRN_WIDTH], f"{WRN_WIDTH}, the channels of the first convolution")
 
     @property
@@ -132,8 +132,10 @@ class WrnSettings:
 
 @dataclass
 class VggSettings:
-    """A VGG without hidden layers, as in RepDistiller for CIFAR: 3x3 convolutions with normalization and ReLU, global
-    pooling, head."""
+    """A VGG without hidden layers, as in RepDistiller for CIFAR.
+
+    It has 3x3 convolutions with normalization and ReLU, global pooling and a head.
+    """
 
     kind: Literal["vgg"]
     name: str
@@ -147,9 +149,9 @@ class VggSettings:
     groups: Channels
 
     def __post_init__(self) -> None:
-        require(len(self.stages) >= 1 and all(self.stages), "stages", f"{self.stages} has a stage without convolutions")
+        require(self.stages and all(self.stages), "stages", f"a stage has no convolutions: {self.stages}")
         fits = 0 <= self.pools <= len(self.stages)
-        require(fits, "pools", f"{self.pools} is not in 0..{len(self.stages)}, the number of stages")
+        require(fits, "pools", f"expected 0 to {len(self.stages)} (the number of stages), got {self.pools}")
         _require_groups(self, itertools.chain(*self.stages), "the channels of every convolution")
 
 
@@ -173,10 +175,10 @@ class MobilenetSettings:
         # a group of one channel at one pixel has no variance
         narrowest = min(self.channels(MOBILENET_STAGES[0][1]), self.last)
         fits = self.norm != "group" or narrowest >= 2 * self.groups
-        require(fits, "groups", f"{self.groups} groups need {2 * self.groups} channels; the narrowest has {narrowest}")
+        require(fits, "groups", f"{self.groups} groups need {2 * self.groups} channels, but a layer has {narrowest}")
 
     def channels(self, count: int) -> int:
-        """``count`` channels at this width: the nearest multiple of 8, at least 8, no more than a tenth below."""
+        """Return ``count`` channels at this width: the nearest multiple of 8, at least 8, at most a tenth below."""
         exact = count * self.width
         rounded = max(8, int(exact + 4) // 8 * 8)
         return rounded + 8 if rounded < 0.9 * exact else rounded
@@ -207,7 +209,7 @@ class CustomSettings:
     def __post_init__(self) -> None:
         parts = self.target.split(":")
         fits = len(parts) == 2 and all(parts)
-        require(fits, "target", f"{self.target!r} is not module:function, the module being one of plugins")
+        require(fits, "target", f"expected module:function with a module in plugins, got {self.target!r}")
 
 
 ImageModel = MlpSettings | CnnSettings | ResnetSettings | WrnSettings | VggSettings | MobilenetSettings | CustomSettings

@@ -1,4 +1,4 @@
-"""Settings of how images are dealt to clients: one dataclass per partition, in one table."""
+"""Settings of partitions of images over clients: one dataclass per partition, in one table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fracti
 from knot_runner.config.strict import AtMost, Holds, require, without
 from knot_runner.util.config_yaml import Config
 
-Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "is not in (0, 1e6]; kind=iid is its limit")]
+Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "a number in (0, 1e6] (limit: kind=iid)")]
 
 
 @dataclass
@@ -91,12 +91,12 @@ class Pairs:
     def __post_init__(self) -> None:
         groups = 2 if self.groups is None else len(self.groups)
         if self.groups is not None:
-            require(groups >= 2, "groups", "needs at least two groups of classes")
+            require(groups >= 2, "groups", "expected at least two groups of classes")
             flat = list(itertools.chain(*self.groups))
             fits = all(self.groups) and len(set(flat)) == len(flat)
-            require(fits, "groups", "a group is empty or a class is in two groups")
+            require(fits, "groups", "each group needs a class, and a class may be in one group only")
         fits = self.num_clients >= 2 * groups
-        require(fits, "num_clients", f"{self.num_clients} give no two clients a group")
+        require(fits, "num_clients", f"{self.num_clients} is fewer than two clients per group")
 
 
 @dataclass
@@ -139,7 +139,7 @@ class PartyShares:
 
     def __post_init__(self) -> None:
         total = self.server + (self.transfer or 0)
-        require(total < 1, "transfer", f"server + transfer = {total:g} leave the clients no images; below 1 is right")
+        require(total < 1, "transfer", f"server + transfer = {total:g} leaves no images for clients")
 
 
 @dataclass
@@ -168,13 +168,15 @@ PERSONAL_VALID = 0.2
 
 
 def transfer_group(config: Config) -> Config | None:
-    """The group ``transfer`` of a composed config, unchecked: another data set as the transfer set; None without one,
-    as with ``transfer=none``, which is empty."""
+    """Return the group ``transfer`` of a composed config, unchecked.
+
+    It is another data set as the transfer set, or None, also for ``transfer=none``, which is empty.
+    """
     return config.get("transfer") or None
 
 
 def party_shares(config: Config) -> Config:
-    """The shares of the partition of a composed distillation, with defaults for null ones; not checked."""
+    """Return the shares of the partition of a composed distillation, with defaults for null ones; not checked."""
     partition = config["partition"]
     defaults = vars(PartyShares(valid=stages_valid(config)))
     if transfer_group(config) is not None:
@@ -183,8 +185,10 @@ def party_shares(config: Config) -> Config:
 
 
 def stages_valid(config: Config) -> float | None:
-    """Return the share of images that a composed distillation holds out by default: 0.1 if a stage that it trains
-    selects its best epoch on them, or if its bound is measured on them."""
+    """Return the share of images that a composed distillation holds out by default.
+
+    It is 0.1 if a stage selects its best epoch on these images, or if the bound is computed on them.
+    """
     method, training = config["method"], config["training"]
     unused = {"distill"} if method["algorithm"] == "teachers" else set()
     if method["algorithm"] == "distill":
@@ -199,9 +203,10 @@ def stages_valid(config: Config) -> float | None:
 
 
 def held_out_shares(config: Config) -> Config:
-    """The shares that a composed federated run holds out from its clients, {} where there are none: ``transfer`` where
-    a server distills (unless the task has a transfer set of its own, or another data set is it) and ``valid`` where
-    clients' own models are chosen or learned on them have defaults. Not checked.
+    """Return the shares that a composed federated run holds out from its clients, unchecked; {} if there are none.
+
+    ``transfer`` has a default if a server distills, unless the task or the group ``transfer`` has a transfer set.
+    ``valid`` has one if personalized models are selected or trained on held-out examples.
     """
     partition, method = config.get("partition") or {}, config.get("method") or {}
     shares = {}
@@ -216,7 +221,7 @@ def held_out_shares(config: Config) -> Config:
 
 
 def _reads_valid(personal: Config | None) -> bool:
-    """Whether a composed personalization selects a model on held-out examples, or learns or chooses clients on them."""
+    """Return whether a composed personalization selects or trains on held-out examples."""
     if not isinstance(personal, dict):
         return False
     kind = personal.get("kind")
@@ -225,8 +230,10 @@ def _reads_valid(personal: Config | None) -> bool:
 
 
 def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = ()) -> str:
-    """How the shares of training examples that resolved ``configs`` hold out differ, and the overrides that make them
-    equal; "" if they do not. ``free``: keys that may differ."""
+    """Return how the held-out shares of resolved ``configs`` differ, and the overrides that make them equal.
+
+    The result is "" if the shares are equal. ``free`` lists keys that may differ.
+    """
     groups = list(configs)
     unlike, overrides = [], []
     for key in TRAINING_SHARES:
@@ -240,7 +247,7 @@ def unlike_shares(configs: Iterable[Mapping[str, Any]], free: Collection[str] = 
 
 
 def has_transfer_set(task: Config) -> bool:
-    """Whether a composed task has a data set of the role transfer."""
+    """Return whether a composed task has a data set of the role transfer."""
     datasets = task.get("datasets")
     return isinstance(datasets, dict) and any(data.get("role") == "transfer" for data in datasets.values())
 

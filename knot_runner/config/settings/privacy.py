@@ -32,7 +32,7 @@ class UserPrivacySettings:
     clip_norm: Positive | None
     #: z: noise of standard deviation z C on the sum of updates, 0 or 0.01 to 1000; null derives it from
     #: ``epsilon``
-    noise_multiplier: Annotated[float, Holds(_is_multiplier, "is neither 0 nor within [0.01, 1000]")] | None
+    noise_multiplier: Annotated[float, Holds(_is_multiplier, "0, or a number in [0.01, 1000]")] | None
     #: target epsilon after ``training.rounds``, for noise_multiplier=null
     epsilon: Positive | None = None
     #: delta; null uses 1 / K^1.1 for K clients
@@ -47,31 +47,30 @@ class UserPrivacySettings:
     clip_logits: Positive
 
     def __post_init__(self) -> None:
-        one = (self.noise_multiplier is None) != (self.epsilon is None)
-        require(one, "noise_multiplier", "and epsilon: one of them is found from the other; null for that one is right")
+        only_one = (self.noise_multiplier is None) != (self.epsilon is None)
+        require(only_one, "noise_multiplier", "conflicts with epsilon. Set one of the two to null")
         noisy = self.noise_multiplier != 0
-        require(not noisy or self.clip_norm is not None, "clip_norm", "is not set, and noise is relative to it")
+        require(not noisy or self.clip_norm is not None, "clip_norm", "required by the noise, but not set")
 
 
 def check_privacy(settings: Settings) -> None:
-    """Raises :class:`UserError` for what privacy does not cover, but for what the method sends."""
+    """Raise :class:`UserError` for what privacy does not cover, but for what the method sends."""
     method, privacy = settings.method, f"privacy={settings.privacy.name if settings.privacy else 'null'}"
-    own = f"method={method.name}"
+    chosen = f"method={method.name}"
     if not isinstance(method, FederatedSettings):
-        raise Misfit(privacy, own, "it covers clients that train in rounds", "Use privacy=null")
+        raise Misfit(privacy, chosen, "the method has no clients that train in rounds", "Use privacy=null")
     if isinstance(method, LocalAlgorithmSettings):
-        raise Misfit(privacy, own, "its clients send nothing that noise could cover", "Use privacy=null")
+        raise Misfit(privacy, chosen, "the clients send nothing, so there is nothing to protect", "Use privacy=null")
     if method.clustering is not None:
-        why = "the distances between the clients' data (method.clustering) are not private"
-        raise Misfit(privacy, own, why, "Use method.clustering=null")
+        why = "method.clustering computes distances between the clients' data without privacy"
+        raise Misfit(privacy, chosen, why, "Use method.clustering=null")
     if settings.fleet is not None:
-        why = "who is available, and who is late, decides who takes part, which the accountant does not know"
+        why = "a fleet changes which clients participate, which the privacy accountant does not cover"
         raise Misfit(privacy, f"fleet={settings.fleet.name}", why, "Use fleet=none")
     if getattr(method.personalization, "shares_models", False):
-        why = "method.personalization shows clients each other's own models, which are not clipped"
-        raise Misfit(privacy, own, why, "Use finetune or soup")
+        why = "method.personalization sends the clients' personalized models to other clients without clipping"
+        raise Misfit(privacy, chosen, why, "Use finetune or soup")
     if method.aggregation != "uniform":
-        problem = f"what one client can change of a {method.aggregation} mean is not bounded"
-        raise UserError(f"{problem}; with privacy uniform is right", "method.aggregation")
+        raise UserError("with privacy, the influence of each client must be bounded. Use uniform", "method.aggregation")
     if isinstance(settings.partition, Centralized):
-        raise Misfit(privacy, "partition=centralized", "noise hides one client among many")
+        raise Misfit(privacy, "partition=centralized", "user-level privacy needs at least two clients")

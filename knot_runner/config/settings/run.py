@@ -123,13 +123,13 @@ def build_run(config: Config) -> Settings:
     for group in ("task", "method"):  # these names are folders below paths.output_dir
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
-            raise UserError(f"{name!r} is not a plain name of letters, digits, . + - _", f"{group}.name")
+            raise UserError(f"expected a name of letters, digits and . + - _, got {name!r}", f"{group}.name")
     if config.get("training") is not None:
         values = training_values(config, family.training) if TASK_KINDS[task_kind].trains else None
         config = {**config, "training": values}
     _check_names(config)
     parts = _parts(config, task_kind, family)
-    own_keys = {own.name for own in dataclasses.fields(kind)}
+    own_keys = {field.name for field in dataclasses.fields(kind)}
     for key in config["method"]:
         if key not in own_keys and (problem := other_owners(key, config["method"]["algorithm"])):
             raise UserError(problem, f"method.{key}")
@@ -140,10 +140,10 @@ def build_run(config: Config) -> Settings:
         _drop_other_sources(task)
     tracker = settings.tracker.name
     if tracker not in TRACKER_EXTRAS and not settings.plugins:
-        raise UserError(f"no tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}", "tracker.name")
+        raise UserError(f"unknown tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}", "tracker.name")
     check_fleet(settings.fleet, method)
     if settings.evaluate.matrix is not None and not isinstance(method, FederatedSettings):
-        raise UserError(f"method={method.name} has no clients that train in rounds; null is right", "evaluate.matrix")
+        raise UserError(f"method={method.name} has no clients that train in rounds. Use null", "evaluate.matrix")
     _fill_in(settings)
     if family.check:
         load(family.check)(settings)
@@ -159,7 +159,7 @@ def build_run(config: Config) -> Settings:
 
 
 def _check_names(config: Config) -> None:
-    """Raises :class:`UserError` for a key that is no group, and for a group of which no file is chosen."""
+    """Raise :class:`UserError` for a key that is no group, and for a group of which no file is chosen."""
     names = {field.name for field in dataclasses.fields(Settings)} - {"shares", "held_out", "notes"}
     for key in config:
         if key not in names:
@@ -167,12 +167,12 @@ def _check_names(config: Config) -> None:
             leaves = dotted_leaves(without(config, key, "report", "sweep"))
             places = [f"'{place}'" for place, _ in leaves if place.rpartition(".")[2] in words][:3]
             hint = f" (did you mean {' or '.join(places)}?)" if places else nearest(key, names)
-            raise UserError(f"there is no such setting{hint}", key)
+            raise UserError(f"unknown setting{hint}", key)
     for group in ("transfer", "fleet", "privacy"):
         chosen = config.get(group)
         if isinstance(chosen, dict) and chosen and "name" not in chosen:
             key = f"{group}.{next(iter(chosen))}"
-            raise UserError(f"{group} is null; {group}=NAME chooses one ('knot-runner ls {group}')", key)
+            raise UserError(f"{group} is null. Use {group}=NAME ('knot-runner ls {group}' lists the names)", key)
 
 
 def _fill_in(settings: Settings) -> None:
@@ -247,7 +247,7 @@ def _parts(config: Config, task_kind: str, family: Family) -> Config:
 
 
 def _check_formats(config: Config, group: Config, known: tuple[str, ...], where: str) -> None:
-    """Checks that formats of local files are ``known``, or a plug-in's, whose reader is looked up on loading."""
+    """Check that formats of local files are ``known``, or a plug-in's, whose reader is looked up on loading."""
     for key, value in group.items():
         if not isinstance(value, dict):
             continue
@@ -270,7 +270,7 @@ def _check_stages(training: CentralTraining) -> None:
     for name, stage in vars(training).items():
         length = getattr(stage, "max_length", None)
         if length is not None:
-            raise UserError(f"{length} works only with texts. Use null for images", f"training.{name}.max_length")
+            raise UserError(f"{length} is for texts. For images, use null", f"training.{name}.max_length")
 
 
 def _check_parties(settings: Settings) -> None:
@@ -278,11 +278,11 @@ def _check_parties(settings: Settings) -> None:
     if not isinstance(model, ModelSettings) or not isinstance(task, TaskSettings):
         return
     if model.per_party and isinstance(settings.training, FederatedTraining):
-        raise UserError("averaging needs one model for all clients. Use {}", "model.per_party")
+        raise UserError("averaging needs the same model for all clients. Use {}", "model.per_party")
     common = {**vars(model), "per_party": {}}
     for party, changes in model.per_party.items():
         where = f"model.per_party.{party}"
         if party not in task.datasets:
-            raise UserError(f"task {task.name} has no such data set{nearest(party, task.datasets)}", where)
-        own = build(ModelSettings, {**common, **changes}, where)
-        model.per_party[party] = {key: getattr(own, key) for key in changes}
+            raise UserError(f"task={task.name} has no such data set{nearest(party, task.datasets)}", where)
+        changed = build(ModelSettings, {**common, **changes}, where)
+        model.per_party[party] = {key: getattr(changed, key) for key in changes}

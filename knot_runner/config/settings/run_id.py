@@ -19,10 +19,7 @@ NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast",
 #: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
 HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Settings of a method -> those beside them that are not read; claims may still name them.
-UNREAD_KEYS = {
-    ("solver", "exact"): {"fedwad", "precision"},
-    ("graph", "none"): {"otdd", "clusters", "scale"},
-}
+UNREAD_KEYS = {("solver", "exact"): {"fedwad", "precision"}, ("graph", "none"): {"otdd", "clusters", "scale"}}
 #: Groups whose ``name`` is a label; names of tasks and methods are folders.
 LABELED = ("model", "training", "fleet", "privacy")
 
@@ -85,5 +82,5 @@ def _counted_hardware(hardware: Config) -> Config:
 
 def _not_null(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _not_null(one) for key, one in value.items() if one is not None}
-    return [_not_null(one) for one in value] if isinstance(value, list) else value
+        return {key: _not_null(part) for key, part in value.items() if part is not None}
+    return [_not_null(part) for part in value] if isinstance(value, list) else value

@@ -15,16 +15,18 @@ MIN_LENGTH = 8
 
 
 def refuse_secrets(config: Config) -> None:
-    """Raises :class:`UserError` naming the key of ``config`` (plain) with a value of such a variable, however it came
-    there (``${oc.env:WANDB_API_KEY}``): config.yaml and trackers would store it. The message does not contain the
-    value."""
+    """Raise :class:`UserError` if a key of the plain ``config`` contains the value of a secret variable.
+
+    The message names the key, not the value, which may come from ``${oc.env:WANDB_API_KEY}``. Otherwise config.yaml and
+    trackers would store it.
+    """
     for name, value in os.environ.items():
         if not SECRET_NAMES.search(name) or len(value) < MIN_LENGTH:
             continue
         for key, text in dotted_leaves(config):
             if isinstance(text, str) and value in text:
                 raise UserError(
-                    f"holds the value of the environment variable {name}, which records and trackers would "
-                    "keep; what needs it reads the environment by itself",
+                    f"contains the value of the environment variable {name}, which records and trackers would "
+                    "keep. Remove it: services read the variable themselves",
                     key,
                 )

@@ -11,9 +11,9 @@ from typing import Annotated
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.config_yaml import Config
 
-AT_LEAST_ONE = Holds(lambda value: value >= 1, "is not at least 1")
-NOT_NEGATIVE = Holds(lambda value: value >= 0, "is negative")
-ABOVE_ZERO = Holds(lambda value: value > 0, "is not above 0")
+AT_LEAST_ONE = Holds(lambda value: value >= 1, "at least 1")
+NOT_NEGATIVE = Holds(lambda value: value >= 0, "at least 0")
+ABOVE_ZERO = Holds(lambda value: value > 0, "a number above 0")
 
 #: of a run or of one data set's draws
 Seed = Annotated[int, AtMost(2**63 - 1)]
@@ -39,23 +39,23 @@ Deviation = Annotated[Spread, NOT_NEGATIVE]
 #: rates and scales
 Positive = Annotated[float, ABOVE_ZERO]
 NotNegative = Annotated[float, NOT_NEGATIVE]
-Temperature = Annotated[float, Holds(lambda value: value > 0, "is not above 0; 1 is ordinary training")]
+Temperature = Annotated[float, Holds(lambda value: value > 0, "a number above 0 (1: standard training)")]
 #: shares: within (0, 1), and with 0
-Fraction = Annotated[float, Holds(lambda value: 0 < value < 1, "is not between 0 and 1")]
-FractionOrNone = Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
+Fraction = Annotated[float, Holds(lambda value: 0 < value < 1, "a number between 0 and 1, both excluded")]
+FractionOrNone = Annotated[float, Holds(lambda value: 0 <= value < 1, "a number in [0, 1)")]
 #: shares up to all: within (0, 1], and with 0
-Proportion = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
-ProportionOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
+Proportion = Annotated[float, Holds(lambda value: 0 < value <= 1, "a number in (0, 1]")]
+ProportionOrNone = Annotated[float, Holds(lambda value: 0 <= value <= 1, "a number in [0, 1]")]
 #: settings of a model that a method names by its file
-NamedModel = Annotated[Config, Holds(lambda model: {"kind", "name"} <= model.keys(), "has no kind and name of a model")]
+NamedModel = Annotated[Config, Holds(lambda model: {"kind", "name"} <= model.keys(), "a model with kind and name")]
 
 
 def require_enough(max_examples: int | None, what: str) -> None:
     """In a ``__post_init__``: ``max_examples`` keeps at least 10, ``what`` in words."""
     enough = max_examples is None or max_examples >= 10
-    require(enough, "max_examples", f"{max_examples} {what} are too few; 10 is the least")
+    require(enough, "max_examples", f"{max_examples} {what} are too few. Use at least 10")
 
 
 def require_sgd_momentum(optimizer: str, momentum: float) -> None:
     """In a ``__post_init__``: no ``momentum`` of another optimizer than SGD."""
-    require(optimizer == "sgd" or not momentum, "momentum", f"{momentum} works only with optimizer=sgd. Use 0")
+    require(optimizer == "sgd" or not momentum, "momentum", f"{momentum} requires optimizer=sgd. Use 0")

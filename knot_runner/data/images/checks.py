@@ -1,7 +1,7 @@
-"""Shared by readers of images: checks of shape and labels; members of tar archives, read as a stream (nothing is
-written to disk, and no name in an archive becomes a path).
+"""Checks of shape and labels for image readers, and members of tar archives.
 
-All raise :class:`UserError` naming the file.
+Archives are read as a stream: nothing is written to disk, and no name in an archive becomes a path. All functions raise
+:class:`UserError` naming the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PartReader = Callable[[DataFolder, list[str], str, list[int], list[str]], Images
 
 
 def by_part(read: PartReader) -> ImageReader:
-    """The reader of train and test, for formats whose two parts are read alike."""
+    """Return the reader of train and test, for formats whose two parts have the same reader."""
 
     def read_parts(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
         local, shape, classes = settings.local, settings.shape, settings.classes
@@ -35,10 +35,10 @@ def by_part(read: PartReader) -> ImageReader:
     return read_parts
 
 
-def check_shape(where: object, found: tuple[int, ...], shape: list[int]) -> None:
-    """``found`` (channels, height, width) of the images in ``where`` must be ``task.shape``."""
-    if tuple(found) != tuple(shape):
-        raise UserError(f"its images are {sides(found)}, but task.shape is {sides(shape)}", where)
+def check_shape(where: object, image_shape: tuple[int, ...], shape: list[int]) -> None:
+    """``image_shape`` (channels, height, width) of the images in ``where`` must be ``task.shape``."""
+    if tuple(image_shape) != tuple(shape):
+        raise UserError(f"its images are {sides(image_shape)}, but task.shape is {sides(shape)}", where)
 
 
 def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
@@ -47,7 +47,7 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
     if len(wrong):
         first = int(wrong[0])
         raise UserError(
-            f"image {first + 1} has label {labels[first]}; task.classes has {classes}: 0 to {classes - 1}", where
+            f"image {first + 1} has label {labels[first]}; task.classes has {classes} (0 to {classes - 1})", where
         )
 
 
@@ -68,14 +68,14 @@ def images_problem(images: object, settings: ImageTaskSettings) -> str:
         if values is not None and len(values) != len(pixels):
             return f"{len(values)} {name} for {len(pixels)} images"
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
-        return f"labels from {labels.min()} to {labels.max()}, but task.classes has {classes}: 0 to {classes - 1}"
+        return f"labels from {labels.min()} to {labels.max()}, but task.classes has {classes} (0 to {classes - 1})"
     return ""
 
 
 def concatenate_images(where: object, files: list[Images]) -> Images:
-    """The images of several files (without writers), of at least one image."""
+    """Return the images of several files (without writers), of at least one image."""
     if not sum(map(len, files)):
-        raise UserError("there is no image", where)
+        raise UserError("no images found", where)
     return Images(np.concatenate([file.pixels for file in files]), np.concatenate([file.labels for file in files]))
 
 
@@ -84,7 +84,7 @@ def _kind(values: object) -> object:
 
 
 def sides(shape: tuple[int, ...] | list[int]) -> str:
-    """``3x32x32``: channels, height and width."""
+    """Return ``3x32x32``: channels, height and width."""
     return "x".join(map(str, shape))
 
 
@@ -116,19 +116,20 @@ class _Capped:
         self.path, self.file, self.most, self.left = path, file, most, most
 
     def read(self, size: int) -> bytes:
-        """The next ``size`` bytes, or what is left of the stream."""
+        """Return the next ``size`` bytes, or what is left of the stream."""
         block = self.file.read(size)
         self.left -= len(block)
         if self.left < 0:
-            raise UserError(f"unfolds to more than {self.most} bytes", self.path)
+            raise UserError(f"decompresses to more than {self.most} bytes", self.path)
         return block
 
 
 def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
-    """Contents of the members of a tar (.tar or .tar.gz) that have exactly the names ``wanted``; others are skipped.
+    """Return the contents of the members ``wanted`` of a .tar or .tar.gz archive.
 
-    Raises :class:`UserError` naming the archive for a member that leads out of it, is not a plain file or folder,
-    occurs twice or is larger than ``most`` bytes, and for an archive cut short.
+    Raises:
+        UserError: The archive is truncated, or a member points outside the archive, is not a plain file or folder, is
+            repeated, or is larger than ``most`` bytes. The message names the archive.
     """
     contents: dict[str, bytes] = {}
     try:
@@ -143,14 +144,14 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
                     if name not in wanted or info.isdir():
                         continue
                     if name in contents:
-                        raise UserError(f"has two members {name}", path)
+                        raise UserError(f"has two members named {name}", path)
                     if info.size > most:
                         raise UserError(f"member {name} has {info.size} bytes, more than {most}", path)
                     contents[name] = tar.extractfile(info).read()
     except UserError:
         raise
     except Exception as problem:  # tarfile raises its own, struct's, zlib's and OS errors
-        raise UserError(f"is no tar archive, or cut short or broken ({problem})", path) from None
+        raise UserError(f"not a tar archive, or truncated or corrupt ({problem})", path) from None
     return contents
 
 
@@ -158,6 +159,6 @@ def check_member(archive: Path, name: str, is_plain: bool) -> None:
     """Raise :class:`UserError` for a member of an archive that leads out of it, or is no plain file or folder."""
     parts = name.replace("\\", "/").split("/")
     if not is_plain:
-        raise UserError(f"member {name!r:.100} is a link or device; an archive of images holds files only", archive)
+        raise UserError(f"member {name!r:.100} is a link or a device, which is not allowed", archive)
     if ".." in parts or parts[0] == "" or parts[0].endswith(":"):
-        raise UserError(f"member {name!r:.100} leads out of the archive", archive)
+        raise UserError(f"member {name!r:.100} points outside the archive", archive)

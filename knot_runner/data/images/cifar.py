@@ -75,7 +75,7 @@ def _read_part(folder: DataFolder, entries: list[str], part: str, shape: list[in
 
 
 def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, bytes, CifarLayout]]:
-    """Name, bytes and layout of each batch file."""
+    """Yield name, bytes and layout of each batch file."""
     if path.is_dir():
         layout = _layout(path, part, {file.name for file in path.iterdir()})
         for name in layout.files[part]:
@@ -96,18 +96,18 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
 
 
 def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
-    """The first release that has a file among ``names``."""
+    """Return the first release that has a file among ``names``."""
     for layout in CIFAR_LAYOUTS:
         if not names.isdisjoint(layout.files[part]):
             return layout
     looked = ", ".join(layout.files[part][0] for layout in CIFAR_LAYOUTS)
-    raise UserError(f"holds no {part} batches of CIFAR; looked for {looked}", path)
+    raise UserError(f"no {part} batches of CIFAR found. Looked for {looked}", path)
 
 
 def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:
     size = layout.label_bytes + PIXELS
     if not content or len(content) % size:
-        raise UserError(f"has {len(content)} bytes, not a multiple of {size}; the file is cut short or broken", name)
+        raise UserError(f"has {len(content)} bytes, not a multiple of {size}. The file is truncated or corrupt", name)
     records = np.frombuffer(content, np.uint8).reshape(-1, size)
     labels = records[:, layout.label_bytes - 1].astype(np.int64)
     return Images(records[:, layout.label_bytes :].reshape(-1, *SHAPE), labels)
@@ -117,17 +117,17 @@ def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
     try:
         batch = read_literals(content)
     except Refused as problem:
-        raise UserError(f"{problem}; the official batches are plain data", name) from None
+        raise UserError(f"{problem}. Use the official batches, which are plain data", name) from None
     if not isinstance(batch, dict):
-        raise UserError(f"holds a {type(batch).__name__}, not the dict of a CIFAR batch", name)
+        raise UserError(f"expected the dict of a CIFAR batch, got {type(batch).__name__}", name)
     batch = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
     key = "labels" if layout.label_bytes == 1 else "fine_labels"
     data, labels = batch.get("data"), batch.get(key)
     if not isinstance(data, np.ndarray) or data.shape[1:] != (PIXELS,):
-        raise UserError(f"its data are no [N, {PIXELS}] array of unsigned bytes", name)
+        raise UserError(f"expected data of unsigned bytes [N, {PIXELS}]", name)
     whole = isinstance(labels, list) and all(type(label) is int and abs(label) < 2**31 for label in labels)
     if not whole or len(labels) != len(data):
-        raise UserError(f"its {key} are no list of {len(data)} whole numbers", name)
+        raise UserError(f"expected {key} as a list of {len(data)} whole numbers", name)
     return Images(data.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64))
 
 
@@ -159,14 +159,17 @@ class _Array:
         is_shape = isinstance(shape, tuple) and len(shape) <= 4 and all(type(n) is int and n >= 0 for n in shape)
         is_plain = is_shape and kind is PickleName.BYTE and isinstance(data, bytes | bytearray) and not is_fortran
         if not is_plain:
-            raise Refused("has an array that is not of unsigned bytes in C order")
+            raise Refused("an array is not of unsigned bytes in C order")
         self.values = np.frombuffer(data, np.uint8).reshape(shape)
         return self
 
 
 def read_literals(content: bytes) -> Any:
-    """The value in ``content``: dicts (keys str or bytes), lists, tuples, whole numbers, texts, and in the top dict
-    uint8 numpy arrays. Raises :class:`Refused`."""
+    """Return the value in ``content``, without running code.
+
+    It consists of dicts (keys str or bytes), lists, tuples, whole numbers and strings, and uint8 numpy arrays in the
+    top dict. Raises :class:`Refused`.
+    """
     machine = _Machine(len(content))
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
@@ -175,7 +178,7 @@ def read_literals(content: bytes) -> Any:
             machine.step(opcode.name, argument)
         value = machine.stack.pop()
     except (IndexError, KeyError, ValueError, OverflowError, TypeError, AttributeError) as problem:
-        raise Refused(f"is cut short or broken ({type(problem).__name__})") from None
+        raise Refused(f"truncated or corrupt ({type(problem).__name__})") from None
     if not isinstance(value, dict):
         return value
     return {key: item.values if isinstance(item, _Array) else item for key, item in value.items()}
@@ -208,7 +211,7 @@ class _Machine:
             self.stack = self.stack if TAKEN[name] else self.below.pop()
             self.put(name, items)
         elif name not in ("PROTO", "FRAME", "STOP"):
-            raise Refused(f"asks for opcode {name}, which plain data does not need")
+            raise Refused(f"opcode {name} is not allowed")
 
     def put(self, name: str, items: list[Any]) -> None:
         if name.startswith("TUPLE"):
@@ -217,14 +220,14 @@ class _Machine:
             list.extend(self.stack[-1], items)
         elif name.startswith("SETITEM"):
             if not all(isinstance(key, str | bytes) for key in items[::2]):
-                raise Refused("has a key that is not a text")
+                raise Refused("a key is not a string")
             dict.update(self.stack[-1], zip(items[::2], items[1::2], strict=True))
         elif name == "REDUCE":
             self.stack.append(self.call(*items))
         elif (asked := " ".join(items)) in PICKLE_NAMES:
             self.stack.append(PICKLE_NAMES[asked])
         else:
-            raise Refused(f"asks for {'.'.join(asked.split())[:120]}, which plain data does not need")
+            raise Refused(f"the name {'.'.join(asked.split())[:120]} is not allowed")
 
     def call(self, callee: Any, arguments: Any) -> Any:
         match callee, arguments:
@@ -235,8 +238,8 @@ class _Machine:
             case PickleName.TYPE, ("u1" | b"u1", *flags) if all(flag in (0, 1) for flag in flags):
                 return PickleName.BYTE
             case PickleName.TYPE, (str() | bytes() as code, *_):
-                raise Refused(f"has an array of type {code[:20]!r}; images are of type u1 (unsigned bytes)")
+                raise Refused(f"an array has type {code[:20]!r} instead of u1 (unsigned bytes)")
             case PickleName.ENCODE, (str() as text, "latin1" | b"latin1") if len(text) <= self.budget:
                 self.budget -= len(text)  # so that one long text is not turned again and again
                 return text.encode("latin1")
-        raise Refused("calls a name in a way, or as often, as plain data does not need")
+        raise Refused("a name is called in a way that is not allowed")

@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits, which need no files of one's own or network."""
+"""scikit-learn's handwritten digits, which need no files and no network."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ EMBEDDED_DIGITS = [str(digit) for digit in range(10)]
 
 
 def read_digits(shape: list[int]) -> Images:
-    """scikit-learn's 1,797 real 8x8 digits (gray levels 0..16) as uint8 [1797, *shape]: scaled bilinearly to height and
-    width, the same in every channel."""
+    """Return scikit-learn's 1,797 real 8x8 digits (gray levels 0 to 16) as uint8 [1797, *shape].
+
+    They are scaled bilinearly to height and width, with the same values in every channel.
+    """
     table = _digits_table()
     gray_levels, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]
     channels, height, width = shape
@@ -39,14 +41,17 @@ def _digits_table() -> np.ndarray:
 
 
 def scale(images: np.ndarray, height: int, width: int) -> np.ndarray:
-    """``images`` [..., h, w] -> [..., height, width], bilinear between pixel centers, edge values repeated (as image
-    libraries enlarge; when shrinking, nothing is averaged)."""
+    """Return ``images`` [..., h, w] scaled bilinearly to [..., height, width].
+
+    Interpolation is between pixel centers, and edge values are repeated, as in image libraries that enlarge. Shrinking
+    does not average.
+    """
     down, across = _scale_weights(images.shape[-2], height), _scale_weights(images.shape[-1], width)
     return down @ images @ across.T
 
 
 def _scale_weights(before: int, after: int) -> np.ndarray:
-    """[after, before] weights that interpolate along one axis."""
+    """Return [after, before] weights that interpolate along one axis."""
     at = np.clip((np.arange(after) + 0.5) * before / after - 0.5, 0, before - 1)
     low = np.minimum(at.astype(int), max(before - 2, 0))
     weights = np.zeros((after, before))

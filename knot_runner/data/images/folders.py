@@ -27,7 +27,7 @@ MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
 
 
 def read_folders(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Images of the trees ``entries``, uint8, sorted by class and file name.
+    """Return the images of the trees ``entries``, uint8, sorted by class and file name.
 
     The folders' names must be ``classes``, all of them. Images of another size are center-cropped and scaled. Nothing
     is unpacked to disk. Raises :class:`UserError` naming the file.
@@ -40,28 +40,28 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     if archive is None:
         path = folder.path(entry)
         if not path.is_dir():
-            raise UserError("is not there, or no folder of class folders", path)
-        found = folder.contents(path, "*/*", check_image_file)
-        files = ((file.parent.name, str(file), data) for file, data in found)
+            raise UserError("expected a folder with one folder per class", path)
+        contents = folder.contents(path, "*/*", check_image_file)
+        files = ((file.parent.name, str(file), data) for file, data in contents)
     else:
         folder.check(archive)
         files = _zipped(archive, inside)
     rows: list[tuple[int, str, np.ndarray]] = []
     for label, name, data in files:
         if label not in classes:
-            raise UserError(f"folder {label!r} is not one of task.classes{nearest(label, classes)}", name)
+            raise UserError(f"folder {label!r} is not in task.classes{nearest(label, classes)}", name)
         rows.append((classes.index(label), name, decode(name, data, shape)))
     rows.sort(key=lambda row: row[:2])
     labels = np.array([label for label, _, _ in rows], dtype=np.int64)
     absent = np.setdiff1d(np.arange(len(classes)), labels)
     if len(absent):
-        text = f"has no images of {len(absent)} of task.classes, such as {classes[absent[0]]!r}"
+        text = f"no images for {len(absent)} of task.classes, such as {classes[absent[0]]!r}"
         raise UserError(text, folder.path(entry))
     return Images(np.stack([pixels for _, _, pixels in rows]), labels)
 
 
 def _split(root: Path, entry: str) -> tuple[Path | None, str]:
-    """The zip file in the path ``entry`` and the folder inside it; (None, "") where the path has no zip."""
+    """Return the zip file in the path ``entry`` and the folder inside it; (None, "") where the path has no zip."""
     parts = PurePosixPath(entry).parts
     for stop, name in enumerate(parts, 1):
         path = root.joinpath(*parts[:stop])
@@ -91,7 +91,7 @@ def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
     except UserError:
         raise
     except Exception as problem:  # zipfile raises its own, zlib's and OS errors, and RuntimeError
-        raise UserError(f"the zip file is cut short or broken ({problem})", archive) from None
+        raise UserError(f"the zip file is truncated or corrupt ({problem})", archive) from None
 
 
 def _check_list(archive: Path) -> None:
@@ -102,16 +102,16 @@ def _check_list(archive: Path) -> None:
     record = tail[tail.rfind(b"PK\x05\x06") :]
     size = int.from_bytes(record[12:16], "little")
     if len(record) >= 22 and size > MAX_LIST:
-        raise UserError(f"its list of members has {size} bytes, more than {MAX_LIST}", archive)
+        raise UserError(f"the list of members has {size} bytes, more than {MAX_LIST}", archive)
 
 
 def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.ZipInfo]:
-    """The image files in folder ``inside``, after the whole archive's names and these files' sizes are checked."""
+    """Check the archive's names and the sizes of its image files in folder ``inside``; return these files."""
     members = file.infolist()
     if len(members) > MAX_MEMBERS:
         raise UserError(f"has {len(members)} members, more than {MAX_MEMBERS}", archive)
     if len({info.filename for info in members}) < len(members):
-        raise UserError("has two members of one name", archive)
+        raise UserError("two members have the same name", archive)
     depth = len(PurePosixPath(inside).parts) + 2
     chosen = []
     for info in members:
@@ -122,7 +122,7 @@ def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.
         where = f"{archive}/{info.filename}"
         _check_file(where, path.name, info.file_size)
         if info.file_size > MAX_RATIO * max(info.compress_size, 1):
-            raise UserError(f"unfolds to more than {MAX_RATIO} times its size in the zip", where)
+            raise UserError(f"decompresses to more than {MAX_RATIO} times its size in the zip file", where)
         chosen.append(info)
     return chosen
 
@@ -137,8 +137,11 @@ READABLE = ("1", "L", "P", "RGB", "LA", "PA", "RGBA", "CMYK")
 
 
 def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
-    """Return the PNG or JPEG file ``data``, of any size below Pillow's limit for decompression bombs, as uint8
-    [C, H, W]: the largest centered part of the aspect ratio of ``shape``, scaled bilinearly."""
+    """Return the PNG or JPEG file ``data`` as uint8 [C, H, W].
+
+    The result is the largest centered part with the aspect ratio of ``shape``, scaled bilinearly. The file may have any
+    size below Pillow's limit for decompression bombs.
+    """
     try:
         with warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning):
             image = Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))  # no pixel is decoded yet
@@ -155,7 +158,7 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
     """
     mode = MODES.get(shape[0])
     if mode is None:
-        raise UserError(f"{shape[0]} channels; images in files have 1 (gray) or 3 (color)", "task.shape")
+        raise UserError(f"expected 1 (gray) or 3 (color) channels for images in files, got {shape[0]}", "task.shape")
     if image.mode not in READABLE:
         raise UserError(
             f"image mode {image.mode} is not supported. Save it with 8 bits per channel, as grayscale or RGB", where
@@ -172,11 +175,7 @@ def _flat(where: str, image: Image.Image, shape: list[int]) -> Image.Image:
     page = Image.new("RGBA", layered.size, "white")
     page.alpha_composite(layered)
     if _is_uniform(page) and not _is_uniform(layered):
-        raise UserError(
-            "nothing is visible on a white page, where its transparent pixels show white. Save it with an "
-            "opaque background",
-            where,
-        )
+        raise UserError("the image is white where it is not transparent. Save it with an opaque background", where)
     return page.convert(mode)
 
 
@@ -187,4 +186,4 @@ def _is_uniform(image: Image.Image) -> bool:
 
 def _broken(where: str, problem: Exception) -> UserError:
     """Pillow's decoders raise OSError, SyntaxError, struct.error and more for a broken file, so all are caught."""
-    return UserError(f"is no readable PNG or JPEG image ({type(problem).__name__})", where)
+    return UserError(f"not a readable PNG or JPEG image ({type(problem).__name__})", where)

@@ -31,10 +31,10 @@ class _Row:
 
 
 def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Train images with users, and test images without where ``task.local.test`` names the test file, whose rows have
-    no users of their own. uint8, each the centered part of its photograph scaled to ``settings.shape``.
+    """Return the training images with users, and the test images of ``task.local.test`` without users.
 
-    Raises :class:`UserError` naming the file, and the line of a csv file.
+    Images are uint8, each the centered part of its photograph scaled to ``settings.shape``. Raises :class:`UserError`
+    naming the file, and the line of a CSV file.
     """
     local, classes = settings.local, len(settings.classes)
     seen: set[Path] = set()
@@ -50,7 +50,7 @@ def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
 
 
 def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: set[Path]) -> list[_Row]:
-    """The rows of one csv file; the images' paths are added to ``seen``, which has those of the files before."""
+    """Return the rows of one csv file; the images' paths are added to ``seen``, which has those of the files before."""
     path = folder.file(folder.path(entry))
     images = path.parent.parent / "images"
     wanted = [USER, IMAGE, LABEL] if with_users else [IMAGE, LABEL]
@@ -59,17 +59,17 @@ def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: 
         where = f"{path}: line {line}"
         for column in wanted:
             if not record.get(column):
-                raise UserError(f"has no {column}; the columns are {USER}, {IMAGE}, {LABEL}", where)
+                raise UserError(f"no {column}. Expected the columns {USER}, {IMAGE}, {LABEL}", where)
         name, label = record[IMAGE], record[LABEL]
         if not (name.isascii() and name.isalnum()):
-            raise UserError(f"{IMAGE} {name!r:.40} is no name of letters and digits", where)
+            raise UserError(f"{IMAGE} {name!r:.40} contains characters other than letters and digits", where)
         if not (label.isascii() and label.isdecimal() and len(label) < 10 and int(label) < classes):
             raise UserError(f"class {label!r:.40} is not one of task.classes, 0 to {classes - 1}", where)
         image = images / f"{name}.jpg"
         if image in seen:
-            raise UserError(f"image {name} is there a second time", where)
+            raise UserError(f"image {name} is repeated", where)
         if not image.is_file():
-            raise UserError(f"is not there, though {where} names it", image)
+            raise UserError(f"file not found, but {where} lists it", image)
         seen.add(image)
         rows.append(_Row(image, record[USER] if with_users else "", int(label)))
     return rows

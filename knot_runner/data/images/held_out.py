@@ -1,5 +1,4 @@
-"""Examples that clients do not train on, clients that never take part, and clients at odds with the others; unlabeled
-images of another data set, on which a server distills."""
+"""Held-out examples, unseen clients, clients with altered data, and unlabeled images of another data set."""
 
 from __future__ import annotations
 
@@ -25,8 +24,11 @@ from knot_runner.util.errors import UserError
 
 
 def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
-    """``partition`` with ``share`` of each client's training examples held out for choices (``valid``): drawn from
-    (seed, client), rounded, at least one of two or more, and never all. A client with one example holds out none."""
+    """Return ``partition`` with a ``share`` of each client's training examples held out (``valid``).
+
+    The examples are drawn from (seed, client). Their number is rounded, at least one of two or more, and never all. A
+    client with one example holds out none.
+    """
     train, valid = [], []
     for client, rows in enumerate(partition.train):
         wanted = min(max(round(share * len(rows)), 1), len(rows) - 1)
@@ -34,21 +36,24 @@ def hold_out_valid(partition: Partition, share: float, seed: int) -> Partition:
         valid.append(np.sort(rows[order[:wanted]]))
         train.append(np.sort(rows[order[wanted:]]))
     total = sum(map(len, valid))
-    note = f"partition.valid: {total} of the clients' training examples are held out, for choices among models"
+    note = f"partition.valid: {total} of the clients' training examples are held out to select models"
     return dataclasses.replace(partition, train=train, valid=valid, notes=[*partition.notes, note])
 
 
 def unseen_clients(clients: int, share: float, seed: int) -> tuple[int, ...]:
-    """The numbers of the clients that take part in no round: ``share`` of them, rounded, at least one, drawn from the
-    seed, ascending. Raises :class:`UserError` where fewer than one would be left to train."""
+    """Return the numbers of the clients that participate in no round, ascending.
+
+    They are a ``share`` of the clients, rounded, at least one, drawn from the seed. Raises :class:`UserError` if no
+    client remains to train.
+    """
     wanted = max(round(share * clients), 1)
     if wanted >= clients:
-        raise UserError(f"{share:g} of {clients} clients leaves none to train; null is right", "partition.unseen")
+        raise UserError(f"{share:g} of {clients} clients leaves none to train. Use null", "partition.unseen")
     return tuple(_draw_clients(clients, wanted, seed, "unseen"))
 
 
 def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
-    """``count`` of the clients, ascending, by the draw ``name``."""
+    """Return ``count`` of the clients, ascending, by the draw ``name``."""
     return sorted(partition_rng(seed, name).permutation(clients)[:count].tolist())
 
 
@@ -57,30 +62,34 @@ def _draw_clients(clients: int, count: int, seed: int, name: str) -> list[int]:
 #: images turned, or random training labels and true test labels (Ditto's corruption, Li et al. 2021).
 ALTERED_SHARES = {"conflict": 0.5, "shift": 0.5, "noise": 0.3}
 ALTERED_NOTES = {
-    "conflict": "have their labels in reverse order",
-    "shift": "have their images turned by 180 degrees",
+    "conflict": "have reversed labels",
+    "shift": "have images rotated by 180 degrees",
     "noise": "have random training labels",
 }
 
 
 def altered_clients(clients: int, kind: str, seed: int) -> list[int]:
-    """The clients whose examples are altered, ascending: a share of them, at least one and never all, drawn from
-    (seed, kind)."""
+    """Return the clients whose examples are altered, ascending.
+
+    They are a share of all clients, at least one and never all, drawn from (seed, kind).
+    """
     wanted = min(max(round(ALTERED_SHARES[kind] * clients), 1), clients - 1)
     return _draw_clients(clients, wanted, seed, f"alter {kind}")
 
 
 def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -> tuple[ImageTask, Partition]:
-    """``task`` with the examples of some clients altered, the held-out ones too, and ``partition`` with these clients
-    as group 1. Raises :class:`UserError` where another client has one of these examples, too."""
+    """Return ``task`` with altered examples of some clients, and ``partition`` with these clients as group 1.
+
+    Held-out examples are altered, too. Raises :class:`UserError` if another client has one of these examples.
+    """
     chosen = altered_clients(len(partition.names), kind, seed)
     if not chosen:
-        raise UserError(f"{kind} needs two clients at the least; null is right", "partition.alter")
+        raise UserError(f"{kind} needs at least two clients. Use null", "partition.alter")
     held = partition.valid or [rows[:0] for rows in partition.train]
-    own = [np.concatenate(pair) for pair in zip(partition.train, held, strict=True)]
-    _check_shared(own, "training")
+    client_rows = [np.concatenate(pair) for pair in zip(partition.train, held, strict=True)]
+    _check_shared(client_rows, "training")
     classes = np.unique(task.train.labels)
-    train = _altered(task.train, [own[client] for client in chosen], kind, classes, seed)
+    train = _altered(task.train, [client_rows[client] for client in chosen], kind, classes, seed)
     test = task.test
     if kind != "noise":
         _check_shared(partition.test, "test")
@@ -92,7 +101,7 @@ def alter_clients(task: ImageTask, partition: Partition, kind: str, seed: int) -
 
 
 def _altered(images: Images, rows: Sequence[np.ndarray], kind: str, classes: np.ndarray, seed: int) -> Images:
-    """A copy of ``images`` with those at ``rows``, of several clients, altered; ``classes``: that are trained on."""
+    """Return a copy of ``images`` with those at ``rows`` altered; ``classes`` are the classes in training."""
     chosen = np.sort(np.concatenate(rows))
     if kind == "shift":
         pixels = images.pixels.copy()
@@ -111,8 +120,8 @@ def _check_shared(rows: Sequence[np.ndarray], split: str) -> None:
     shared = int((np.bincount(np.concatenate(rows)) > 1).sum())
     if shared:
         raise UserError(
-            f"{shared} {split} examples are at several clients, which are not altered alike; "
-            "partition=natural, iid or dirichlet, which give each to one, would fit",
+            f"{shared} {split} examples are at several clients, which would alter them differently. "
+            "Use partition=natural, iid or dirichlet, which assign each example to one client",
             "partition.alter",
         )
 
@@ -135,7 +144,7 @@ class UnlabeledImages:
 
 
 def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> UnlabeledImages:
-    """The training images of ``settings.source``, ``settings.max_examples`` of them (drawn by ``cut_seed``).
+    """Return the training images of ``settings.source``, ``settings.max_examples`` of them (drawn by ``cut_seed``).
 
     Labels are hidden before anything is drawn, so none decides what is read. Raises :class:`UserError` naming the key
     below ``transfer`` or the file.
@@ -147,7 +156,7 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
     count, most = len(pixels), settings.max_examples
     if most is not None and most > count:
         raise UserError(
-            f"{most} images are asked for, but {settings.name} has {count}; at most {count}, or null for all, is right",
+            f"{most} is larger than the {count} images of {settings.name}. Use at most {count}, or null for all",
             "transfer.max_examples",
         )
     if most is not None:
@@ -158,8 +167,10 @@ def load_unlabeled(settings: ImageTaskSettings, data_root: Path | None) -> Unlab
 
 
 def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
-    """``task`` with ``other`` as its transfer set, in the shape and type of its own images. Raises
-    :class:`UserError`."""
+    """Return ``task`` with ``other`` as its transfer set, in the shape and type of its own images.
+
+    Raises :class:`UserError`.
+    """
     images = fit_images(other.images, task.train.pixels)
     note = f"transfer={other.name}: {len(images)} images of another data set are the transfer set"
     before, after = other.images.pixels.shape[1:], images.pixels.shape[1:]
@@ -171,13 +182,16 @@ def with_transfer(task: ImageTask, other: UnlabeledImages) -> ImageTask:
 
 
 def fit_images(images: Images, like: np.ndarray) -> Images:
-    """``images`` in the shape and type of the pixels ``like`` [N, C, H, W] uint8 or float32: gray in all channels, or
-    gray of colors; bilinear, as in a task of several sets; uint8 rounded. Raises :class:`UserError`."""
+    """Return ``images`` in the shape and type of the pixels ``like`` [N, C, H, W] (uint8 or float32).
+
+    Gray images get the same values in all channels, and color images become gray. Scaling is bilinear, and uint8 is
+    rounded. Raises :class:`UserError`.
+    """
     pixels, shape = images.pixels, like.shape[1:]
     channels, wanted = pixels.shape[1], shape[0]
     if channels != wanted and {channels, wanted} != {1, 3}:
         raise UserError(
-            f"images of {channels} channels, where task.shape has {wanted}; equal, or 1 and 3, is right",
+            f"{channels} channels do not match the {wanted} of task.shape. Use the same number, or 1 and 3",
             "transfer.shape",
         )
     if pixels.shape[1:] == shape and pixels.dtype == like.dtype:
@@ -190,20 +204,20 @@ def fit_images(images: Images, like: np.ndarray) -> Images:
 
 def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """float64 [n, *shape] in 0..1 of ``pixels`` [n, C, H, W]."""
-    found = unit_pixels(pixels, np.float64)
-    if found.shape[1] == 3 and shape[0] == 1:
-        found = np.tensordot(np.array(GRAY_WEIGHTS), found, axes=(0, 1))[:, None]
-    if found.shape[2:] != shape[1:]:
-        found = scale(found, *shape[1:])
-    return np.broadcast_to(found, (len(found), *shape))
+    values = unit_pixels(pixels, np.float64)
+    if values.shape[1] == 3 and shape[0] == 1:
+        values = np.tensordot(np.array(GRAY_WEIGHTS), values, axes=(0, 1))[:, None]
+    if values.shape[2:] != shape[1:]:
+        values = scale(values, *shape[1:])
+    return np.broadcast_to(values, (len(values), *shape))
 
 
 def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.ndarray, list[Opened], list[str]]:
-    """All training images of the source, the files that they are from, and notes."""
+    """Return all training images of the source, the files that they are from, and notes."""
     if settings.source == "embedded":
         note = (
-            f"{settings.name}: scikit-learn's handwritten digits, turned by 90 degrees, stand in "
-            f"(transfer.source=embedded); these numbers say nothing of {settings.name}"
+            f"{settings.name}: rotated scikit-learn digits are used instead (transfer.source=embedded). "
+            f"Results are not comparable to results with {settings.name}"
         )
         return np.ascontiguousarray(np.rot90(read_digits(settings.shape).pixels, axes=(2, 3))), [], [note]
     hub, local = settings.hub, settings.local
@@ -214,22 +228,22 @@ def _pixels(settings: ImageTaskSettings, data_root: Path | None) -> tuple[np.nda
         settings = replace(settings, local=replace(local, test=[]))
     if settings.source == "local" and local is not None and local.format == UNLABELED_FORMAT:
         folder = open_source(settings, data_root, formats=(UNLABELED_FORMAT,))
-        files = (one for entry in local.train for one in _image_files(folder, entry))
-        found = [decode(str(path), data, settings.shape) for path, data in files]
-        return np.stack(found), folder.files, []
+        files = (file for entry in local.train for file in _image_files(folder, entry))
+        decoded = [decode(str(path), data, settings.shape) for path, data in files]
+        return np.stack(decoded), folder.files, []
     parts, opened = read_parts(settings, data_root)
     return parts.train.pixels, opened, parts.notes
 
 
 def _image_files(folder: DataFolder, entry: str) -> Iterator[tuple[Path, bytes]]:
-    """Path and bytes of each PNG or JPEG file in the folder ``entry``, or, where it has none, in its folders."""
+    """Yield path and bytes of each PNG or JPEG file in the folder ``entry``, or, where it has none, in its folders."""
     path = folder.path(entry)
     if not path.is_dir():
-        raise UserError("is not there, or no folder of images", path)
+        raise UserError("expected a folder of images", path)
     flat = any(file.is_file() and not is_hidden(file.name) for file in path.iterdir())
     count = 0
-    for found in folder.contents(path, "*" if flat else "*/*", check_image_file):
+    for content in folder.contents(path, "*" if flat else "*/*", check_image_file):
         count += 1
-        yield found
+        yield content
     if not count:
-        raise UserError("there is no image", path)
+        raise UserError("no images found", path)

@@ -27,12 +27,12 @@ USPS_SIDE = 16
 
 
 def read_idx(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Images of ``entries``, pairs of files: images, then labels. uint8 [N, 1, H, W].
+    """Return the images of ``entries``, pairs of files: images, then labels. uint8 [N, 1, H, W].
 
     Raises :class:`UserError` for a wrong magic number, a file cut short or too long, and counts that do not agree.
     """
     if len(entries) % 2:
-        raise UserError(f"has {len(entries)} files; idx needs pairs, [images, labels]", f"task.local.{part}")
+        raise UserError(f"expected pairs [images, labels], got {len(entries)} files", f"task.local.{part}")
     paths = [folder.file(folder.path(entry)) for entry in entries]
     files = []
     for images, labels in zip(paths[::2], paths[1::2], strict=True):
@@ -55,20 +55,20 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
         if len(head) >= 4 and magic != MAGIC[kind]:
             raise UserError(f"begins with {magic:#010x}; a file of {kind} begins with {MAGIC[kind]:#010x}", path)
         if len(head) < head_bytes:
-            raise UserError(f"ends inside its first {head_bytes} bytes", path)
+            raise UserError(f"ends within the first {head_bytes} bytes", path)
         shape = struct.unpack(f">{sizes}I", head[4:])
         wanted, named = math.prod(shape), sides(shape)
         if wanted > MOST:
-            raise UserError(f"claims {named} values, more than {MOST} bytes", path)
+            raise UserError(f"declares {named} values, more than {MOST} bytes", path)
         body = file.read(wanted + 1)
     if len(body) != wanted:
         size = len(body) if len(body) < wanted else "more"
-        raise UserError(f"claims {named} = {wanted} bytes of values, but has {size}", path)
+        raise UserError(f"declares {named} = {wanted} bytes of values, but contains {size}", path)
     return np.frombuffer(body, np.uint8).reshape(shape)
 
 
 def read_usps(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Images of the text files ``entries``, float32 [N, 1, 16, 16] in 0..1. Raises :class:`UserError`."""
+    """Return the images of the text files ``entries``, float32 [N, 1, 16, 16] in 0..1. Raises :class:`UserError`."""
     files = []
     for path in [folder.file(folder.path(entry)) for entry in entries]:
         check_shape(path, (1, USPS_SIDE, USPS_SIDE), shape)
@@ -90,7 +90,7 @@ def _digit(where: str, line: str) -> np.ndarray:
     """float64 [257]: the label and the gray levels of one ``line``."""
     values, levels = line.split(), USPS_SIDE * USPS_SIDE
     if not line.endswith("\n"):
-        raise UserError("has no line end; the file is cut short", where)
+        raise UserError("no line end. The file is truncated", where)
     if len(values) != 1 + levels:
         raise UserError(f"{len(values)} values instead of a label and {levels} gray levels", where)
     try:
@@ -98,7 +98,7 @@ def _digit(where: str, line: str) -> np.ndarray:
     except ValueError as problem:
         raise UserError(f"{problem}", where) from None
     if not (row[0].is_integer() and abs(row[0]) < 1e6):
-        raise UserError(f"label {values[0][:20]} is no class number", where)
+        raise UserError(f"label {values[0][:20]} is not a class number", where)
     if not (np.abs(row[1:]) <= 1).all():  # so written that NaN is refused
         raise UserError("a gray level is not in [-1, 1]", where)
     return row

@@ -42,11 +42,9 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     for path in _files(folder, settings.local.test):
         for writer, rows in _writers(path, settings):
             if writer not in home:
-                raise UserError(
-                    f"writer {writer!r} is in no train file; task.local.train and test do not go together", path
-                )
+                raise UserError(f"writer {writer!r} is in no training file. Use files of one data set", path)
             if writer in test:
-                raise UserError(f"writer {writer!r} is in an earlier test file too", path)
+                raise UserError(f"writer {writer!r} is also in an earlier test file", path)
             test[writer] = rows
     exact = all(pixels.dtype == np.uint8 for pixels, _ in [*train.values(), *test.values()])
     images = [_images(part, home, settings.shape, exact) for part in (train, test)]
@@ -59,21 +57,24 @@ def _files(folder: DataFolder, entries: list[str]) -> list[Path]:
         path = folder.path(entry)
         files = folder.members(path, "*.json") if path.is_dir() else [folder.file(path)]
         if not files:
-            raise UserError("this folder has no .json file", path)
+            raise UserError("no .json file found", path)
         paths.extend(files)
     return paths
 
 
 def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int], exact: bool) -> Images:
-    """The images of ``writers``, one writer after another. ``home``: number of every writer's train file, in the order
-    of the writers' own numbers; ``exact``: whether all files' pixels are bytes."""
+    """Return the images of ``writers``, one writer after another.
+
+    ``home``: number of every writer's train file, in the order of the writers' own numbers; ``exact``: whether all
+    files' pixels are bytes.
+    """
     numbers = {name: number for number, name in enumerate(home)}
     flat = [np.zeros((0, math.prod(shape)), np.uint8 if exact else np.float32)]
     labels, users = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for name, (pixels, own) in writers.items():
+    for name, (pixels, labels_of_writer) in writers.items():
         flat.append(pixels if exact else unit_pixels(pixels, np.float32))
-        labels.append(own)
-        users.append(np.full(len(own), numbers[name]))
+        labels.append(labels_of_writer)
+        users.append(np.full(len(labels_of_writer), numbers[name]))
     of = np.concatenate(users)
     files = np.array(list(home.values()), dtype=np.int64)[of]
     return Images(np.concatenate(flat).reshape(-1, *shape), np.concatenate(labels), of, files)
@@ -84,12 +85,12 @@ def _writers(path: Path, settings: ImageTaskSettings) -> Iterator[tuple[str, Wri
     content = _parse(path)
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
-        raise UserError("is not LEAF json; it needs the lists users, num_samples and the object user_data", path)
+        raise UserError("not LEAF JSON. It needs the lists users and num_samples and the object user_data", path)
     foreign = [name for name in users if not isinstance(name, str)]
     if foreign:
-        raise UserError(f"users has {foreign[0]!r:.40}, which is no text; the names of writers are texts", path)
+        raise UserError(f"expected names of writers as strings in users, got {foreign[0]!r:.40}", path)
     if len(set(users)) < len(users) or set(users) != data.keys():
-        raise UserError(f"users has {len(users)} names that are not those of its {len(data)} user_data", path)
+        raise UserError(f"the {len(users)} names in users do not match the {len(data)} in user_data", path)
     if len(counts) != len(users):
         raise UserError(f"has {len(users)} users, but {len(counts)} num_samples", path)
     for name, count in zip(users, counts, strict=True):
@@ -98,12 +99,12 @@ def _writers(path: Path, settings: ImageTaskSettings) -> Iterator[tuple[str, Wri
 
 def _parse(path: Path) -> dict[str, Any]:
     def refuse(word: str) -> NoReturn:
-        raise UserError(f"holds {word}, which is no pixel value", path)
+        raise UserError(f"{word} is not a pixel value", path)
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
         if len(content) < len(pairs):
-            raise UserError(f"a key is there twice in one object: {', '.join(k for k, _ in pairs)[:100]}", path)
+            raise UserError(f"a key is repeated in an object: {', '.join(k for k, _ in pairs)[:100]}", path)
         return content
 
     with file_errors(path):
@@ -115,9 +116,9 @@ def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> W
     rows = rows if isinstance(rows, dict) else {}
     x, y, classes = rows.get("x"), rows.get("y"), len(settings.classes)
     if not (isinstance(x, list) and isinstance(y, list)):
-        raise UserError("needs the lists x and y", where)
+        raise UserError("the lists x and y are missing", where)
     if not len(x) == len(y) == count:
-        raise UserError(f"has {len(x)} x and {len(y)} y, and num_samples says {count}", where)
+        raise UserError(f"has {len(x)} x and {len(y)} y, and num_samples is {count}", where)
     wrong = [label for label in y if type(label) is not int or not 0 <= label < classes]
     if wrong:
         raise UserError(f"label {wrong[0]!r:.40} is not one of task.classes, 0 to {classes - 1}", where)
@@ -125,18 +126,18 @@ def _writer(where: str, rows: Any, count: Any, settings: ImageTaskSettings) -> W
 
 
 def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:
-    """[n, side] uint8 where all values are k/255 (see :data:`ROUNDED`), else float32."""
+    """Return [n, side] uint8 where all values are k/255 (see :data:`ROUNDED`), else float32."""
     if not x:
         return np.zeros((0, side), np.uint8)
     if any(not isinstance(row, list) or len(row) != side for row in x):
-        raise UserError(f"an x is not {side} numbers, as task.shape has it", where)
+        raise UserError(f"an x does not have {side} numbers, as in task.shape", where)
     try:
         values = np.array(x)
     except ValueError:  # lists in lists of unlike lengths
         values = np.array([])
     if values.ndim != 2 or values.dtype.kind not in "iuf":
-        raise UserError("an x holds something that is not a number", where)
+        raise UserError("an x contains a value that is not a number", where)
     if values.min() < 0 or values.max() > 1:
-        raise UserError(f"its pixels lie in {values.min()} to {values.max()}; LEAF's are 0 to 1", where)
+        raise UserError(f"pixels are from {values.min()} to {values.max()}, but LEAF pixels are from 0 to 1", where)
     steps = np.rint(values * 255)
     return steps.astype(np.uint8) if np.abs(values - steps / 255).max() <= ROUNDED else values.astype(np.float32)

@@ -1,5 +1,7 @@
-"""Loading an image task from its source, checked before anything is trained; and coordinates of its classes, whose
-distances measure how bad a confusion is."""
+"""Load an image task from its source, check it before training, and give its classes coordinates.
+
+The distance between the coordinates of two classes measures how bad a confusion is.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ WITHIN, ACROSS = 1.0, 2.0
 
 
 def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
-    """One point per class [C][d] by ``task.geometry``; None where it is "given" and no coordinates are."""
+    """Return one point per class [C][d] by ``task.geometry``; None where it is "given" and no coordinates are."""
     if settings.geometry == "onehot":
         return one_hot(len(settings.classes))
     if settings.geometry == "superclasses":
@@ -41,17 +43,19 @@ def one_hot(classes: int) -> list[list[float]]:
 
 
 def label_space(classes: list[str], coordinates: list[list[float]] | None) -> Labels:
-    """``classes`` at their ``coordinates``; every two equally far apart where there are none."""
+    """Return ``classes`` at their ``coordinates``; every two equally far apart where there are none."""
     return Labels(classes, coordinates or one_hot(len(classes)), "semantic")
 
 
 def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) -> list[list[float]]:
-    """Points [C][C + S], ``WITHIN`` apart in one superclass and ``ACROSS`` in two: a class's unit vector and that of
-    its superclass, scaled, one after the other."""
+    """Return points [C][C + S], ``WITHIN`` apart in one superclass and ``ACROSS`` in two.
+
+    A point is the scaled unit vector of the class, followed by that of its superclass.
+    """
     of = {name: number for number, members in enumerate(superclasses.values()) for name in members}
-    own = WITHIN / math.sqrt(2) * np.eye(len(classes))
+    class_points = WITHIN / math.sqrt(2) * np.eye(len(classes))
     shared = math.sqrt((ACROSS**2 - WITHIN**2) / 2) * np.eye(len(superclasses))[[of[name] for name in classes]]
-    return np.hstack([own, shared]).tolist()
+    return np.hstack([class_points, shared]).tolist()
 
 
 def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
@@ -79,10 +83,9 @@ IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
 
 
 def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
-    """The images of ``settings.source`` (``data_root``: the folder that ``local`` reads), held out and limited.
+    """Return the images of ``settings.source`` (``data_root``: the folder that ``local`` reads), held out and limited.
 
-    Same settings and files, same task, bit for bit.
-    Raises :class:`UserError` naming the key or file.
+    Same settings and files, same task, bit for bit. Raises :class:`UserError` naming the key or file.
     """
     parts, files = read_parts(settings, data_root)
     classes, coordinates = settings.classes, class_points(settings)
@@ -103,7 +106,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 
 
 def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[ImageParts, list[Opened]]:
-    """The images of ``settings.source`` as its reader found them, and the files that they are from."""
+    """Return the images of ``settings.source`` as its reader found them, and the files that they are from."""
     if settings.source == "local":
         folder = open_source(settings, data_root)
         return IMAGE_READERS[settings.local.format](folder, settings), folder.files
@@ -112,8 +115,8 @@ def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[Ima
 
         return read_hub_images(settings), []
     note = (
-        f"{settings.name}: scikit-learn's handwritten digits stand in (task.source=embedded); "
-        f"these numbers say nothing of {settings.name}"
+        f"{settings.name}: scikit-learn's handwritten digits are used instead (task.source=embedded). "
+        f"Results are not comparable to results on {settings.name}"
     )
     return ImageParts(read_digits(settings.shape), None, notes=[note]), []
 
@@ -121,46 +124,48 @@ def read_parts(settings: ImageTaskSettings, data_root: Path | None) -> tuple[Ima
 def open_source(
     settings: ImageTaskSettings, data_root: Path | None, formats: Container[str] = IMAGE_READERS
 ) -> DataFolder:
-    """The data folder, after the checks of ``task.local`` that need no file; ``formats``: those that can be read.
-    Raises :class:`UserError`."""
+    """Check ``task.local`` without reading files, and return the data folder.
+
+    ``formats`` are those that can be read. Raises :class:`UserError`.
+    """
     source = settings.local
     if source is None:
-        raise UserError(f"is not set, so task.source=local has no {settings.name}", "task.local")
+        raise UserError("required by task.source=local, but not set", "task.local")
     if not source.train:
-        raise UserError("names no file", "task.local.train")
+        raise UserError("expected a file", "task.local.train")
     if source.format not in formats:
-        raise UserError(f"no reader '{source.format}'{nearest(source.format, IMAGE_READERS)}", "task.local.format")
+        raise UserError(f"unknown reader '{source.format}'{nearest(source.format, IMAGE_READERS)}", "task.local.format")
     folder = open_folder(data_root)
     twice = set(source.train) & set(source.test)
     if twice and source.format != "cifar":  # one cifar archive holds both
-        raise UserError(f"{min(twice)} is in task.local.train too", "task.local.test")
+        raise UserError(f"{min(twice)} is also in task.local.train", "task.local.test")
     return folder
 
 
 def _split(settings: ImageTaskSettings, parts: ImageParts) -> tuple[Images, Images, list[str]]:
-    """(train, test, notes): test held out where the source has none, both limited."""
+    """Return (train, test, notes): test held out where the source has none, both limited."""
     train, test, notes = parts.train, parts.test, list(parts.notes)
     for part, images in (("train", train), ("test", test)):
         if images is not None and not len(images):
-            raise UserError(f"{settings.name} has no {part} images", f"task.{settings.source}")
+            raise UserError(f"no {part} images found for {settings.name}", f"task.{settings.source}")
     if test is None:
         train, test = hold_out(train, settings.holdout, settings.cut_seed)
         of = "the images" if test.users is None else "each writer's images"
         share = f"{settings.holdout:.0%} of {of}, {len(test)}, are held out"
-        notes.append(f"{settings.name}: no test set of its own; {share}")
+        notes.append(f"{settings.name}: no test set. {share}")
     if settings.max_examples is not None:
         train, test = limited(train, test, settings.max_examples, settings.cut_seed)
     return train, test, notes
 
 
 def same_dtype(*parts: Images) -> list[Images]:
-    """All as uint8, or all as float32 where one is."""
+    """Return all as uint8, or all as float32 where one is."""
     if len({part.pixels.dtype for part in parts}) == 1:
         return list(parts)
     return [replace(part, pixels=unit_pixels(part.pixels, np.float32)) for part in parts]
 
 
 def unit_pixels(pixels: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
-    """``pixels``, uint8 or of floats, in units of 0..1 as ``dtype``."""
+    """Return ``pixels``, uint8 or of floats, in units of 0..1 as ``dtype``."""
     floats = pixels.astype(dtype)
     return floats / dtype(255) if pixels.dtype == np.uint8 else floats

@@ -1,5 +1,4 @@
-"""Owners of images: which client each image belongs to, by a table of counts, by the source's writers and files, or by
-numbers of classes and images (``manual``)."""
+"""Assignment of images to clients: by a table of counts, by writers and files, or by numbers of classes and images."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ NOBODY = -1
 
 
 def apportion(exact: np.ndarray) -> np.ndarray:
-    """``exact`` [clients, classes] >= 0 as whole numbers (int64); the sum of each column, a whole number, is kept.
+    """Return ``exact`` [clients, classes] >= 0 as whole numbers (int64) with the same column sums, which are whole.
 
     Largest remainders, class by class: every entry is its floor or one more. What earlier classes rounded away is added
     to a client's remainder, so that a client with a small share of many classes also gets its share of all images.
@@ -33,14 +32,17 @@ def apportion(exact: np.ndarray) -> np.ndarray:
 
 
 def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: int) -> np.ndarray:
-    """Images of each class at every client, int64 [clients, classes]. ``owner`` [N]: client or NOBODY."""
+    """Return the images of each class at every client, int64 [clients, classes]. ``owner`` [N]: client or NOBODY."""
     owned = owner != NOBODY
     cells = owner[owned] * classes + labels[owned]
     return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
 
 
 def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The owner of every image, int64 [N]: ``counts`` [clients, classes] images each, at random, the rest NOBODY's."""
+    """Return the owner of every image, int64 [N].
+
+    Owners get ``counts`` [clients, classes] images each, at random. The rest has no owner.
+    """
     owner = np.full(len(labels), NOBODY, dtype=np.int64)
     for label in range(counts.shape[1]):
         rows = rng.permutation(np.flatnonzero(labels == label))
@@ -50,7 +52,7 @@ def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generat
 
 
 def follow_training(counts: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Owners of test images with ``labels`` [N], each class in the proportions of the training ``counts``.
+    """Return the owners of test images with ``labels`` [N], each class in the proportions of the training ``counts``.
 
     A class that no client trains on is shared in proportion to the clients' training images.
     """
@@ -62,32 +64,32 @@ def follow_training(counts: np.ndarray, labels: np.ndarray, rng: np.random.Gener
 
 
 def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
-    """Each client's rows, ascending int64."""
+    """Return each client's rows, ascending int64."""
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(clients + 1))
     return np.split(order, bounds)[1:-1]
 
 
 def client_numbers(settings: Natural, images: Images) -> np.ndarray | None:
-    """Returns the client's number of each of ``images``, or NOBODY; None where the source names none."""
+    """Return the client's number of each of ``images``, or NOBODY; None where the source names none."""
     return images.files if settings.by == "file" else images.users
 
 
 def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.random.Generator) -> Partition:
-    """One client for each of ``numbers``, those of the training examples."""
-    one, many = task.called[settings.by]
+    """Return one client for each of ``numbers``, those of the training examples."""
+    owner_noun, many = task.called[settings.by]
     clients = np.unique(numbers[numbers != NOBODY])
     owner = np.where(numbers == NOBODY, NOBODY, np.searchsorted(clients, numbers))
     test, notes = client_numbers(settings, task.test), []
     nameless = [0 if part is None else int((part == NOBODY).sum()) for part in (numbers, test)]
     if any(nameless):
         notes.append(
-            f"partition: {nameless[0]} training and {nameless[1]} test examples name no {one} and are left out"
+            f"partition: {nameless[0]} training and {nameless[1]} test examples have no {owner_noun} and are left out"
         )
     if test is None:
         counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
         test_owner = follow_training(counts, task.test.labels, rng)
-        notes.append(f"partition: the test examples name no {many}; each class is dealt as the training examples are")
+        notes.append(f"partition: the test examples have no {many}, so classes are divided as in training")
     else:
         place = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
         test_owner = np.where(clients[place] == test, place, NOBODY)
@@ -95,31 +97,31 @@ def by_source(settings: Natural, task: ImageTask, numbers: np.ndarray, rng: np.r
         if alone:
             notes.append(f"partition: {alone} test examples are of {many} without training examples and are left out")
     given = task.file_names if settings.by == "file" else task.user_names
-    names = [f"{one} {k}" if given is None else given[k] for k in clients]
+    names = [f"{owner_noun} {k}" if given is None else given[k] for k in clients]
     return Partition(names, client_rows(owner, len(clients)), client_rows(test_owner, len(clients)), notes)
 
 
 def select_clients(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
-    """The clients with at least ``settings.least`` images, and of these a random ``settings.num_clients``."""
+    """Return the clients with at least ``settings.least`` images, and of these a random ``settings.num_clients``."""
     sizes = np.array([len(rows) for rows in whole.train])
     least, wanted, total = settings.least, settings.num_clients, len(sizes)
     kept = np.flatnonzero(sizes >= least)
     notes = list(whole.notes)
     if not len(kept):
-        text = f"none of {total} {many} has {least} training examples; the largest has {sizes.max()}"
-        raise UserError(text, "partition.least")
+        raise UserError(f"no {many} have {least} training examples. Use at most {sizes.max()}", "partition.least")
     if len(kept) < total:
         left_out = f"{total - len(kept)} of {total} {many} have fewer training examples and are left out"
         notes.append(f"partition.least={least}: {left_out}")
     if wanted is not None:
         if wanted > len(kept):
-            raise UserError(f"{wanted} is more than the {len(kept)} {many} there are", "partition.num_clients")
+            raise UserError(f"{wanted} is more than the {len(kept)} {many}. Use fewer", "partition.num_clients")
         kept = np.sort(rng.choice(kept, wanted, replace=False))
     names = [whole.names[client] for client in kept]
     return Partition(names, [whole.train[client] for client in kept], [whole.test[client] for client in kept], notes)
 
 
 def client_names(clients: int) -> list[str]:
+    """Return the names ``client 0``, ``client 1`` and so on."""
     return [f"client {k}" for k in range(clients)]
 
 
@@ -130,17 +132,19 @@ TEST_SHARE = 1 / 6
 
 
 def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Ditto's ``create_dataset.py`` for Fashion-MNIST (Li et al. 2021), with every number a setting; images may be at
-    several clients.
+    """Return the partition of Ditto's ``create_dataset.py`` for Fashion-MNIST (Li et al. 2021).
 
-    Client u has the classes (u + j) mod C of the C with training images, j = 0..classes_per_client-1, and
-    n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the training images. Of a class it has
-    int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test images, shares ~ lognormal(1, 1) normalized.
+    Each number is a setting.
+
+    Client u has the classes (u + j) mod C of the C with training images, j = 0..classes_per_client-1, and n_u ~
+    lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the training images. Of a class it has
+    int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test images, shares ~ lognormal(1, 1) normalized. Images
+    may be at several clients.
     """
     present, clients, size = np.unique(task.train.labels), settings.num_clients, len(task.train)
     classes = settings.classes_per_client or min(CLASSES_PER_CLIENT, len(present))
     if classes > len(present):
-        text = f"{classes} is more than the {len(present)} classes with training examples in {task.name}"
+        text = f"{classes} is more than the {len(present)} classes of {task.name} with training examples. Use fewer"
         raise UserError(text, "partition.classes_per_client")
     sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset
     sizes *= size / sizes.sum()
@@ -152,16 +156,17 @@ def manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Parti
     uses = np.bincount(np.concatenate(train), minlength=size)
     several, none, notes = int((uses > 1).sum()), int((uses == 0).sum()), []
     if several or none:
-        notes.append(f"partition: of {size} training examples {several} are at two clients or more and {none} at none")
+        notes.append(f"partition: {several} of {size} training examples are at several clients, {none} at none")
     if settings.classes_per_client is None and classes < CLASSES_PER_CLIENT:
-        notes.append(f"partition.classes_per_client={classes}: all that there are")
+        notes.append(f"partition.classes_per_client={classes}: all classes")
     return Partition(client_names(clients), train, test, notes)
 
 
 def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Rows of each client: ``counts`` [clients, k] images of its ``labels`` [clients, k], the next ones of each class.
+    """Return the rows of each client: the next ``counts`` [clients, k] images of its ``labels`` [clients, k].
 
-    Classes are shuffled; one with too few left begins again. No client has an image twice, as its labels differ.
+    Classes are shuffled, and a class with too few remaining images starts again. No client has an image twice, since
+    its labels differ.
     """
     pools = {label: rng.permutation(np.flatnonzero(images.labels == label)) for label in np.unique(labels)}
     start, rows = dict.fromkeys(pools, 0), []

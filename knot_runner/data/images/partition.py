@@ -31,52 +31,51 @@ from knot_runner.util.errors import UserError, nearest
 FLOOR = 10
 #: ``partition.kind`` -> what would help where a client is left without images
 REMEDIES = {
-    "dirichlet": "fewer clients, a larger partition.alpha or partition.floor=1 would help",
-    "pairs": "fewer clients, or groups of classes with more examples, would help",
+    "dirichlet": "Use fewer clients, a larger partition.alpha or partition.floor=1",
+    "pairs": "Use fewer clients, or groups of classes with more examples",
 }
 
 
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
-    """The partition of ``task`` by ``settings`` (one of ``PARTITION_SETTINGS``); same seed, same partition.
+    """Return the partition of ``task`` by ``settings`` (one of ``PARTITION_SETTINGS``); same seed, same partition.
 
     Test images follow the class proportions of each client's training images, unless the partition says otherwise.
     Raises :class:`UserError` where a setting cannot hold, or a client would have no training images.
     """
     kind, images = settings.kind, len(task.train)
     if kind not in PARTITIONS:
-        raise UserError(f"no partition {kind!r}{nearest(kind, PARTITIONS)}", "partition.kind")
+        raise UserError(f"unknown partition {kind!r}{nearest(kind, PARTITIONS)}", "partition.kind")
     # checked before tables of clients are made; natural takes existing clients, and manual repeats images
     clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "num_clients", None) or 1
     if clients > images:
-        text = f"{clients} clients are more than the {images} training examples. Use fewer clients"
-        raise UserError(text, "partition.num_clients")
+        raise UserError(f"{clients} is more than the {images} training examples. Use fewer", "partition.num_clients")
     partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
         text = f"client {sizes.index(0)} of {len(sizes)} would have no training examples (there are {images})"
-        raise UserError(f"{text}; {REMEDIES.get(kind, 'fewer clients would help')}", "partition.num_clients")
+        raise UserError(f"{text}. {REMEDIES.get(kind, 'Use fewer clients')}", "partition.num_clients")
     return partition
 
 
 def partition_rng(seed: int, kind: str) -> np.random.Generator:
-    """Returns the random generator of a partition of this ``kind``."""
+    """Return the random generator of a partition of this ``kind``."""
     return named_rng(f"{seed}/partition/{kind}")
 
 
 def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
-    """The partition in which client ``owner[i]`` has training image i; test images follow the clients' classes."""
+    """Return the partition in which client ``owner[i]`` has training image i; test images follow the classes."""
     counts = class_counts(task.train.labels, owner, clients, len(task.classes))
     test = follow_training(counts, task.test.labels, rng)
     return Partition(client_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
 
 
 def _untrained(task: ImageTask) -> list[str]:
-    """A line on classes with test images only."""
+    """Return a line on classes with test images only."""
     missing = [task.classes[k] for k in np.setdiff1d(task.test.labels, task.train.labels)]
     if not missing:
         return []
     named = ", ".join(missing if len(missing) <= 5 else [*missing[:5], "..."])
-    return [f"partition: no training example shows {named}; their test examples are dealt by the clients' sizes"]
+    return [f"partition: no training examples of {named}, so clients get test examples by their size"]
 
 
 def _sizes(task: ImageTask) -> np.ndarray:
@@ -102,7 +101,7 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
     if floor * clients > size:
         raise UserError(
             f"{floor} examples for each of {clients} clients are {floor * clients}, but class "
-            f"{task.classes[smallest]} has {size}; partition.floor={size // clients} would fit",
+            f"{task.classes[smallest]} has {size}. Use partition.floor={size // clients}",
             "partition.floor",
         )
     shares = rng.dirichlet(np.full(settings.num_clients, settings.alpha), len(sizes)).T
@@ -115,8 +114,11 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
 
 
 def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Client-wise Dirichlet (Hsu et al. 2019). The prior is alpha * C times the classes' frequencies: Dir(alpha, ...,
-    alpha) where classes are equally frequent, and IID as alpha grows also where they are not."""
+    """Client-wise Dirichlet (Hsu et al. 2019).
+
+    The prior is alpha * C times the classes' frequencies: Dir(alpha, ..., alpha) where classes are equally frequent,
+    and IID as alpha grows also where they are not.
+    """
     left, clients = _sizes(task), settings.num_clients
     needs = np.bincount(np.arange(len(task.train)) % clients, minlength=clients)
     present = np.flatnonzero(left)
@@ -140,8 +142,8 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
     clients, each, labels = settings.num_clients, settings.shards_per_client, task.train.labels
     count = clients * each
     if count > len(labels):
-        text = f"{clients} clients x {each} are {count} shards, more than the {len(labels)} training examples"
-        raise UserError(f"{text}; fewer clients or shards would fit", "partition.shards_per_client")
+        text = f"{clients} clients x {each} = {count} shards are more than the {len(labels)} training examples"
+        raise UserError(f"{text}. Use fewer clients or shards", "partition.shards_per_client")
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     shard_owner = rng.permutation(np.arange(count) % settings.num_clients)
@@ -151,23 +153,28 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
 
 
 def _neighbors(sizes: np.ndarray, clients: int) -> list[list[int]]:
-    """Return groups of neighboring classes: pairs, or as many groups as ``clients`` are pairs. Raises
-    :class:`UserError` where there are too few classes."""
+    """Return groups of neighboring classes: pairs, or as many groups as ``clients`` are pairs.
+
+    Raises :class:`UserError` where there are too few classes.
+    """
     present = np.flatnonzero(sizes)
     count = min((len(present) + 1) // 2, clients // 2)
     if count < 2:
-        raise UserError("needs at least three classes", "partition=pairs")
+        raise UserError("requires at least three classes", "partition=pairs")
     return [group.tolist() for group in np.array_split(present, count)]
 
 
 def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """At least two clients per group, the others' groups uniform at random; a class is split equally over its group's
-    clients (FedWaD's public code). Clients are in order of their groups."""
+    """Return a partition in which each group of classes has at least two clients (FedWaD's public code).
+
+    The groups of further clients are drawn uniformly, and a class is split equally over the clients of its group.
+    Clients are in the order of their groups.
+    """
     classes, clients = len(task.classes), settings.num_clients
     chosen = settings.groups or _neighbors(_sizes(task), clients)
     for label in chain.from_iterable(chosen):
         if not 0 <= label < classes:
-            raise UserError(f"there is no class {label}; {task.name} has 0 to {classes - 1}", "partition.groups")
+            raise UserError(f"unknown class {label}. {task.name} has 0 to {classes - 1}", "partition.groups")
     count = len(chosen)
     extra = rng.integers(count, size=settings.num_clients - 2 * count)
     groups = np.sort(np.concatenate([np.repeat(np.arange(count), 2), extra]))
@@ -181,18 +188,20 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
         owners.append(assign_images(images.labels, apportion(shares * sizes), rng))
     left, notes = [int((owner == NOBODY).sum()) for owner in owners], []
     if any(left):
-        text = f"{left[0]} training and {left[1]} test examples of classes in no group are left out"
+        text = f"{left[0]} training and {left[1]} test examples are left out, since their classes are in no group"
         notes.append(f"partition.groups: {text}")
     train, test = (client_rows(owner, clients) for owner in owners)
     return Partition(client_names(clients), train, test, notes, groups.tolist())
 
 
 def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Return one client per writer, file, or what else ``settings.by`` names; of the embedded digits, which have no
-    writers, a Dirichlet partition, with a note.
+    """Return one client per writer, file or other owner (``settings.by``).
 
-    Clients with fewer than ``least`` training images are left out, with a note. Raises :class:`UserError` where other
-    data name no client, where no client is left, and where there are fewer than ``clients``.
+    The embedded digits have no writers and get a Dirichlet partition, with a note. Clients with fewer than ``least``
+    training images are left out, with a note.
+
+    Raises:
+        UserError: Other data have no owners, no client is left, or fewer than ``clients``.
     """
     if settings.by not in task.called:
         known = nearest(settings.by, task.called)
@@ -203,14 +212,14 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
         return select_clients(settings, by_source(settings, task, numbers, rng), many, rng)
     if task.source != "embedded":
         raise UserError(
-            f"{task.name} ({task.source}) names no {many}, which partition=natural needs. "
-            "Choose partition=iid, partition=dirichlet or partition=shards",
+            f"{task.name} ({task.source}) has no {many}, which partition=natural needs. "
+            "Use partition=iid, partition=dirichlet or partition=shards",
             f"partition.by={settings.by}",
         )
     clients, alpha = settings.embedded_clients, settings.alpha
     partition = _dirichlet(Dirichlet("dirichlet", clients, alpha, 0), task, rng)
-    dealt = f"{clients} clients are dealt by Dirichlet({alpha:g}) shares"
-    partition.notes.insert(0, f"partition: {task.name} ({task.source}) knows no {many}, so {dealt}")
+    dealt = f"the examples are divided over {clients} clients by Dirichlet({alpha:g}) shares"
+    partition.notes.insert(0, f"partition: {task.name} ({task.source}) has no {many}, so {dealt}")
     return select_clients(settings, partition, "clients", rng)
 
 
@@ -222,11 +231,11 @@ def _problem(partition: object, settings: Any, task: ImageTask, rng: np.random.G
     for name, rows, count in (("train", partition.train, len(task.train)), ("test", partition.test, len(task.test))):
         if len(rows) != clients:
             return f"{name} rows of {len(rows)} clients for {clients} names"
-        for client, own in enumerate(rows):
-            own = np.asarray(own)
-            if own.ndim != 1 or (len(own) and not np.issubdtype(own.dtype, np.integer)):
-                return f"{name} rows of client {client} that are no list of integers"
-            if len(own) and not (own.min() >= 0 and own.max() < count):
+        for client, part in enumerate(rows):
+            part = np.asarray(part)
+            if part.ndim != 1 or (len(part) and not np.issubdtype(part.dtype, np.integer)):
+                return f"{name} rows of client {client} that are not a list of integers"
+            if len(part) and not (part.min() >= 0 and part.max() < count):
                 return f"{name} rows of client {client} outside 0 to {count - 1}"
     return ""
 

@@ -1,5 +1,7 @@
-"""Views of images for a student whose teacher sees the originals: gray, edges, half the resolution (ours; the pairs of
-Gupta et al. 2016 are color and depth)."""
+"""Views of images for a student whose teacher sees the originals: gray, edges, half the resolution.
+
+The views are ours; Gupta et al. (2016) use pairs of color and depth.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ GRAY_WEIGHTS = (0.299, 0.587, 0.114)
 
 
 def viewed_images(images: Images, view: View) -> Images:
-    """Returns ``images`` transformed by ``view``, float32 in 0..1, with the same labels, in the same order."""
+    """Return ``images`` transformed by ``view``, float32 in 0..1, with the same labels, in the same order."""
     if view == "none":
         return images
     shown = {"gray": gray, "edges": edges, "half": half_size}[view](unit_pixels(images.pixels, np.float32))
@@ -25,8 +27,10 @@ def viewed_images(images: Images, view: View) -> Images:
 
 
 def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
-    """``task`` of images like ``train``, which are in a view: with their shape, and normalized by the mean and standard
-    deviation of each of their channels."""
+    """Return ``task`` of images like ``train``, which are in a view.
+
+    It has their shape and is normalized by mean and standard deviation of each of their channels.
+    """
     channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
     std = [float(value) or 1.0 for value in channels.std(1)]  # a channel that is the same everywhere stays
     shape = list(train.pixels.shape[1:])
@@ -34,15 +38,18 @@ def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
 
 
 def gray(pixels: np.ndarray) -> np.ndarray:
-    """[N, 3, H, W] -> [N, 1, H, W], the weighted sum of the channels; one channel stays."""
+    """Return [N, 3, H, W] -> [N, 1, H, W], the weighted sum of the channels; one channel stays."""
     if pixels.shape[1] == 1:
         return pixels
     return np.tensordot(pixels, np.array(GRAY_WEIGHTS, dtype=pixels.dtype), axes=(1, 0))[:, None]
 
 
 def edges(pixels: np.ndarray) -> np.ndarray:
-    """[N, C, H, W] in 0..1 -> [N, 1, H, W]: length of the gray's gradient by Sobel's two kernels, over its largest
-    possible value 4 sqrt(2); beyond the border lies the nearest pixel."""
+    """Return the edges [N, 1, H, W] of images [N, C, H, W] in 0 to 1.
+
+    The value is the length of the gradient of gray by Sobel's two kernels, divided by its largest possible value 4
+    sqrt(2). Beyond the border, the nearest pixel counts.
+    """
     wide = np.pad(gray(pixels)[:, 0], ((0, 0), (1, 1), (1, 1)), mode="edge")
     down = wide[:, :-2] + 2 * wide[:, 1:-1] + wide[:, 2:]
     across = wide[:, :, :-2] + 2 * wide[:, :, 1:-1] + wide[:, :, 2:]
@@ -51,6 +58,6 @@ def edges(pixels: np.ndarray) -> np.ndarray:
 
 
 def half_size(pixels: np.ndarray) -> np.ndarray:
-    """[N, C, H, W] -> [N, C, H/2, W/2], the mean of every 2x2 pixels."""
+    """Return [N, C, H, W] -> [N, C, H/2, W/2], the mean of every 2x2 pixels."""
     count, channels, height, width = pixels.shape
     return pixels.reshape(count, channels, height // 2, 2, width // 2, 2).mean((3, 5))

@@ -87,8 +87,7 @@ def make_stacked(inputs: EngineInputs) -> Engine:
 
     hardware, device = inputs.hardware, inputs.device
     if not all(network.is_ours for network in inputs.networks):
-        problem = "text models and custom models are not supported"
-        raise UserError(problem, "hardware.engine", "stacked", hint="Use hardware.engine=auto")
+        raise UserError("does not support text and custom models. Use auto", "hardware.engine", "stacked")
     data, test = inputs.data.to(device), inputs.test.to(device)  # once for all networks
     autocast: Literal["none", "bf16"] = "bf16" if hardware.precision == "bf16" else "none"
     tf32 = hardware.precision == "tf32"

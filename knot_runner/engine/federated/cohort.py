@@ -125,7 +125,7 @@ class LocalTraining:
         """The model whose features an objective asks for by ``name``. Raises :class:`UserError`."""
         models = {"start": self.start, **self.models}
         if name not in models:
-            raise UserError(f"objective {self.objective.name}: no model {name!r} (there is: {', '.join(models)})")
+            raise UserError(f"objective {self.objective.name}: no model {name!r} (choose from {', '.join(models)})")
         return models[name]
 
     @property

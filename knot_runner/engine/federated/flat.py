@@ -75,7 +75,7 @@ class FlatLayout:
             chosen = not wanted or any(self._matches(field, pattern) for pattern in wanted)
             found[field.start : field.stop] = chosen and not any(self._matches(field, each) for each in unwanted)
         if not found.any():
-            raise UserError("leaves nothing to share. Use method=local", "method.shared")
+            raise UserError("no parameter is shared. Use other patterns, or method=local", "method.shared")
         return found
 
     def _matches(self, field: Field, pattern: str) -> bool:

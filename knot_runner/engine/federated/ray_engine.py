@@ -52,7 +52,7 @@ class RayEngine:
         actor = ray.remote(num_cpus=threads, max_restarts=0)(EngineActor)
         arguments = held, [network, *others], dtype, threads, list(plugins), str(Path.cwd())
         self._actors = [actor.remote(*arguments) for _ in range(count)]
-        note(f"ray: clients are dealt to {count} actors")
+        note(f"ray: clients are assigned to {count} actors")
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""
@@ -110,7 +110,7 @@ class RayEngine:
         except self._ray.exceptions.RayError as problem:
             self.close()
             raise WorkerDied(
-                f"{_KEY}: an actor was lost ({first_line(problem)}); repeat the command to go on from the last commit"
+                f"{_KEY}: an actor was lost ({first_line(problem)}). Repeat the command to resume from the last commit"
             ) from None
 
 

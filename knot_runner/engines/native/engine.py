@@ -65,7 +65,7 @@ def make_native(inputs: EngineInputs) -> Native:
     require_cpu(inputs, "native")
     if not any(map(has_passes, inputs.networks)):
         kinds = "mlp, cnn, resnet, wrn and vgg"
-        inputs.note(f"hardware.engine: native has passes for model.kind={kinds} alone; this model trains as with lean")
+        inputs.note(f"hardware.engine: native supports only model.kind={kinds}, so this model is trained by lean")
     return lean_engine(Native, inputs)
 
 

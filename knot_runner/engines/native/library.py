@@ -49,8 +49,8 @@ def find_compiler() -> str:
         found = shutil.which(name)
         if found is not None:
             return found
-    what = f"CXX={named} is not there" if named else "c++, g++ and clang++ are not there"
-    raise UserError(f"native needs a C++ compiler, and {what}; lean needs none", "hardware.engine")
+    what = f"CXX={named} was not found" if named else "c++, g++ and clang++ were not found"
+    raise UserError(f"native needs a C++ compiler, but {what}. Use hardware.engine=lean", "hardware.engine")
 
 
 def _cache_folder() -> Path:
@@ -84,9 +84,9 @@ def _compile(command: list[str], path: Path) -> None:
             made = folder / path.name
             done = subprocess.run([*command, *sources, "-o", str(made)], capture_output=True, text=True, check=False)
             if done.returncode:
-                first = next((line for line in done.stderr.splitlines() if "error" in line), "it gave no reason")
+                first = next((line for line in done.stderr.splitlines() if "error" in line), "no reason given")
                 raise UserError(
-                    f"native was not compiled by {command[0]}: {first}; lean needs no compiler", "hardware.engine"
+                    f"native was not compiled by {command[0]}: {first}. Use hardware.engine=lean", "hardware.engine"
                 )
             made.replace(path)
     except OSError as problem:

@@ -34,5 +34,5 @@ def surrounded(method: Method, settings: Settings, federation: Federation) -> tu
         from knot_runner.methods.around.fleet import on_fleet
 
         method, federation = on_fleet(method, settings.fleet, federation)
-        notes.append(f"fleet {settings.fleet.name}: its clock is simulated, in virtual seconds")
+        notes.append(f"fleet {settings.fleet.name}: the clock is simulated and counts virtual seconds")
     return method, federation, notes

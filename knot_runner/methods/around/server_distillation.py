@@ -45,7 +45,7 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
         return method
     if method.fold is None and method.fold_each is None:
         raise UserError(
-            f"algorithm={config.algorithm} has no server that distills. Use null", "method.server_distillation"
+            f"algorithm={config.algorithm} has no server distillation. Use null", "method.server_distillation"
         )
     exchange = Exchange(ask, answer, plan, fold, reads(spec))
     return replace(method, exchange=lambda config: exchange, facts=distilled_facts)

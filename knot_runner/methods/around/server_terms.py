@@ -50,10 +50,10 @@ def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Seque
         for found in read_terms(spec.terms, network, [network], _KEY):
             where = f"{_KEY}.{found.name}"
             if TERMS[found.name].reads_labels:
-                raise UserError("reads labels, and the transfer set has none; kd would fit", where)
+                raise UserError("the term needs labels, but the transfer set has none. Use kd", where)
             if found.pairs and METHODS[algorithm].message is nothing:
                 raise UserError(
-                    f"reads inner layers, and clients of {algorithm} send logits alone; kd or sinkhorn would fit",
+                    f"the term needs inner layers, but the clients of {algorithm} send only logits. Use kd or sinkhorn",
                     where,
                 )
             check_batch([found.name], _KEY, min(spec.batch_size, examples), "the transfer set's batch")

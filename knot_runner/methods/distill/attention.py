@@ -56,7 +56,7 @@ def _make_at(options: AttentionTermSettings, inputs: TermInputs) -> TermLoss:
     for own, f, other, g in compared_taps(inputs):
         for whose, tap, features in (("student", own, f), ("teacher", other, g)):
             if features.dim() != 4:
-                raise UserError(f"the {whose}'s '{tap}' is a vector and has no map", "method.terms.at.taps")
+                raise UserError(f"'{tap}' of the {whose} is a vector. Use a feature map", "method.terms.at.taps")
     return partial(mean_over_teachers, inputs.pairs, partial(attention_distance, options.p))
 
 

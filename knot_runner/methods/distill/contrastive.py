@@ -88,9 +88,7 @@ class ContrastPair(nn.Module):
 
 def _make_crd(options: CrdTermSettings, inputs: TermInputs) -> PairModules:
     if inputs.examples < 2:
-        raise UserError(
-            "the student trains on one example, there is none to tell it from", "method.terms.crd.negatives"
-        )
+        raise UserError("one training example has no negatives. Use more examples", "method.terms.crd.negatives")
     return PairModules(inputs, partial(ContrastPair, options, inputs.examples))
 
 

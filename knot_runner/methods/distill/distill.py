@@ -61,11 +61,11 @@ def init(config: DistillSettings, federation: PartyFederation) -> DistillState:
         if not batch_norms(model):
             name = teachers[0].spec.name
             raise UserError(
-                f"are of batch normalization, and {name} has none; resnet8, wrn_16_1 and vgg8 have",
+                f"batch normalization is required, but {name} has none. Use resnet8, wrn_16_1 or vgg8",
                 "method.synthesis.kind=statistics",
             )
     if isinstance(config.schedule, GenerationsSchedule) and all(spec.needs_teacher for spec in specs):
-        raise UserError("the first of schedule.kind=generations has no teacher and needs ce", "method.terms")
+        raise UserError("the first generation has no teacher, so the term ce is required", "method.terms")
     stored = {teacher.name: teacher.trained for teacher in federation.clients}
     return {f"weights/{name}": "/".join(trained) for name, trained in stored.items() if trained is not None}
 

@@ -29,7 +29,7 @@ def make_adapter(own: torch.Size, other: torch.Size, always: bool) -> nn.Module:
         shapes = ["x".join(map(str, shape[1:])) for shape in (own, other)]
         raise UserError(
             f"no adapter from features of the student ({shapes[0]}) to the teacher's "
-            f"({shapes[1]}); name taps of similar shapes",
+            f"({shapes[1]}). Use taps of similar shapes",
             "method.terms.hint.taps",
         )
     height, width = (_resizing(side, wanted, shrinks) for side, wanted in sides)

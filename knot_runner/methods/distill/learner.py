@@ -18,14 +18,7 @@ from knot_runner.engine.loop import EVALUATION_BATCH, Place, finite_logits, stor
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.tensor_file import Tensors
 from knot_runner.engine.training import copy_weights
-from knot_runner.methods.distill.term import (
-    TERMS,
-    NamedPairs,
-    NetworkOutputs,
-    TermBatch,
-    TermInputs,
-    TermLoss,
-)
+from knot_runner.methods.distill.term import TERMS, NamedPairs, NetworkOutputs, TermBatch, TermInputs, TermLoss
 from knot_runner.models.network import Network
 from knot_runner.models.taps import check_taps, default_taps, read_taps
 from knot_runner.util.errors import UserError
@@ -58,15 +51,15 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
     for name, options in terms.items():
         term, where = TERMS[name], f"{key}.{name}"
         if term.needs_teacher and not teachers:
-            raise UserError("needs a teacher; method.teachers names none", where)
+            raise UserError("the term needs a teacher, but method.teachers is empty", where)
         pairs = []
         for teacher in teachers if term.taps != "none" else []:
             typed = getattr(options, "taps", None)
             named = [(own, other) for own, other in typed] if typed else default_taps(term.taps, student, teacher)
             if not named:
                 raise UserError(
-                    f"{student.spec.name} and {teacher.spec.name} have no maps to be compared; "
-                    "kd and rkd read what any network has",
+                    f"{student.spec.name} and {teacher.spec.name} have no feature maps in common. "
+                    "Use kd or rkd, which work with any network",
                     f"{where}.taps",
                 )
             own_taps, other_taps = zip(*named, strict=True)
@@ -163,7 +156,7 @@ class WeightedTerms(nn.Module):
             if self.weights[name] == "auto":
                 if not total > ROUNDING_SHARE * reference:
                     raise UserError(
-                        "auto weighs a term by its first values, which are 0 here; a number is right",
+                        "auto divides by the first values of the term, which are 0 here. Use a number",
                         f"method.terms.{name}.weight",
                     )
                 self.weights[name] = auto_ratio * reference / total

@@ -211,7 +211,7 @@ def voted_triples(
 def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
     own = [[student for student, _ in named] for named in inputs.pairs]
     if any(taps != own[0] for taps in own):
-        raise UserError("teachers vote on the same taps of the student, these differ", "method.terms.triplet.taps")
+        raise UserError("all teachers need the same taps of the student, but these differ", "method.terms.triplet.taps")
     return partial(voted_triples, options, inputs.pairs)
 
 

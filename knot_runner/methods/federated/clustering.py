@@ -67,13 +67,13 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
         return
     if isinstance(settings.clusters, int) and settings.clusters > clients:
         raise UserError(
-            f"{settings.clusters} are more than the {clients} clients; at most {clients} is right",
+            f"{settings.clusters} is more than the {clients} clients. Use at most {clients}",
             "method.clustering.clusters",
         )
     if settings.neighbors is not None and settings.neighbors >= clients:
         raise UserError(
-            f"{settings.graph} needs more than {settings.neighbors} clients, and there are "
-            f"{clients}; affinity, or at most sparse{clients - 1}, is right",
+            f"{settings.graph} needs more than {settings.neighbors} clients, but there are "
+            f"{clients}. Use affinity, or at most sparse{clients - 1}",
             "method.clustering.graph",
         )
 
@@ -85,7 +85,7 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     K - 1 nearest others (public code: the client itself counts), an edge of one direction alone weighing 1/2.
     """
     if not np.isfinite(matrix).all() or matrix.min() < 0:
-        raise UserError("the clients' distances are not all finite and at least 0", "method.clustering")
+        raise UserError("the clients' distances must be finite and at least 0", "method.clustering")
     if settings.neighbors is not None:
         nearest = NearestNeighbors(n_neighbors=settings.neighbors, metric="precomputed").fit(matrix)
         edges = nearest.kneighbors_graph(matrix).toarray()
@@ -95,7 +95,7 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
     scale = largest if settings.scale == "largest" else settings.scale
     if scale < largest:
         raise UserError(
-            f"{scale:g} is exceeded by the largest distance {largest:.1f}; at least that, or largest, is right",
+            f"{scale:g} is less than the largest distance {largest:.1f}. Use at least that, or largest",
             "method.clustering.scale",
         )
     return (scale - matrix) / scale if scale > 0 else np.ones_like(matrix)
@@ -142,9 +142,9 @@ def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, lis
     parts = int(connected_components(graph, directed=False, return_labels=False))
     if parts > 1:
         notes.append(
-            f"method.clustering.graph: it falls into {parts} parts that no edge joins; {count} clusters are asked"
+            f"method.clustering.graph: the graph has {parts} separate parts, but {count} clusters are requested"
         )
     found = len(set(labels.tolist()))
     if found < count:
-        notes.append(f"method.clustering.clusters: {found} came out of {count}, since clients are too much alike")
+        notes.append(f"method.clustering.clusters: {found} of {count} found, since clients are too similar")
     return labels, notes

@@ -20,13 +20,7 @@ from torch import Tensor
 
 from knot_runner.config.settings import FedalaSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import (
-    ClientModel,
-    LocalProgram,
-    LocalResult,
-    LocalTraining,
-    LocalWork,
-)
+from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalTraining, LocalWork
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.training import cut_rows, gradients_of
 from knot_runner.methods.contract import ClientMessage, ClientWork
@@ -41,8 +35,7 @@ def init(config: FedalaSettings, federation: Federation) -> FederatedState:
     there = len(layer_starts(federation.layout))
     if config.layers > there:
         raise UserError(
-            f"{config.layers} are more than the {there} layers of the model; at most {there} is right",
-            "method.layers",
+            f"{config.layers} is more than the {there} layers of the model. Use at most {there}", "method.layers"
         )
     return averaging.init(config, federation)
 

@@ -165,8 +165,7 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
     head, fields = federation.layout.head, federation.layout.parameters
     found = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
     if set(found) != {"weight", "bias"} or len(found["weight"].shape) != 2:
-        has = f"{head.removesuffix('.')} has {', '.join(found)}"
-        raise UserError(f"{has}; of fedgen it is one linear layer with weight and bias", "model.head")
+        raise UserError(f"fedgen needs one linear layer, but the head has {', '.join(found)}", "model.head")
     return found["weight"], found["bias"]
 
 

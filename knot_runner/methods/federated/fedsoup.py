@@ -21,12 +21,7 @@ from torch import Tensor
 
 from knot_runner.config.settings import FedsoupSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import (
-    LocalProgram,
-    LocalResult,
-    LocalTraining,
-    LocalWork,
-)
+from knot_runner.engine.federated.cohort import LocalProgram, LocalResult, LocalTraining, LocalWork
 from knot_runner.engine.training import forward_all
 from knot_runner.methods.contract import ClientMessage, ClientWork
 from knot_runner.methods.federated import averaging, ditto
@@ -44,8 +39,8 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
     without = [client.name for client in clients if not len(client.valid)]
     if without:
         raise UserError(
-            f"{without[0]} holds out no examples, which its soup is chosen on "
-            f"({len(without)} such clients); 0.2 and partitions of more examples a client are right",
+            f"{without[0]} holds out no examples, on which its soup is selected "
+            f"({len(without)} such clients). Use 0.2, or more examples per client",
             "partition.valid",
         )
     return averaging.init(config, federation)

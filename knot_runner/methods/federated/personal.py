@@ -25,12 +25,12 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` when there is no body, or it gets no epoch."""
     if not federation.layout.mask("body").any():
         raise UserError(
-            f"{config.algorithm} shares all but the head; at least one hidden layer is right", "model.hidden"
+            f"{config.algorithm} shares all layers except the head. Use at least one hidden layer", "model.hidden"
         )
     epochs = federation.training.local_epochs
     if isinstance(config, FedRepSettings) and (config.head_epochs or 0) >= epochs:
         raise UserError(
-            f"{config.head_epochs} of training.local_epochs={epochs} leaves none for the body. "
+            f"{config.head_epochs} of training.local_epochs={epochs} leaves no epoch for the body. "
             f"Use at most {epochs - 1}",
             "method.head_epochs",
         )

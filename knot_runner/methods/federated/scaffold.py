@@ -23,11 +23,11 @@ from knot_runner.util.errors import UserError
 def init(config: AveragingSettings, federation: Federation) -> FederatedState:
     """The first global model; all controls are 0. Raises :class:`UserError` for anything but plain SGD."""
     if federation.training.optimizer != "sgd":
-        raise UserError("scaffold's control variates are defined for plain SGD; sgd is right", "training.optimizer")
+        raise UserError("the control variates of scaffold require plain SGD. Use sgd", "training.optimizer")
     if federation.training.momentum:
         raise UserError(
-            f"{federation.training.momentum:g} does not go with scaffold, whose control variates "
-            "are defined for plain SGD; 0 is right",
+            f"{federation.training.momentum:g} conflicts with scaffold, whose control variates "
+            "require plain SGD. Use 0",
             "training.momentum",
         )
     return averaging.init(config, federation)

@@ -49,7 +49,7 @@ def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
 
 
 def _check(config: CossimSettings, federation: Federation) -> list[str]:
-    return ["method.personalization: the label histogram of every client leaves it, beside its model"]
+    return ["method.personalization: each client sends its label histogram in addition to its model"]
 
 
 def _plan(

@@ -123,15 +123,13 @@ def check_own_models(spec: Any, federation: Federation) -> None:
     settings of personalization, if any."""
     key, clients = "evaluate.matrix" if spec is None else "method.personalization", len(federation.clients)
     if len(federation) < 2:
-        raise UserError("one client has no others to be measured on; null is right", key)
+        raise UserError("there is only one client, so there are no others to evaluate on. Use null", key)
     having = [client for client in federation.numbers if len(federation.clients[client].test)]
     if len(having) < 2:
-        raise UserError(f"{len(having)} of {len(federation)} clients have test examples; at least 2 are needed", key)
+        raise UserError(f"{len(having)} of {len(federation)} clients have test examples. At least 2 are needed", key)
     outside = [client for client in getattr(spec, "clients", None) or [] if client >= clients]
     if outside:
-        raise UserError(
-            f"there is no client {outside[0]}; the {clients} are 0 to {clients - 1}", "method.personalization.clients"
-        )
+        raise UserError(f"unknown client {outside[0]}. Use 0 to {clients - 1}", "method.personalization.clients")
 
 
 def untested_notes(federation: Federation) -> list[str]:
@@ -141,6 +139,6 @@ def untested_notes(federation: Federation) -> list[str]:
         return []
     names = ", ".join(without[:3]) + (", ..." if len(without) > 3 else "")
     return [
-        f"no test examples at {len(without)} of {len(federation.clients)} clients ({names}): they have no ID accuracy, "
-        "and are not in the others' OOD accuracy"
+        f"no test examples at {len(without)} of {len(federation.clients)} clients ({names}): they have no ID accuracy "
+        "and do not count in the OOD accuracy of others"
     ]

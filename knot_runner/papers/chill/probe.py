@@ -58,10 +58,10 @@ def probe_part(
     """
     last = network.classes - 1
     if config.shown_class > last:
-        raise UserError(f"there is no class {config.shown_class}; 0 to {last} would be right", "method.shown_class")
+        raise UserError(f"unknown class {config.shown_class}. Use 0 to {last}", "method.shown_class")
     of_class = (data.labels.cpu() == config.shown_class).nonzero()[:, 0]
     if not len(of_class):
-        raise UserError(f"no training image has class {config.shown_class}; choose another", "method.shown_class")
+        raise UserError(f"no training image has class {config.shown_class}. Use another class", "method.shown_class")
     if number == 0:
         return start_probe(config, settings, data, test, network, device, watch)
     model = build_network(network)
@@ -79,7 +79,7 @@ def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str],
     """Return rows of up to ``most`` training images, drawn by the seed, ascending."""
     there = len(data.labels)
     if most > there:
-        note(f"method.{key}: {most:,} wanted, all {there:,} training images taken")
+        note(f"method.{key}: {most:,} exceeds the {there:,} training images, so all are used")
     return torch.randperm(there, generator=generator(seed, "probe", key))[:most].sort().values
 
 
@@ -95,7 +95,7 @@ def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Callable
     wrong = (logits.argmax(1) != config.shown_class).nonzero()[:, 0]
     if not len(wrong):
         note(
-            f"method.shown_class: all {len(rows):,} images of class {config.shown_class} are right; the first is shown"
+            f"method.shown_class: all {len(rows):,} images of class {config.shown_class} are correct; showing the first"
         )
     chosen = int(wrong[0]) if len(wrong) else 0
     shares = [torch.softmax(logits[chosen] / temperature, 0).cpu() for temperature in config.temperatures]
@@ -156,7 +156,7 @@ def start_probe(
         watch("central training", 1, 1, "done")
         weights, buffers = trained.weights, trained.buffers
         if not (weights.isfinite().all() and buffers.isfinite().all()):
-            raise UserError(f"central training at {recipe.lr} diverged; a smaller rate would be right", "training.lr")
+            raise UserError(f"central training at {recipe.lr} diverged. Use a smaller rate", "training.lr")
     return {"model.weights": weights, "model.buffers": buffers}
 
 

@@ -149,7 +149,7 @@ def boundary_figure(runs: list[Run], command: str) -> Drawing:
     """
     probes, colors = _probes(runs)
     if not any(len(probe.before) for probe in probes.values()):
-        raise UserError("every image is right, so none is moved; more images would be right", "method.boundary_images")
+        raise UserError("every image is classified correctly. Use more images", "method.boundary_images")
     width = 6.8 if len(probes) == 1 else 5.2
     made, grid = panels(len(probes), width, 2.0 + 0.42 * len(colors), across=2)
     order = list(colors)  # the hottest on top
@@ -176,7 +176,7 @@ def boundary_figure(runs: list[Run], command: str) -> Drawing:
                 quantiles = np.percentile(moves, PERCENTS).tolist()
                 median = f"median {quantiles[2]:.4g}"
             rows.append([name, f"{temperature:g}", len(moves), out, f"{share:.4f}", *quantiles])
-            facts = f"{median} over {len(moves):,} images, {out:,} left out; the step puts {share:.0%} right"
+            facts = f"{median} over {len(moves):,} images, {out:,} left out; the step corrects {share:.0%}"
             lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
         axes.axvline(0, color=GRAY, ls="--", lw=1, zorder=0)
         axes.set_yticks(range(len(order)), [f"T={temperature:g}" for temperature in order])

@@ -157,7 +157,7 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
         short = short_of_goal(own)
         open_ended = own[own["goal"].isna()]
         missed = f"target not reached within {short['ran'].min()} rounds"
-        for reason, seeds in ((missed, short["seed"]), ("no target, its T=4 run is not there", open_ended["seed"])):
+        for reason, seeds in ((missed, short["seed"]), ("no target, since its T=4 run is missing", open_ended["seed"])):
             if len(seeds):
                 named = f"{key.name}, seed {', '.join(map(str, sorted(seeds)))}"
                 reasons.setdefault(reason, []).append(named)

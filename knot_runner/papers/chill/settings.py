@@ -34,9 +34,9 @@ class ProbeSettings:
     shown_class: Annotated[int, NOT_NEGATIVE]
 
     def __post_init__(self) -> None:
-        require(len(self.temperatures) >= 1, "temperatures", "needs at least one")
+        require(len(self.temperatures) >= 1, "temperatures", "expected at least one temperature")
         for value in self.temperatures:
-            require(value > 0, "temperatures", f"{value} is not above 0; 1 is ordinary training")
+            require(value > 0, "temperatures", f"expected numbers above 0 (1: standard training), got {value}")
 
 
 register(Family(

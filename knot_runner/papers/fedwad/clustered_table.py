@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 STRUCTURES = {"pairs": "strong", "shards": "none"}
 #: Averaging of the clients' accuracies -> its description in the table.
 ACCURACY_WEIGHTINGS = {
-    "clusters": "clusters alike, clients in them by test {examples}",
-    "weighted": "all clients by test {examples}",
-    "unweighted": "all clients alike",
+    "clusters": "mean over clusters; within a cluster, clients weighted by test {examples}",
+    "weighted": "mean over clients, weighted by test {examples}",
+    "unweighted": "mean over clients, unweighted",
 }
 #: Weighting of the published tables; weighting that is independent of the choice of clusters.
 PRINTED = "clusters"
@@ -123,7 +123,7 @@ def clustered(request: TableRequest) -> Parts:
             uplifts[group.key] = [_uplift(members, needed, printed, place, weighting) for place in places]
         names = (data, UPLIFT, "", other)[: len(heads)]
         rows.append(TableRow(names, names, uplifts))
-    note = " Clusters alike is the paper's weighting; it favors small clusters." if PRINTED in metrics else ""
+    note = " The unweighted mean over clusters is the paper's; it favors small clusters." if PRINTED in metrics else ""
     legend = (
         "Behind a graph: S, points of the interpolating measures. The paper's ± is the standard deviation over trials. "
         f"{UPLIFT}: points above vanilla, mean ± standard deviation over rows, as the paper has it.{note}"
@@ -211,7 +211,7 @@ def _under(frame: pd.DataFrame, rows: Sequence[TableRow], table: Printed) -> lis
         lines += other_data(data, own["run"], table)
         uplifts = [row for row in rows if row.keys[:2] == (data, UPLIFT)]
         if any(all(cell.mean is None for cells in row.cells.values() for cell in cells) for row in uplifts):
-            lines.append(f"{data}: no mean uplift, since not all rows that it is over are there.")
+            lines.append(f"{data}: no mean uplift, since some of its rows are missing.")
     return lines
 
 
@@ -274,8 +274,8 @@ def printed_pair(
 def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> GridRow:
     clients = job.setting("partition.num_clients")
     if "clustering" not in job.config.get("method", {}):
-        raise UserError(f"{job.task} {job.method}: is not federated, so it has no row in a table of clustered runs")
+        raise UserError(f"{job.task} {job.method}: not federated, so it cannot be in a table of clustered runs")
     if not isinstance(clients, int):
         kind = job.setting("partition.kind")
-        raise UserError("has no partition.num_clients to name a row; pairs and shards have", f"partition={kind}")
+        raise UserError("has no partition.num_clients to label a row. Use pairs or shards", f"partition={kind}")
     return GridRow(case_of(job, cases), algorithms.get(job.method, job.method), clients, other)

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from knot_runner.papers.fedwad.results import CoresetResult
-from knot_runner.report.figures.style import (
-    GRAY,
-    Drawing,
-    figure_of,
-    nth_color,
-    panels,
-    seed_list,
-)
+from knot_runner.report.figures.style import GRAY, Drawing, figure_of, nth_color, panels, seed_list
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import DoneRun, arrays
@@ -77,9 +70,9 @@ def _by_case(runs: list[CoresetRun]) -> dict[str, dict[str, CoresetRun]]:
     made: dict[str, dict[str, CoresetRun]] = {}
     for run, other in zip(runs, others(runs, _NAMED), strict=True):
         if run.result.kind != "coreset":
-            raise UserError(f"{run.task} {run.method}: is not a coreset, so it has no images to show")
+            raise UserError(f"{run.task} {run.method}: not a coreset run, so it has no images to show")
         if len(run.result.shape) != 3:
-            raise UserError(f"{run.task} {run.method}: its points are features of texts, which have no picture")
+            raise UserError(f"{run.task} {run.method}: the points are features of texts, which cannot be drawn")
         row = "exact" if run.result.distance == "exact" else f"FedWaD, S={run.setting('method.fedwad.support')}"
         if "," in seed_list(runs):
             row += f", seed {run.seed}"

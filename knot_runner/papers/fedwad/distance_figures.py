@@ -176,7 +176,7 @@ def distance_runtime(runs: list[DistanceRun], command: str) -> Drawing:
     distributions are one, so that no error is relative.
     """
     if any(run.result.closed_form == 0 for run in runs):
-        raise UserError("0 leaves no relative error; above 0 would be right", "task.offset")
+        raise UserError("0 has no relative error. Use a number above 0", "task.offset")
     cases: dict[str, list[DistanceRun]] = {}
     for run in sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio)):
         cases.setdefault(f"d={run.result.dimension}, ratio 1:{run.result.ratio}", []).append(run)

@@ -24,8 +24,8 @@ STAND_INS = {
     "digits inverted": lambda pixels: 255 - pixels,
 }
 EMBEDDED_NOTE = (
-    "{name}: four quarters of scikit-learn's handwritten digits stand in (task.source=embedded), two as they are, one "
-    "turned by 90 degrees, one with gray levels inverted; these numbers say nothing of {sets}"
+    "{name}: four quarters of scikit-learn's handwritten digits are used instead (task.source=embedded): "
+    "two unchanged, one rotated by 90 degrees, one inverted. Results are not comparable to published results on {sets}"
 )
 #: images of one data set and its classes
 NamedSet = tuple[str, Images, list[str]]
@@ -42,7 +42,7 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     embedded = settings.source == "embedded"
     sets = list(_stand_ins(settings, notes) if embedded else _read(settings, data_root, notes, files))
     if len(sets) < 2:
-        raise UserError(f"{len(sets)} of the {len(settings.sets)} data sets are left; two are the least", "task.sets")
+        raise UserError(f"{len(sets)} of {len(settings.sets)} data sets found. Provide at least two", "task.sets")
     classes: list[str] = []
     labels, rows, first = [], [], 0
     for name, part, own in sets:
@@ -75,8 +75,8 @@ def _read(
     for name, one in settings.sets.items():
         if gone := _missing(settings, name, root):
             files.update((path, absent(path)) for entry in gone for path in (entry, *archives(entry)))
-            more = f", nor {len(gone) - 1} more" if gone[1:] else ""
-            notes.append(f"{name}: left out, {gone[0]} not there{more}")
+            more = f", and {len(gone) - 1} more" if gone[1:] else ""
+            notes.append(f"{name}: left out, missing files: {gone[0]}{more}")
             continue
         task = load_images(replace(one, source=settings.source), root)
         notes.extend(task.notes)
@@ -101,10 +101,10 @@ def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[
     gone = missing_entries(one.local, root)
     if gone and len(gone) < len({*one.local.train, *one.local.test}):
         raise UserError(
-            f"is not there (for {name}), though other files of {name} are. A set is left out whole", gone[0]
+            f"file not found (for {name}), but other files of {name} exist. Add the file, or remove the others", gone[0]
         )
     if gone and name not in settings.may_be_missing:
-        raise UserError(f"is not there (for {name}); task.missing=[{name}] goes on without {name}", gone[0])
+        raise UserError(f"file not found (for {name}). To run without {name}, use task.missing=[{name}]", gone[0])
     return gone
 
 

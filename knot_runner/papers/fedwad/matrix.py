@@ -49,10 +49,11 @@ def inspect_matrix(context: RunContext) -> RunInputs:
     task, partition = clients_data(context)
     if len(partition.names) < 2:
         key = "partition" if context.settings.partition is not None else "task"
-        raise UserError(f"{partition.names[0]} alone has nothing to be compared with; 2 or more are needed", key)
+        raise UserError(f"{partition.names[0]} is the only data set. Use at least 2", key)
     if len(partition.names) > MAX_LABELS:
         raise UserError(
-            f"{len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}", "partition.num_clients"
+            f"{len(partition.names)} clients exceed the limit of method=dataset_distance, {MAX_LABELS}",
+            "partition.num_clients",
         )
     counts = of_images(task, partition, same_classes=context.settings.partition is not None)
     notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.method.otdd, partition, task)]

@@ -150,7 +150,7 @@ def distance_course(runs: list[MatrixRun], command: str) -> Drawing:
     only_matrices(runs)
     varied = [key for key in ALONG if len({run.setting(key) for run in runs}) > 1]
     if not varied:
-        raise UserError(f"a course needs runs that differ in one of {', '.join(ALONG)}")
+        raise UserError(f"this figure needs runs that differ in one of {', '.join(ALONG)}")
     sign, label = ALONG[varied[0]]
     courses = _courses(runs, varied)
     pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
@@ -217,7 +217,7 @@ def only_matrices(runs: Sequence[MatrixRun]) -> None:
     """Raise :class:`UserError` naming a run that measured no distances between data sets."""
     for run in runs:
         if run.result.kind != "matrix":
-            raise UserError(f"{run.task} {run.method}: measured no distances between data sets")
+            raise UserError(f"{run.task} {run.method}: has no distances between data sets")
 
 
 def _samples_of(run: MatrixRun) -> str:

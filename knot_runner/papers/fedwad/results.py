@@ -90,7 +90,7 @@ class _Coresets(RunResult):
 
     def __post_init__(self) -> None:
         require(len(self.shape) in (1, 3), "shape", "is neither channels, height, width nor a number of features")
-        require(bool(self.losses), "losses", "are none")
+        require(bool(self.losses), "losses", "empty")
         check_scores("metrics", self.metrics)
 
 
@@ -103,7 +103,7 @@ class CoresetResult(_Coresets):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("ALL" in self.metrics.get("distance", {}), "metrics.distance", "is not there")
+        require("ALL" in self.metrics.get("distance", {}), "metrics.distance", "missing")
         require(self.classes_covered <= len(self.labels.names), "classes_covered", "is more than there are classes")
 
 
@@ -114,7 +114,7 @@ class KnnResult(_Coresets):
     def __post_init__(self) -> None:
         super().__post_init__()
         for metric, keys in ((ACCURACY, {"ALL"}), (METRICS[ACCURACY].over_clients, {"weighted", "unweighted"})):
-            require(keys <= set(self.metrics.get(metric, {})), f"metrics.{metric}", "is not there")
+            require(keys <= set(self.metrics.get(metric, {})), f"metrics.{metric}", "missing")
 
 
 # ---------------------------------------------------------------------------------------------------------- summaries

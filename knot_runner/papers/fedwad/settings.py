@@ -80,7 +80,7 @@ class _Coreset:
     features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
-        require(self.fedwad.privacy is None, "fedwad.privacy", "works only with method=federated_distance")
+        require(self.fedwad.privacy is None, "fedwad.privacy", "requires method=federated_distance. Remove it")
 
 
 @dataclass(kw_only=True)
@@ -125,7 +125,7 @@ class GaussiansSettings:
     offset: Deviation
 
     def __post_init__(self) -> None:
-        require(self.samples // self.ratio >= 1, "samples", f"{self.samples} are fewer than ratio={self.ratio}")
+        require(self.samples // self.ratio >= 1, "samples", f"{self.samples} is smaller than ratio={self.ratio}")
 
 
 @dataclass
@@ -155,11 +155,11 @@ class ImageSetsSettings:
 
     def __post_init__(self) -> None:
         check_pixels(self.shape, self.mean, self.std)
-        require(len(self.sets) >= 2, "sets", "needs at least two data sets")
+        require(len(self.sets) >= 2, "sets", "expected at least two data sets")
         wanted = self.shape[0]
         for name, one in self.sets.items():
             channels = one.shape[0]
-            require(channels == wanted, f"sets.{name}.shape", f"{channels} channels where shape has {wanted}")
+            require(channels == wanted, f"sets.{name}.shape", f"{channels} channels, but task.shape has {wanted}")
         check_missing(self.missing, self.sets)
 
     @property
@@ -181,7 +181,7 @@ def check_clients(settings: Settings) -> None:
     """Raise :class:`Misfit` for a partition of one client."""
     if isinstance(settings.partition, Centralized):
         own = f"method={settings.method.name}"
-        raise Misfit("partition=centralized", own, "a distance is between the data of two clients")
+        raise Misfit("partition=centralized", own, "a distance needs the data of two clients")
 
 
 UNREAD_KEYS["distance", "exact"] = {"fedwad"}

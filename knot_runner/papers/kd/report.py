@@ -37,7 +37,7 @@ def gains_table(request: TableRequest) -> Parts:
         ColumnGroup("teacher", f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"):
             functools.partial(_best_teacher, metric=metric),
     }  # fmt: skip
-    nothing = f"No run of {reference or 'report.reference'} is asked for, so there is no gain to show."
+    nothing = f"No run of {reference or 'report.reference'} is requested, so gains cannot be shown."
     return methods_by_data(request, ("ALL",), columns, [] if bases else [nothing])
 
 

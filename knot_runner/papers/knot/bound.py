@@ -54,13 +54,13 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     """
     config, settings = context.method, context.settings
     if not isinstance(config, KnotSettings):
-        raise UserError(f"is a run of {settings.method.name}; the bound is of KNOT's students", context.folder)
+        raise UserError(f"expected a run of KNOT with a student, got {settings.method.name}", context.folder)
     if result.status != "done":
-        raise UserError("diverged, so it has no student to bound", context.folder)
+        raise UserError("the run diverged, so it has no student", context.folder)
     load_plugins(settings.plugins)
     task = context.services.parties(context)
     if result.data != task.source_digest:
-        raise UserError("was made from other data than are read now; paths.data_dir=DIR names its own", context.folder)
+        raise UserError("the run used other data. Set paths.data_dir to the data of the run", context.folder)
     store = context.store
     federation = make_federation(context, task, store, config.bias if needs_bias(config.weighting) else None)
     *_, last = finished_rounds(context, federation, store)
@@ -86,14 +86,14 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     student, before, _ = trained_models(federation, state)
     request = plan_distillation(config, state, federation)[0]
     if before is None or not isinstance(request, Train) or request.valid is None:
-        raise UserError("the run held out no examples, on which the bound is measured", hint="Set method.bound=true")
+        raise UserError("the bound needs held-out examples, but the run has none", hint="Set method.bound=true")
     first, seen = first_rows(example_keys(store, request.train.examples), set())
     fresh, _ = first_rows(example_keys(store, request.valid.examples), seen)
     train = read_part((student, before), request, request.train, first, executor)
     valid = read_part((student, before), request, request.valid, fresh, executor)
     least = min(len(train.p), len(valid.p))
     if least < LEAST_TEXTS:
-        raise UserError(f"{least} texts are left without duplicates; {LEAST_TEXTS} are the least", "bound")
+        raise UserError(f"{least} distinct texts are too few. Use at least {LEAST_TEXTS}", "bound")
     points = torch.tensor(request.objective.settings["points"], dtype=torch.float64)
     parts = {"train": train, "valid": valid}
     losses = {name: _losses(part.p, part, points) for name, part in parts.items()}

@@ -123,7 +123,7 @@ def slope_line(name: str, gap: GapSeries) -> str:
 
 def _record(run: Run) -> Facts:
     if lookup(run.result, "bound") is None:
-        raise UserError(f"{run.task} {run.method}: has no bound on record; method.bound=true makes one")
+        raise UserError(f"{run.task} {run.method}: has no bound. Rerun with method.bound=true")
     record: Facts = json.loads(kept_file(run, BOUND_FILE))
     return record
 

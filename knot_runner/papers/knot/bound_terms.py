@@ -139,7 +139,7 @@ def normalized_weights(weights: Tensor) -> Tensor:
     total = weights.double().sum(1, keepdim=True)
     none = int((total <= 0).sum())
     if none:
-        raise UserError(f"{none} texts give all teachers weight 0, which cannot be normalized", "bound")
+        raise UserError(f"all teachers have weight 0 on {none} texts, so the weights cannot be normalized", "bound")
     return weights.double() / total
 
 
@@ -254,10 +254,10 @@ def undeclared(network: Network) -> dict[str, str]:
     """Complexity -> why it is not defined for a student of this ``network``; those that are not named are defined."""
     spec = network.spec
     if isinstance(spec, CustomSettings):
-        why = f"model {spec.name} declares no class of functions, and without one the complexity is infinite"
+        why = f"the function class of model {spec.name} is unknown, so its complexity is infinite"
         return {"last_layer": why, "norms": why}
     if getattr(spec, "output", None) == "softmax":
-        why = f"model {spec.name} ends in a softmax, so what is distilled is no linear function of its last features"
+        why = f"model {spec.name} ends in a softmax, so its output is not a linear function of its last features"
         return {"last_layer": why, "norms": why}
     if not isinstance(spec, MlpSettings):
         layers = "attention and LayerNorm" if network.reads_texts else "convolutions"

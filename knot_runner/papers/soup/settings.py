@@ -41,7 +41,7 @@ class TransferMatrixSettings(LocalSettings):
 
     def __post_init__(self) -> None:
         even = self.steps % self.checkpoints == 0
-        require(even, "checkpoints", f"{self.checkpoints} do not divide the {self.steps} steps into equal parts")
+        require(even, "checkpoints", f"{self.checkpoints} does not divide the {self.steps} steps. Use a divisor")
 
 
 @dataclass(kw_only=True)
@@ -60,8 +60,8 @@ class LandscapeSettings(TuningSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         right = len(self.between) == 2 and all(0 < step < self.checkpoints for step in self.between)
-        require(right, "between", f"{self.between} are not two checkpoints before the last, {self.checkpoints}")
-        require(self.grid >= 3, "grid", f"{self.grid} points are no plane; at least 3 are right")
+        require(right, "between", f"expected two checkpoints below {self.checkpoints}, got {self.between}")
+        require(self.grid >= 3, "grid", f"{self.grid} points are too few for a plane. Use at least 3")
 
 
 PERSONALIZATION_SETTINGS.update(transfer_matrix=TransferMatrixSettings, landscape=LandscapeSettings)

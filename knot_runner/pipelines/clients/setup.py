@@ -125,7 +125,7 @@ def make_setup(context: RunContext) -> Setup:
     if isinstance(settings.partition, Centralized):
         training = dataclasses.replace(training, clients_per_round=1, local_epochs=1)
         partition.notes.append(
-            "one client has everything, so a round is one epoch (training.clients_per_round and .epochs do not apply)"
+            "one client has all data, so a round is one epoch. training.clients_per_round and local_epochs are ignored"
         )
     unseen: tuple[int, ...] = ()
     if settings.held_out is not None and settings.held_out.unseen is not None:
@@ -184,10 +184,10 @@ def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) ->
     kept, taken = transfer_rows(task.train.labels, share, settings.seed)
     left = dataclasses.replace(task, train=task.train.take(kept))
     partition = make_partition(settings.partition, left, settings.seed)
-    use = "unlabeled, for distillation" if server_distillation(context.method) is not None else "and are not used"
+    use = "unlabeled for distillation" if server_distillation(context.method) is not None else "and are not used"
     notes = [
         *partition.notes,
-        f"partition.transfer: {len(taken)} of {len(task.train)} training examples are at no client, {use}",
+        f"partition.transfer: {len(taken)} of {len(task.train)} training examples are assigned to no client {use}",
     ]
     return dataclasses.replace(partition, train=[kept[rows] for rows in partition.train], notes=notes), taken
 
@@ -244,4 +244,4 @@ def check_sizes(federation: Federation) -> list[str]:
     if training.drop_last or training.small_clients == "stop":
         smallest = f"(smallest: {name}, {counted(size, 'example')})"
         raise UserError(f"{problem} {smallest}", "training.batch_size", hint=f"Use at most {size}, or set {other}")
-    return [*notes, f"training.batch_size={problem}; these clients train on one smaller batch"]
+    return [*notes, f"training.batch_size={problem}; these clients train on a single smaller batch"]

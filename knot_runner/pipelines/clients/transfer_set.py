@@ -41,7 +41,7 @@ def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
     settings, config = context.settings, context.method
     transfer = as_kind(settings.transfer, ImageTaskSettings)
     if isinstance(config, FederatedSettings) and server_distillation(config) is None:
-        note = f"transfer={transfer.name}: method={config.name} distills nothing and does not read it"
+        note = f"transfer={transfer.name}: method={config.name} does not distill, so it is not used"
         return dataclasses.replace(task, notes=[*task.notes, note])
     return with_transfer(task, context.services.unlabeled(transfer, context.data_root))
 
@@ -62,7 +62,7 @@ def server_examples(
         transfer = len(data.labels) + torch.arange(len(own.labels))
     if spec.valid and int(spec.valid * len(transfer)) == 0:
         raise UserError(
-            f"{spec.valid:g} of {len(transfer)} transfer examples is none; 0, or more, is right",
+            f"{spec.valid:g} of {len(transfer)} transfer examples is less than one example. Use 0, or a larger share",
             "method.server_distillation.valid",
         )
     shown = torch.arange(total - (len(random.labels) if random is not None else 0), total)
@@ -135,4 +135,4 @@ def _cut_note(train: TextData, longest: int) -> list[str]:
     full = float((train.texts.offsets.diff() >= longest).double().mean())
     if full <= MANY_CUT:
         return []
-    return [f"task.max_length={longest}: {full:.0%} of the training texts fill it; what is longer is cut"]
+    return [f"task.max_length={longest}: {full:.0%} of the training texts reach it; longer texts are truncated"]

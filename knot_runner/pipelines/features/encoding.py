@@ -125,9 +125,7 @@ def space(
     seed and settings share. Raises :class:`UserError` where all images are the same, or when training diverges.
     """
     if len(task.train) > 1 and (task.train.pixels == task.train.pixels[:1]).all():
-        raise UserError(
-            f"all {len(task.train)} training images are the same, so no distance between them can be told", task.name
-        )
+        raise UserError(f"all {len(task.train)} training images are identical, so distances are undefined", task.name)
     plain = Space(task.shape, task.mean, task.std)
     if spec is None:
         return plain
@@ -166,6 +164,6 @@ def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixel
             total += loss.item() * len(rows)
         losses.append(total / len(pixels))
         if not math.isfinite(losses[-1]):
-            raise UserError(f"{spec.lr} makes training diverge in epoch {epoch}; a smaller one is right", "encoder.lr")
+            raise UserError(f"{spec.lr} makes training diverge in epoch {epoch}. Use a smaller one", "encoder.lr")
         context.progress("encoder", epoch + 1, spec.epochs, f"error {losses[-1]:.4f}")
     return losses

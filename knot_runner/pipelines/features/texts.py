@@ -58,7 +58,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     Raises :class:`UserError` naming the setting of ``spec`` that does not fit these texts.
     """
     if spec is None:
-        raise UserError("is not set, and texts are compared by nothing else; /base/features has all keys", "features")
+        raise UserError("required for texts, but not set. See conf/base/features.yaml for its keys", "features")
     fitted, called = _fitted(spec, pool)
     if spec.kind == "tfidf":
         features = _tfidf(spec, fitted, called, keyed(context.settings.seed, "features"))
@@ -69,7 +69,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
     scale = float(np.sqrt(np.mean((found - center) ** 2)))
     if not scale > ROUNDING * np.sqrt(np.mean(found**2)):  # true for NaN, too
         raise UserError(
-            f"all {len(fitted)} train texts of {called} have the same features, so no distance can be told", "features"
+            f"all {len(fitted)} train texts of {called} have identical features, so distances are undefined", "features"
         )
     return TextSpace(features, center, scale)
 
@@ -79,13 +79,13 @@ def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
     if spec is None:
         return []
     fitted, called = _fitted(spec, pool)
-    what = "[CLS] of the model as clients start from it"
+    what = "[CLS] of the clients' initial model"
     if spec.kind == "tfidf":
         what = f"TF-IDF of words, {spec.components} features"
     leaves = {
         "transfer": "no client's",
         "global": "the server's",
-        "clients": "which for this do not stay with their clients; features.fitted_on=transfer needs none of theirs",
+        "clients": "which leave the clients for this. With features.fitted_on=transfer, no texts leave the clients",
     }
     return [f"features: {what}, fitted on the {len(fitted):,} train texts of {called}, {leaves[spec.fitted_on]}"]
 
@@ -111,16 +111,16 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
         counted = counter.fit_transform(plain_texts(fitted))
     except ValueError:  # "empty vocabulary"
         raise UserError(
-            f"none of the {len(fitted)} train texts of {called} has a word of two letters or more; "
-            "features.kind=cls would fit",
+            f"none of the {len(fitted)} train texts of {called} has a word of two letters or more. "
+            "Use features.kind=cls",
             "features",
         ) from None
     most = min(counted.shape)
     if spec.components > most:
         texts, words = counted.shape
         raise UserError(
-            f"{spec.components} are more than {called} allows, with {texts} train texts of "
-            f"{words} words; {most} is the most",
+            f"{spec.components} is too large for the {texts} train texts of {called} with {words} words. "
+            f"Use at most {most}",
             "features.components",
         )
     svd = TruncatedSVD(spec.components, random_state=seed % 2**32)

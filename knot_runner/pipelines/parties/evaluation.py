@@ -255,7 +255,7 @@ def finished_rounds(context: RunContext, federation: PartyFederation, store: Sto
             found = store.find(*key_of(request))
             if found is None:
                 raise UserError(
-                    f"the run's {request_title(request)} is gone. Rerun with another paths.output_dir=DIR",
+                    f"the {request_title(request)} was deleted. Rerun with another paths.output_dir=DIR",
                     store.folder(*key_of(request)),
                 )
             artifacts.append(found)

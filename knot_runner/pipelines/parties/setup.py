@@ -108,12 +108,12 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         key, folder = f"method.teachers[{number}]", Path(teacher.folder)
         result = read_result(folder)
         if result is None or result.digest[MODEL_FILE] != teacher.weights:
-            raise UserError(f"{folder}: is no more the finished run that was asked for", key)
+            raise UserError(f"{folder}: the finished run has changed. Repeat the command", key)
         settings = build_run({**recorded_config(folder), "plugins": context.settings.plugins})
         _check_task(f"{key}: run {teacher.run}", settings.task, context.settings.task)
         if changes := data_changes(result, context.settings.paths.data_dir):
             change = changes[0].removeprefix(DATA_CHANGE)
-            raise UserError(f"run {teacher.run} was made from other data than those in paths.data_dir: {change}", key)
+            raise UserError(f"run {teacher.run} used other data than those in paths.data_dir: {change}", key)
         if context.settings.on_images:
             continue
         paths = dataclasses.replace(settings.paths, data_dir=context.settings.paths.data_dir)
@@ -121,8 +121,8 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         theirs = load_tokenizer(settings.model, own.services.parties(own), own.data_root)
         if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():
             raise UserError(
-                f"run {teacher.run} has another vocabulary than the student; model.vocab=FILE, or the same "
-                "texts and model.vocab_size, make it one",
+                f"run {teacher.run} has another vocabulary than the student. Use the same model.vocab, or "
+                "the same texts and model.vocab_size",
                 key,
             )
 
@@ -134,8 +134,8 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
     for name in wanted:
         if own.get(name) != wanted[name]:
             raise UserError(
-                f"{run} has task.{name}={own.get(name)!s:.80}, but the student has {wanted[name]!s:.80}. Choose a run "
-                "of the same task: it has not learned from the student's test examples"
+                f"{run} has task.{name}={own.get(name)!s:.80}, but the student has {wanted[name]!s:.80}. Use a run "
+                "with the same task settings, which has not seen the student's test examples"
             )
 
 
@@ -155,13 +155,13 @@ def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
     try:
         found = load_bytes(read_record(folder, require_result(folder), MODEL_FILE))
     except SafetensorError:
-        raise UserError(f"{folder / MODEL_FILE}: holds no tensors in safetensors form", key) from None
+        raise UserError(f"{folder / MODEL_FILE}: not a safetensors file", key) from None
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
     needed = {name for name in wanted if not name.endswith("num_batches_tracked")}  # no engine reads these
     if not needed <= set(found) <= set(wanted) or any(found[name].shape != wanted[name] for name in found):
         raise UserError(
-            f"{folder / MODEL_FILE}: is not the weights of one {network.spec.kind} with {network.classes} "
-            "classes, as of methods with one global model or one student",
+            f"{folder / MODEL_FILE}: expected weights of one {network.spec.kind} with {network.classes} classes. "
+            "Use a run with one global model or one student",
             key,
         )
     model.load_state_dict(found, strict=False)

@@ -113,8 +113,8 @@ class _Work:
         size = len(points) * len(self.federation.clients) * self.federation.model.weights.nbytes
         if size <= MODELS_BYTES:
             return points
-        hint = "; method.personalization.select=last keeps the last ones" if len(points) > 1 else ""
-        self.context.note(f"The clients' own models are measured and not kept: {size / 2**30:.1f} GiB{hint}.")
+        hint = ". To save the last ones, use method.personalization.select=last" if len(points) > 1 else ""
+        self.context.note(f"The personalized models are evaluated but not saved: {size / 2**30:.1f} GiB{hint}.")
         return range(0)
 
     def _model_file(self, point: int, client: int) -> Path:

@@ -73,8 +73,7 @@ def _check_same(model: ClientModel, other: ClientModel, config: Any) -> None:
     """Raises :class:`UserError` for two models of a method that declares one: which accuracy it is would be wrong."""
     if model.weights is not other.weights and not torch.equal(model.weights, other.weights):
         raise UserError(
-            "its clients use different models, but it is registered with "
-            "one_model=True. Register it with one_model=False",
+            "its clients use different models, but one_model=True. Register it with one_model=False",
             f"method.algorithm={config.algorithm}",
         )
 
@@ -198,7 +197,7 @@ def summarize(rows: list[LogRow], target: float | None) -> Facts:
     ``target``."""
     measured = [row for row in rows if "accuracy" in row]
     if not measured:
-        problem = f"its plan ended after {counted(len(rows), 'round')}, before an evaluation"
+        problem = f"plan ended after {counted(len(rows), 'round')}, before an evaluation"
         raise UserError(problem, "method.algorithm", hint="Return requests, or use training.evaluate_every=1")
     last = measured[-1]
     curve = [(row["round"], row[metrics.ACCURACY]) for row in measured]

@@ -47,7 +47,7 @@ def run_shared_rounds(
             info = {"seconds": total_seconds(rows), "machines": commits.machines}
             store.put(ROUNDS_STAGE, key, state, info, {ROUNDS_FILE: log})
             return state, rows
-    context.note("the rounds have been trained before, and are shared")
+    context.note("the rounds were trained before and are reused")
     join_machines([found.info], context.note)
     log = found.read(ROUNDS_FILE).decode()
     write_atomic(context.folder / ROUNDS_FILE, log)

@@ -105,13 +105,13 @@ def _evidence(
     counted = [effect for effect in effects if not effect.why and (look is None or effect.seed < look.seeds)]
     cells = _balanced(counted)
     if len(counted) > len(cells):
-        reasons["their settings have fewer seeds"] += len(counted) - len(cells)
+        reasons["some settings have fewer seeds"] += len(counted) - len(cells)
     notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
     runs = len({run.run_id for effect in effects for run in effect.runs})
     unlike = unlike_line(claim, effects)
     if unlike and not reason:
-        line = f"its runs hold out different shares of the training examples: {unlike}"
-        return Evidence(None, runs, whole, look, (f"{line}, or report.unlike=REASON allows it",), refused=True)
+        line = f"the runs hold out different shares of the training examples: {unlike}"
+        return Evidence(None, runs, whole, look, (f"{line}, or allow it with report.unlike=REASON",), refused=True)
     if unlike:
         notes.append(f"{unlike.partition(';')[0]}: {reason}")
     if not cells:
@@ -121,19 +121,19 @@ def _evidence(
     sides = [f"{word} that in {bounds[sign]} of {len(cells)}" for sign, word in words.items() if bounds[sign]]
     if sides:
         moment = "at the end of the run" if claim.measure == "time" else "in the next round"
-        counts = f"target not reached on one side, which counts as if it were {moment}"
+        counts = f"target not reached on one side, counted as if reached {moment}"
         notes.append(f"{counts}; the true effect is {', '.join(sides)}")
     if look is None:
-        notes.append(f"no verdict before all runs of seeds 0 to {seeds - 1} are there")
+        notes.append(f"no verdict before all runs of seeds 0 to {seeds - 1} are finished")
     elif rest := len(there) - look.seeds:
         judged = f"judged on seeds 0 to {look.seeds - 1}"
-        notes.append(f"{judged}; the other {rest} count once all of 0 to {2 * look.seeds - 1} are there")
+        notes.append(f"{judged}; the other {rest} count once all of 0 to {2 * look.seeds - 1} are finished")
     statuses = [{run.status for run in effect.runs} for effect in effects]
     # a diverged run reaches no target, which is reported elsewhere
     apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)
     kinds = [kind for kind in variants(_key(claim), [run for effect in cells for run in effect.runs]) if kind]
     if len(kinds) > 1:
-        notes.append(f"its runs are not measured alike ({'; '.join(kinds)})")
+        notes.append(f"the runs are evaluated differently ({'; '.join(kinds)})")
     fixed = {problems[want] for effect in cells for want in effect.wants if want in problems}
     notes += [f"the test items are not resampled: {why}" for why in sorted(fixed)]
     made, basis = _over_seeds(claim, cells, bank if not fixed else None)

@@ -62,7 +62,7 @@ def replicates(wanted: Iterable[Want], runs: Mapping[str, MeasuredRun]) -> tuple
         if want.over or has_record(run.folder, run.result, PREDICTIONS):
             pending.append(want)
         else:
-            problems[want] = f"runs of kind {run.result.kind} keep no predictions"
+            problems[want] = f"runs of kind {run.result.kind} have no predictions"
     sums = _sums([want for want in pending if not want.over and METRICS[want.measure].of_sums], runs, problems)
     for want in pending:
         model = (want.run_id, want.side, want.measure)

@@ -87,12 +87,10 @@ def measure_of(claim: Claim) -> ClaimMeasure:
     if name.startswith(RESULT):
         return ClaimMeasure("", 3, top=top_of(name))
     if clash := METRICS.keys() & {"plain_loss", *CLAIM_MEASURES}:
-        raise UserError(
-            f"METRICS[{min(clash)!r}] has the name of another measure of claims. Rename the metric", "plugins"
-        )
+        raise UserError(f"METRICS[{min(clash)!r}] has the name of a built-in measure. Rename the metric", "plugins")
     known = [*METRICS, "plain_loss", *CLAIM_MEASURES]
     if name not in known:
-        raise UserError(f"claim {claim.text!r}: there is no measure {name!r}{nearest(name, [*known, 'result.KEY'])}")
+        raise UserError(f"claim {claim.text!r}: unknown measure {name!r}{nearest(name, [*known, 'result.KEY'])}")
     over_clients = [metric for metric, entry in METRICS.items() if entry.over_clients]
     if claim.over is not None and (name not in over_clients or claim.over not in OVER):
         only = f"over works only with {', '.join(over_clients)}, and is one of {', '.join(OVER)}"
@@ -148,7 +146,7 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
 
 def _unmeasured(claim: Claim) -> UserError:
     over = f" over {claim.over}" if claim.over else ""
-    return UserError(f"claim {claim.text!r}: its runs have no {claim.measure}{over}")
+    return UserError(f"claim {claim.text!r}: the runs have no {claim.measure}{over}")
 
 
 @dataclass(frozen=True)
@@ -186,12 +184,12 @@ class TargetRounds:
         """
         goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
         if goal is None:
-            return Reading(None, "no target, its T=4 run is not there", lost=True)
+            return Reading(None, "no target, since its T=4 run is missing", lost=True)
         own = self.curves.get(run.run_id)
         if own is None:  # a diverged run reaches no target
             if measure == "rounds":
                 return Reading((run.setting("training.rounds") or 0) + 1, bound=True)
-            return Reading(None, "diverged, so that there is no clock" if measure == "time" else "diverged")
+            return Reading(None, "diverged, so there is no time" if measure == "time" else "diverged")
         if measure == "time":
             moment = own.reaches(goal, "clock")
             return Reading(own.clock, bound=True) if moment is None else Reading(moment)
@@ -286,4 +284,4 @@ def check_target(value: Any) -> float | Literal["best_of_T4"]:
         return "best_of_T4"
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
         return float(value)
-    raise UserError(f"{value!r} is neither best_of_T4 nor an accuracy above 0, at most 1", "report.target")
+    raise UserError(f"expected best_of_T4 or an accuracy in (0, 1], got {value!r}", "report.target")

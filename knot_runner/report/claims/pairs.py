@@ -125,7 +125,7 @@ def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[E
 def _level(claim: Claim, run: Run) -> float:
     value = run.setting(str(claim.trend))
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise UserError(f"claim {claim.text!r}: trend needs numbers above 0, and {claim.trend} is {value!r}")
+        raise UserError(f"claim {claim.text!r}: trend requires numbers above 0, but {claim.trend} is {value!r}")
     return float(value)
 
 
@@ -138,7 +138,7 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
             a = config_leaves(first.config)
             b = config_leaves(run.config)
             unlike = sorted(key for key in {**a, **b} if a.get(key) != b.get(key) and not _unread(key))
-            raise UserError(f"claim {claim.text!r}: two runs fit one place; say which by {', '.join(unlike[:4])}")
+            raise UserError(f"claim {claim.text!r}: two runs match one side. Select by {', '.join(unlike[:4])}")
     return found
 
 

@@ -49,12 +49,16 @@ class Claim:
     def __post_init__(self) -> None:
         expect = self.expect
         against = self.against
-        require(bool(self.text.strip()), "text", "is empty; it says what is claimed")
+        require(bool(self.text.strip()), "text", "expected the claim in words, got an empty text")
         if isinstance(expect, dict):
             known = len(expect) == 1 and set(expect) <= set(NUMBER_KEYS)
             require(known, "expect", f"{expect} is none of {', '.join(NUMBER_KEYS)} with a number")
-            require(min(expect.values()) > 0 or not self.logs, "expect", "ratios, rounds and bytes are above 0")
-            require(not self.by, "by", "goes with expect=higher and the like, not with a number")
+            require(
+                min(expect.values()) > 0 or not self.logs,
+                "expect",
+                "expected a number above 0 for ratios, rounds, bytes",
+            )
+            require(not self.by, "by", "not allowed if expect has a number. Remove it")
             word = next(iter(expect))
         else:
             word = expect
@@ -62,17 +66,13 @@ class Claim:
             require(expect in EXPECTATIONS, "expect", f"{expect!r} is none of {listed}")
         alone = against is None
         known = alone or isinstance(against, dict) or against == BEFORE
-        require(known, "against", f"{against!r} is not settings, nor before")
+        require(known, "against", f"expected settings or 'before', got {against!r}")
         fits = (word in ("rises", "falls")) == bool(self.trend)
-        require(fits, "expect", "rises and falls go with trend, and it with them")
+        require(fits, "expect", "rises and falls require trend, and trend requires rises or falls")
         fits = (word in ("above", "below")) == (alone and not self.trend)
-        require(fits, "expect", "above and below go without against, all others but rises and falls with it")
-        require(alone or not self.trend, "trend", "is over the runs of one kind; leave out against")
-        require(
-            not (self.by and self.logs),
-            "by",
-            "works only with differences; for rounds and bytes, use expect={ratio: r}",
-        )
+        require(fits, "expect", "above and below exclude against; the other words except rises and falls require it")
+        require(alone or not self.trend, "trend", "compares the runs of one side only. Remove against")
+        require(not (self.by and self.logs), "by", "requires a difference. For rounds and bytes, use expect={ratio: r}")
 
     @property
     def logs(self) -> bool:
@@ -101,7 +101,7 @@ def unlike_reason(options: Config) -> str | None:
     """
     reason = options.get("unlike")
     if reason is not None and (not isinstance(reason, str) or not reason.strip()):
-        raise UserError(f"{reason!r} is no reason; a sentence says why, null is none", "report.unlike")
+        raise UserError(f"expected a sentence with the reason, or null, got {reason!r}", "report.unlike")
     return reason
 
 
@@ -109,7 +109,7 @@ def planned_seeds(options: Config) -> int:
     """Return the preset's ``report.seeds``: how many seeds its claims are planned on. Raises :class:`UserError`."""
     seeds = options.get("seeds", SEEDS)
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MAX_PLANNED:
-        raise UserError(f"{seeds!r} is no number of seeds to plan; 2 to {MAX_PLANNED} would be", "report.seeds")
+        raise UserError(f"expected 2 to {MAX_PLANNED} seeds, got {seeds!r}", "report.seeds")
     return seeds
 
 
@@ -120,7 +120,7 @@ def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
     for i, claim in enumerate(claims):
         for key in sorted(claim.touched | set(claim.where)):
             if key not in known and all(job.setting(key) is None for job in jobs):
-                raise UserError(f"there is no setting {key}{nearest(key, known)}", f"report.claims[{i}]")
+                raise UserError(f"unknown setting {key}{nearest(key, known)}", f"report.claims[{i}]")
 
 
 def config_leaves(config: Config) -> Config:

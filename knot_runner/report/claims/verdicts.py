@@ -120,7 +120,7 @@ def _verdict(
     if found.refused:
         return replace(verdict, verdict="refused", note="; ".join(found.notes))
     if estimate is None:
-        make = [f"make them with: {command}"] if command else []
+        make = [f"create them with: {command}"] if command else []
         return replace(verdict, note="; ".join([*found.notes, *make]) if found.runs else "")
     gap = (estimate.effect - need) * side
     decision, blocked = _decide(found, p, adjusted, gap > 0, side)
@@ -150,7 +150,7 @@ def _decide(found: Evidence, p: float | None, adjusted: float | None, met: bool,
         flat = found.estimate is not None and found.estimate.flat
         return "undecided", ("the seeds do not differ, so only their number counts (sign test)" if flat else "")
     if found.one_sided:
-        return "undecided", "runs diverged on one side alone"
+        return "undecided", "runs diverged on one side only"
     if found.at_most if met == (side > 0) else found.at_least:
         return "undecided", "the true effect may lie beyond the bound that unreached targets give"
     return ("holds" if met else "does not hold"), ""

@@ -24,13 +24,7 @@ from knot_runner.report.compare.measures import (
     unit_of,
 )
 from knot_runner.report.compare.notes import left_out, lines_on
-from knot_runner.report.compare.settings import (
-    Filter,
-    resolve_key,
-    select_runs,
-    short_names,
-    sort_key,
-)
+from knot_runner.report.compare.settings import Filter, resolve_key, select_runs, short_names, sort_key
 from knot_runner.report.frame import RunSet, read_runs
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, TableRow
 from knot_runner.report.render.text import estimate_text
@@ -187,4 +181,4 @@ def _sorted(table: ResultTable, by: str) -> ResultTable:
                 order = sorted(range(len(places)), key=places.__getitem__)
                 return replace(table, rows=[table.rows[k] for k in order])
             shown.append(head)
-    raise UserError(f"is not shown{nearest(by, shown)}", f"--sort={by}")
+    raise UserError(f"not in the table{nearest(by, shown)}", f"--sort={by}")

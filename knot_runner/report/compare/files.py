@@ -129,7 +129,7 @@ def form_of(path: Path) -> str:
     """Return the ending of ``path``, one of :data:`FORMS`. Raises :class:`UserError` for another."""
     ending = path.suffix.removeprefix(".")
     if ending not in FORMS:
-        raise UserError(f"what form? FILE.csv, .tex or .md{nearest(ending, FORMS)}", f"--export={path}")
+        raise UserError(f"unknown format{nearest(ending, FORMS)}", f"--export={path}")
     return ending
 
 

@@ -58,12 +58,14 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     short = [measure_title(key) for key in keys]
     below = [key for key in short if key.startswith(f"{name}.")]
     if below:
-        raise UserError(f"which one? There is {', '.join(below[:8])}", f"{flag}={name}")
+        raise UserError(f"ambiguous. Use {', '.join(below[:8])}", f"{flag}={name}")
     if not keys:
-        raise UserError("none of the runs has finished, so there is nothing to measure", f"{flag}={name}")
+        raise UserError("none of the runs is finished", f"{flag}={name}")
     hint = nearest(name, short)
     usual = ", ".join(map(measure_title, _preferred(there)))
-    raise UserError(f"no result has it{hint if 'did you mean' in hint else f' (there is: {usual})'}", f"{flag}={name}")
+    raise UserError(
+        f"not in any result{hint if 'did you mean' in hint else f' (choose from {usual})'}", f"{flag}={name}"
+    )
 
 
 def _preferred(keys: Container[str]) -> list[str]:

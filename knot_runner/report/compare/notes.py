@@ -68,9 +68,7 @@ def _other_data(runs: RunSet) -> list[str]:
     data = runs.settings.reindex(columns=["data"])["data"].groupby(row_numbers(task, list(task)))
     if (data.nunique(dropna=False) <= 1).all():
         return []
-    return [
-        "Runs of one task were made from different data (paths.data_dir=DIR leaves out what was not made from DIR)."
-    ]
+    return ["Runs of one task were run on different data. Use paths.data_dir=DIR to show only runs on the data in DIR."]
 
 
 def _machines(runs: Sequence[MeasuredRun]) -> list[str]:
@@ -90,7 +88,7 @@ def _confounded(runs: RunSet, inside: set[str], keys: Sequence[str]) -> list[str
     first = runs.only(~runs.runs["row"].duplicated()).differing()
     other = [key for key in first if key.partition(".")[0] not in shown and key not in inside]
     values = {key: first[key] for key in other if not first[key].str.startswith(("[", "{"), na=False).any()}
-    return [f"Rows differ in {_settings(values)}, too."] if values else []
+    return [f"Rows also differ in {_settings(values)}."] if values else []
 
 
 def _seeds(runs: RunSet, rows: int) -> list[str]:
@@ -100,7 +98,7 @@ def _seeds(runs: RunSet, rows: int) -> list[str]:
     sets = Counter(",".join(map(str, sorted(set(own)))) for own in by_row)
     if len(sets) > 1:
         each = [f"{text} ({count})" for text, count in sets.most_common()]
-        lines.append(f"Rows do not rest on the same seeds: {_some(each, '; ')}.")
+        lines.append(f"Rows have different seeds: {_some(each, '; ')}.")
     return lines
 
 
@@ -111,8 +109,8 @@ def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
         without = count - len(runs.values(key))
         if without:
             why = " (target not reached, or none set)" if "_to_target" in key else ""
-            rest = "; (k) behind a mean: it is over k runs" if without < count else ""
-            rest += ", those that reached it, so it is too low" if why and rest else ""
+            rest = "; (k) after a mean is its number of runs" if without < count else ""
+            rest += ", which reached the target, so it is too low" if why and rest else ""
             lines.append(f"{measure_title(key)}: {without} of {count} finished runs have none{why}{rest}.")
     return lines
 

@@ -123,7 +123,7 @@ def resolve_key(key: str, known: Iterable[str], what: str = "setting", files: st
     if ends:
         raise UserError(f"no run has this {what} (did you mean {' or '.join(map(repr, ends))}?)", key)
     hint = nearest(key, keys | {full.removesuffix(".name") for full in keys})
-    raise UserError(f"no run has this {what}{hint if 'did you mean' in hint else f'; keys are as in {files}'}", key)
+    raise UserError(f"no run has this {what}{hint if 'did you mean' in hint else f'. See {files} for the keys'}", key)
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
@@ -203,13 +203,13 @@ def parse_filter(text: str) -> Filter:
     """Return one filter of the command line. Raises :class:`UserError`."""
     form = _FILTER.fullmatch(text)
     if not form:
-        raise UserError("is neither a filter (key=value, key!=value, key>=number) nor a flag (--name=value)", text)
+        raise UserError("expected a filter (key=value, key!=value, key>=number) or an option (--name=value)", text)
     key, sign, rest = form.groups()
     wanted = tuple(typed(unquoted(part)) for part in split_commas(rest))
     if not all(wanted):
-        raise UserError(f"has no value; {key}=a,b keeps the runs with either", text)
+        raise UserError(f"no value. Use {key}=a,b to select the runs with either value", text)
     if sign in _COMPARED and (len(wanted) > 1 or as_number(wanted[0]) is None):
-        raise UserError(f"{sign} compares with one number", text)
+        raise UserError(f"{sign} requires one number", text)
     return Filter(text, key.strip(), sign, wanted)
 
 
@@ -245,7 +245,7 @@ def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[s
         there = values.unique()
         shown = f"{key} is {first_few(sorted_texts(there), MAX_VALUES)}"
         if not any(passing):
-            raise UserError(f"none of {len(values)} runs is so; {shown}", condition.text)
+            raise UserError(f"none of {len(values)} runs matches. {shown}", condition.text)
         runs = runs.only(passing)
         absent = [value for value in condition.wanted if value not in there]
         if absent and condition.sign in ("=", "!="):

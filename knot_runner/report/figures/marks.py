@@ -30,7 +30,7 @@ READING = {
     "curve": "Lines: means over {}; bands: 95% t intervals.",
     "bar": "Bars: means over {}; whiskers: 95% t intervals.",
     "box": "Boxes: median and quartiles of the points, which are of {}; whiskers: at most 1.5 times the box.",
-    "scatter": "Small points: a run each; large points: means over {}.",
+    "scatter": "Small points: single runs; large points: means over {}.",
     "heatmap": "Means over {}.",
     CONFUSION: "Rows add up to 100%. Means over {}.",
 }

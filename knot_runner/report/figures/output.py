@@ -70,7 +70,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in FORMATS:
-            raise UserError(f"there is no {name!r}{nearest(name, FORMATS)}", f"--formats={text}")
+            raise UserError(f"unknown format {name!r}{nearest(name, FORMATS)}", f"--formats={text}")
     return names
 
 
@@ -81,9 +81,9 @@ def parse_width(text: str) -> float:
     try:
         millimetres = float(text)
     except ValueError:
-        raise UserError("is single, double or millimetres, as in --width=85", f"--width={text}") from None
+        raise UserError("expected single, double or millimeters, such as --width=85", f"--width={text}") from None
     if not NARROWEST_MM <= millimetres <= WIDEST_MM:
-        raise UserError(f"is not from {NARROWEST_MM} to {WIDEST_MM} millimetres", f"--width={text}")
+        raise UserError(f"expected {NARROWEST_MM} to {WIDEST_MM} millimeters", f"--width={text}")
     return millimetres / MM_PER_INCH
 
 

@@ -124,7 +124,7 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
 
     done = runs.finished
     if done.runs.empty:
-        raise UserError("none of the runs has finished, so there is nothing to draw", runs.out)
+        raise UserError("none of the runs is finished", runs.out)
     points = _points(done, request)
     y = _column(request.y, points)
     x = "predicted"
@@ -146,7 +146,7 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
     rows = grouped.runs["row"].nunique()
     notes = [*lines_on(grouped, rows, [*used, *by], measures), *left_out(runs), *runs.lines]
     if len(shown.runs) < len(runs.runs):
-        notes.append(f"Drawn: the {len(shown.runs)} of {len(runs.runs)} runs that are finished and have these numbers.")
+        notes.append(f"Drawn: the {len(shown.runs)} of {len(runs.runs)} runs that are finished and have these values.")
     models = shown.runs.run.map(lambda run: variant(y, run.result))
     if models.groupby(grouped.runs["row"]).nunique().max() > 1:  # no mean is over several kinds of models
         settings = settings.assign(models=models)
@@ -268,11 +268,9 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: lis
     if mark in ("curve", "scatter"):
         most = MOST_SERIES
     if len(cells) > MOST_SERIES:
-        raise UserError(f"{len(cells)} panels are more than {MOST_SERIES}. Select runs by filters", "plot")
+        raise UserError(f"{len(cells)} panels exceed {MOST_SERIES}. Select runs by filters", "plot")
     if len(names) > most and not is_map:
-        raise UserError(
-            f"{len(names)} lines or colors are more than {most}. Select runs, or fewer keys in --by", "plot"
-        )
+        raise UserError(f"{len(names)} lines or colors exceed {most}. Select runs, or use fewer keys in --by", "plot")
     across = min(len(cells), 1 if request.row and not request.col else 3 - is_map)
     height = max(HEIGHTS[len(cells) > 1], is_map * (MAP_ROW * len(names) + 1.2))
     made, grid = panels(len(cells), FIGURE_WIDTH / across, height, across, sharey=not is_map)

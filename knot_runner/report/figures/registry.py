@@ -37,5 +37,5 @@ def figures_of(spec: Config) -> dict[str, Callable[..., list[str]]]:
         elif one in FIGURES:
             found[one] = FIGURES[one]
         else:
-            raise UserError(f"there is no figure {one!r}{nearest(str(one), FIGURES)}", "report.figures")
+            raise UserError(f"unknown figure {one!r}{nearest(str(one), FIGURES)}", "report.figures")
     return found

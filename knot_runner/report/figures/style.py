@@ -83,12 +83,12 @@ def figure_of(
     def figure(jobs: Sequence[Job], path: Path, notes: Sequence[str] = (), command: str = "") -> list[str]:
         tasks = dict.fromkeys(job.task for job in jobs)
         if one_task and len(tasks) > 1:
-            raise UserError(f"a figure is of one task; these runs are of {', '.join(tasks)}")
+            raise UserError(f"a figure shows one task, but these runs are of {', '.join(tasks)}")
         found = readable(jobs, reads, command)
         runs = finished(found)
         if needs:
             runs = runs_with(runs, needs, f"{needs} in its result, which this figure draws")
-        status = [f"{len(runs)} of {len(jobs)} runs are there."] if len(runs) < len(jobs) else []
+        status = [f"{len(runs)} of {len(jobs)} runs are finished."] if len(runs) < len(jobs) else []
         status += not_counted(found)
         status += training_sizes(runs)
         if embedded(runs):

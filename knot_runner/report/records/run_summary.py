@@ -31,7 +31,7 @@ def summary_table(result: RunResult) -> Group:
     """
     name = f"{result.task} · {display(result.method)} · seed {result.seed}"
     if result.status == "diverged":
-        return Group(text_line(f"{name}: diverged, so there are no numbers", "bold"), *dim_lines([], result))
+        return Group(text_line(f"{name}: diverged, so there are no results", "bold"), *dim_lines([], result))
     summary: Group = load(FAMILIES[result.kind].summary)(name, result)
     return summary
 
@@ -60,7 +60,7 @@ def stages_summary(name: str, result: StagesResult) -> Group:
         rows.append((title, [_change(result, metric, data) for metric in measures]))
     what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
     if result.parties:
-        what = "each party's own model on its own test set, alone -> after mutual learning"
+        what = "model of each party on its own test set: trained alone -> after mutual learning"
     lines = [f"{what}; SD: semantic distance, lower is better"]
     ensemble = lookup(result, "baselines.ensemble")  # the mean of all teachers' probabilities
     if ensemble:
@@ -68,7 +68,7 @@ def stages_summary(name: str, result: StagesResult) -> Group:
         lines.append(f"ensemble of the teachers, on the global model's test set: {values}")
     if epoch is not None:
         kept = f"epoch {epoch}" if epoch else "epoch 0, the undistilled global model"
-        lines.append(f"kept: the weights of {kept}")
+        lines.append(f"selected: the weights of {kept}")
     lines += cost_lines(result)
     return run_view(name, result, ["data set", *map(_head, measures)], rows, lines)
 
@@ -225,7 +225,7 @@ def distill_summary(name: str, result: DistillResult) -> Group:
         released = made.released
         size = f"{plain(released.kind)}, {released.floats:,} numbers, {released.bytes:,} bytes"
         lines.append(f"{made.images:,} images made by {plain(made.kind)}; released: {size}")
-    lines.append(f"kept: the weights of epoch {result.selected_epoch}")
+    lines.append(f"selected: the weights of epoch {result.selected_epoch}")
     lines += cost_lines(result)
     return run_view(name, result, ["model", *map(_head, measures)], rows, lines)
 

@@ -13,13 +13,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report.render.table_model import ResultTable, block_title
-from knot_runner.report.render.text import (
-    caption,
-    cell_texts,
-    escape_csv,
-    escape_latex,
-    escape_markdown,
-)
+from knot_runner.report.render.text import caption, cell_texts, escape_csv, escape_latex, escape_markdown
 from knot_runner.util.config_yaml import PLAIN_NAME
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
@@ -110,7 +104,7 @@ def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]
     Raises :class:`UserError` for a name that is not :data:`PLAIN_NAME`, and when the folder cannot be written.
     """
     if not re.fullmatch(PLAIN_NAME, name):
-        raise UserError(f"{name!r} is not a file name; letters, digits, '_', '-' and '.' are right")
+        raise UserError(f"{name!r} is not a file name. Use letters, digits, '_', '-' and '.'")
     paths = [folder / f"{name}.{ending}" for ending in texts]
     for path, text in zip(paths, texts.values(), strict=True):
         write_atomic(path, text)

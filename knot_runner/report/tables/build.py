@@ -74,7 +74,7 @@ def build_table(
     rows, heads, groups, lines = made_by.make(TableRequest(runs, printed, metrics, options or {}, command))
     lines = [*lines, *one_class(runs)]
     if rest := command_for(runs):
-        lines = [*lines, f"The rest is made by: {rest}"]
+        lines = [*lines, f"Create the rest with: {rest}"]
     title = printed.caption if printed else f"{', '.join(dict.fromkeys(run.task for run in runs))}: {kind}"
     return ResultTable(kind, title, heads, groups, rows, [*lines, *notes])
 
@@ -82,7 +82,7 @@ def build_table(
 def table_kind(name: str) -> TableKind:
     """Return the kind of table ``name``. Raises :class:`UserError` if it is unknown."""
     if name not in TABLE_KINDS:
-        raise UserError(f"there is no table of kind {name!r}{nearest(name, TABLE_KINDS)}", "report.kind")
+        raise UserError(f"unknown kind of table {name!r}{nearest(name, TABLE_KINDS)}", "report.kind")
     return TABLE_KINDS[name]
 
 
@@ -91,10 +91,10 @@ def printed_table(made_by: TableKind, kind: str, paper: str | None, metrics: Seq
     known = made_by.metrics() if made_by.metrics else metrics
     for metric in metrics:
         if metric not in known:
-            raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}", "report.metrics")
+            raise UserError(f"unknown metric {metric!r}{nearest(metric, known)}", "report.metrics")
     table = read_printed(paper) if paper else None
     if table and table.kind != made_by.printed:
-        raise UserError(f"{paper} cannot stand beside a table of kind {kind}")
+        raise UserError(f"{paper} cannot be shown next to a table of kind {kind}")
     if made_by.needs and table is None:
-        raise UserError(f"a table of kind {kind} needs the printed table beside it ({made_by.needs})")
+        raise UserError(f"a table of kind {kind} needs the published table ({made_by.needs})")
     return table

@@ -37,7 +37,7 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
         if len(absent):
             reasons = by_key((UNUSED.get(run.status, run.problem), str(run.seed)) for run in absent["run"])
             why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
-            case = f"{len(members) - len(absent)} of {len(members)} runs are there ({why})."
+            case = f"{len(members) - len(absent)} of {len(members)} runs are finished ({why})."
             cases.setdefault(case, []).append(name)
     lines = [f"{first_few(names, _MAX_NAMED, more=' rows, each')}: {case}" for case, names in cases.items()]
     return lines + not_counted(rows["run"])
@@ -105,12 +105,14 @@ def missing_columns(columns: tuple[str, ...], measured: list[frozenset[str]], ta
 
     ``measured``: data sets of each run.
     """
-    lines = ["Not every run has the same data sets, so their ALL differ in meaning."] if len(set(measured)) > 1 else []
+    lines = ["The runs have different data sets, so their ALL are not comparable."] if len(set(measured)) > 1 else []
     there = set().union(*measured)
     absent = [name for name in columns if name not in there | {"ALL"}]
     if absent and measured and table:
         rest = ", ".join(name for name in columns if name in there - {"ALL"})
-        lines.append(f"No run has {', '.join(absent)}: our ALL is over {rest}, the paper's over more: no gap there.")
+        lines.append(
+            f"No run has {', '.join(absent)}: our ALL is over {rest}, the paper's over more, so no gap is shown."
+        )
     return lines
 
 
@@ -140,5 +142,5 @@ def other_data(case: str, members: Iterable[Run], table: PrintedTable | None) ->
     theirs = table.cases[case]
     return [
         f"{case}: ours are {ours.datasets.train:,} training images and {len(ours.labels.names)} "
-        f"classes, the paper's {theirs.images:,} and {theirs.classes}: orientation, not comparison."
+        f"classes, the paper's {theirs.images:,} and {theirs.classes}: not comparable."
     ]

@@ -5,11 +5,11 @@ Every iteration, with xi for the server's measure and t the place on each geodes
     clients   xi_mu = interpolate(xi, mu, t),  xi_nu = interpolate(xi, nu, t)
     server    xi    = interpolate(xi_nu, xi_mu, t)
 
-After K of them the clients send W(mu, xi) and W(xi, nu), whose sum is never below W(mu, nu), and equal to it where xi
-lies on a geodesic between the two (eq. 6). The excess does not go to 0 in general: in approximate mode it ends at a
-floor that falls with S; in exact mode at t = 1/2, on finite samples, it stalls near 1e-4 of the distance at a coupling
-that is not optimal, though Theorem 2 says that it vanishes. This is not a rounding error: a start_scale far below the
-samples' spread ends about 5 times as near, a random t 10 times (200 + 200 points of two Gaussians in the plane).
+After K iterations the clients send W(mu, xi) and W(xi, nu). Their sum is at least W(mu, nu), with equality if xi lies
+on a geodesic between the two (eq. 6). In general, the excess does not converge to 0. In approximate mode it ends at a
+floor that falls with S. In exact mode at t = 1/2, on finite samples, it stalls near 1e-4 of the distance at a coupling
+that is not optimal, though Theorem 2 says that it vanishes. This is not a rounding error: with a start_scale far below
+the samples' spread the excess is 5 times smaller, with a random t 10 times (200 + 200 points of two Gaussians in 2-D).
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Client:
         self._draws = partial(draws, name)
 
     def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:
-        """The interpolating measure from ``xi`` towards the samples, at a t that the server is not told if random."""
+        """Return the interpolating measure from ``xi`` towards the samples.
+
+        If t is random, the server does not learn it.
+        """
         t = place(self._options.t, self._draws, "t", iteration)
         measure, distance = interpolate(xi, self._samples, t, self._options.mode)
         if self._options.privacy:
@@ -124,7 +127,7 @@ def federated_distance(
 def distance_between(
     mu: Measure, nu: Measure, options: FedwadSettings, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """:func:`federated_distance` between two clients of one machine, each with its measure.
+    """Return :func:`federated_distance` between two clients of one machine, each with its measure.
 
     Raises :class:`UserError` for measures of different numbers of features.
     """

@@ -1,5 +1,7 @@
-"""Discrete measures (points with masses, whole numbers of one unit where they can be, FedWaD 2.1), their distance, and
-measures between two on a Wasserstein geodesic (eq. 5, 10)."""
+"""Discrete measures, their distance, and measures between two on a Wasserstein geodesic (FedWaD, eq. 5 and 10).
+
+A measure has points with masses, whole numbers of one unit where possible (FedWaD 2.1).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class Measure:
     def __post_init__(self) -> None:
         points = np.asarray(self.points, dtype=np.float64)
         if points.ndim != 2 or 0 in points.shape:
-            raise UserError(f"shape {points.shape}; [n, d] with at least one point and one feature is right", "samples")
+            raise UserError(f"expected shape [n, d] with n, d >= 1, got {points.shape}", "samples")
         bad = (~np.isfinite(points).all(1)).sum()
         if bad:
             raise UserError(f"{bad} of {len(points)} points have values that are not finite", "samples")
@@ -42,10 +44,10 @@ class Measure:
         weights = np.asarray(self.weights)
         weights = weights.astype(np.int64 if np.issubdtype(weights.dtype, np.integer) else np.float64)
         if weights.shape != (self.size,):
-            text = f"shape {weights.shape} for {self.size} points; one number for each point is right"
+            text = f"expected one number for each of the {self.size} points, got the shape {weights.shape}"
             raise UserError(text, "weights")
         if not (np.isfinite(weights).all() and (weights > 0).all()):
-            raise UserError("not all are finite and above 0", "weights")
+            raise UserError("expected finite numbers above 0", "weights")
         object.__setattr__(self, "weights", weights)
 
     @property
@@ -61,10 +63,9 @@ class Measure:
         return self.weights if self.weights.dtype == np.int64 else None
 
     def masses(self) -> np.ndarray:
-        """The masses, float64 [n], of sum 1.
+        """Return the masses, float64 [n], of sum 1.
 
-        >>> Measure(np.zeros((2, 1)), np.array([3, 1])).masses()
-        array([0.75, 0.25])
+        >>> Measure(np.zeros((2, 1)), np.array([3, 1])).masses() array([0.75, 0.25])
         """
         if self.weights is None:
             return np.full(self.size, 1 / self.size)
@@ -72,7 +73,7 @@ class Measure:
 
 
 def common_masses(first: Measure, second: Measure) -> tuple[np.ndarray, np.ndarray, float]:
-    """Masses of both in one unit, float64 [n] and [m], and their sum.
+    """Return the masses of both in one unit, float64 [n] and [m], and their sum.
 
     Measures with counts: whole numbers, whose sum is the least common multiple of the two totals. Sums and differences
     of them are exact in doubles, hence every flow of the network simplex is; the published code has masses of 1/n
@@ -113,7 +114,7 @@ def wasserstein(first: Measure, second: Measure) -> float:
 def interpolate(
     first: Measure, second: Measure, t: float, mode: Literal["exact", "approximate"]
 ) -> tuple[Measure, float]:
-    """The measure at ``t`` (0: first, 1: second) of a geodesic from ``first`` to ``second``, and W_2 between them.
+    """Return the measure at ``t`` (0: first, 1: second) of a geodesic from ``first`` to ``second``, and their W_2.
 
     exact (eq. 5): one point for each entry of the optimal plan: at most n + m - 1, and n for n = m points of equal
     masses. So on measures with counts a chain of interpolations between samples of one size n stays at n points;

@@ -42,7 +42,7 @@ def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def optimal_plan(
     cost: np.ndarray, a: np.ndarray | None = None, b: np.ndarray | None = None
 ) -> tuple[np.ndarray, float]:
-    """The plan [n, m] of least total ``cost`` [n, m] between masses a [n] and b [m], and that total.
+    """Return the plan [n, m] of least total ``cost`` [n, m] between masses a [n] and b [m], and that total.
 
     Plan and total are in the unit of a and b, which must have one sum; without a and b, all masses of a side are equal
     and sum to 1. Whole numbers stay whole.
@@ -51,7 +51,7 @@ def optimal_plan(
     plan is then not optimal.
     """
     if not np.isfinite(cost).all():
-        raise UserError("distances between them are not finite; values are too large", "samples")
+        raise UserError("the distances are not finite, since the values are too large", "samples")
     n, m = cost.shape
     unit = 1.0
     if a is None or b is None:

@@ -29,9 +29,10 @@ from knot_runner.config.settings.methods.transport import PrivacySettings
 
 
 def delta_of(multiplier: float, epsilon: float) -> float:
-    """The least delta at which noise of ``multiplier`` times the sensitivity is (epsilon, delta)-private (Theorem 8).
+    """Return the least delta for which noise of ``multiplier`` times the sensitivity is (epsilon, delta)-private.
 
-    Phi(1 / (2 m) - epsilon m) - e^epsilon Phi(-1 / (2 m) - epsilon m), with Phi the normal distribution function.
+    Theorem 8: Phi(1 / (2 m) - epsilon m) - e^epsilon Phi(-1 / (2 m) - epsilon m), with Phi the normal distribution
+    function.
     """
     half, shift = 1 / (2 * multiplier), epsilon * multiplier
     return float(ndtr(half - shift) - np.exp(epsilon + log_ndtr(-half - shift)))
@@ -47,12 +48,12 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     3.7306
     """
     low, high = -50.0, 50.0  # logarithms
-    found = brentq(lambda log: delta_of(math.exp(log), epsilon) - delta, low, high, xtol=1e-12)
-    return math.exp(found)
+    log_multiplier = brentq(lambda log: delta_of(math.exp(log), epsilon) - delta, low, high, xtol=1e-12)
+    return math.exp(log_multiplier)
 
 
 def clip_to_ball(points: np.ndarray, radius: float) -> np.ndarray:
-    """``points`` [n, d], those beyond ``radius`` from 0 brought back to it along their own direction."""
+    """Return ``points`` [n, d], those beyond ``radius`` from 0 brought back to it along their own direction."""
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     return points * np.minimum(1.0, radius / np.maximum(norms, np.finfo(float).tiny))
 
@@ -64,8 +65,10 @@ def noisy_points(means: np.ndarray, t: float, privacy: PrivacySettings, rng: np.
 
 
 def noisy_distance(distance: float, heaviest: float, privacy: PrivacySettings, rng: np.random.Generator) -> float:
-    """A distance from own samples, the largest mass among which is ``heaviest``, released with noise; values below 0
-    are sent as 0."""
+    """Return a distance from own samples, released with noise; values below 0 become 0.
+
+    ``heaviest`` is the largest mass of a sample.
+    """
     sensitivity = 2 * privacy.clip * math.sqrt(heaviest)
     return max(0.0, distance + float(_noise((), sensitivity, privacy, rng)))
 
@@ -77,7 +80,7 @@ def _noise(
 
 
 def compose_privacy(privacy: PrivacySettings, releases: int) -> tuple[float, float]:
-    """(epsilon, delta) of ``releases`` releases about one client's data, by basic composition: sums.
+    """Return (epsilon, delta) of ``releases`` releases about one client's data, by basic composition: sums.
 
     A run of K iterations releases K measures and one distance for each client (traced: 2 K distances more). Tighter
     bounds are known, and none is needed to see what a run costs. A delta of 1 or more promises nothing.

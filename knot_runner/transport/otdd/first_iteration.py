@@ -1,5 +1,4 @@
-"""What is done once per client for all its distances, the draws of every pair, and what a worker gets of a tile of
-pairs.
+"""Work done once per client for all its distances, the draws of every pair, and the input of a worker for a tile.
 
 The means of FedWaD's measures are computed apart from the centered measures. With equal masses on all sides the mean of
 a measure between two measures is the mean in between: at t from ``a`` to ``b`` it is ``(1 - t) a + t b``, whatever the
@@ -34,7 +33,7 @@ def first_points(features: int, options: OtddSettings, seed: int) -> np.ndarray:
 
 
 def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> np.ndarray:
-    """t of every interpolation [K, 3] for sets i and j: at the first client, at the second, at the server.
+    """Return t of every interpolation [K, 3] for sets i and j: at the first client, at the second, at the server.
 
     Row k is the same whatever K is.
     """
@@ -44,12 +43,12 @@ def draw_times(i: int, j: int, options: FedwadSettings, seed: int) -> np.ndarray
 
 
 def centered(points: np.ndarray) -> np.ndarray:
-    """``points`` [n, D] less their mean."""
+    """Return ``points`` [n, D] less their mean."""
     return points - points.mean(0)
 
 
 def about_mean(table: ClassTable) -> ClassTable:
-    """``table`` with its vectors less their mean over the samples."""
+    """Return ``table`` with its vectors less their mean over the samples."""
     return replace(table, vectors=table.vectors - table.mass @ table.vectors)
 
 
@@ -78,9 +77,9 @@ def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np
         first, second = ((1 - at[:, side]) * weights + at[:, side] * np.eye(3)[1 + side] for side in (0, 1))
         weights = (1 - at[:, 2]) * second + at[:, 2] * first
     places = np.concatenate([np.zeros((len(pairs), 1), int), 1 + pairs], 1)
-    own = products[places[:, :, None], places[:, None, :]]
+    pair_products = products[places[:, :, None], places[:, None, :]]
     apart = weights[:, None] - np.eye(3)[1:]
-    return np.maximum(np.einsum("msa,mab,msb->ms", apart, own, apart), 0.0)
+    return np.maximum(np.einsum("msa,mab,msb->ms", apart, pair_products, apart), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +97,10 @@ class FirstIteration:
 
 
 def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray) -> np.ndarray:
-    """Rows [n, d + k]: features less ``center`` [d], then 1 at the sample's class, so that label parts pass through the
-    same products. The difference is taken in float64, before the cast to ``dtype``."""
+    """Return rows [n, d + k]: features less ``center`` [d], then 1 at the class of the sample.
+
+    Label parts thus pass through the same products. The difference is taken in float64, before the cast to ``dtype``.
+    """
     labels, of = np.unique(samples.labels, return_inverse=True)
     features = samples.points.shape[1]
     rows = np.zeros((samples.size, features + len(labels)), dtype)
@@ -134,8 +135,10 @@ class LabelProducts:
     counts: np.ndarray
 
     def of_pairs(self, pairs: np.ndarray) -> np.ndarray:
-        """Returns the products [m, B, B] of the first points and of the classes of each pair's sets, B = S + 2 k with k
-        the most classes of a set; zeros where a set has fewer."""
+        """Return the products [m, B, B] of the first points and of the classes of each pair's sets.
+
+        B = S + 2 k with k the most classes of a set. Entries are zero if a set has fewer.
+        """
         counts = self.counts[pairs]
         places = np.arange(counts.max())
         slots = np.where(places < counts[..., None], self.begins[pairs][..., None] + places, len(self.gram) - 1)
@@ -161,9 +164,12 @@ MEASURES, SCORES = 2**26, 2**27
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """``pairs`` [m, 2], the draws of each [m, K, 3] and the features [S, d] of the first points about their
-    mean, the statistics of the pairs' sets, the products of each pair's label parts (:meth:`LabelProducts.of_pairs`),
-    and the ``means``' part of the distances [m, 2]."""
+    """The input of a worker: m pairs with all that their distances need.
+
+    These are ``pairs`` [m, 2], the draws of each [m, K, 3], the features [S, d] of the first points about their mean,
+    the statistics of the pairs' sets, the products of each pair's label parts (:meth:`LabelProducts.of_pairs`) and the
+    part of the ``means`` in the distances [m, 2].
+    """
 
     pairs: np.ndarray
     times: np.ndarray

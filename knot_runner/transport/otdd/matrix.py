@@ -2,7 +2,7 @@
 
     prepare      once per set: class statistics, and its part of iteration 1, which has the same first points everywhere
     tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact OTDD pair by pair
-    processes    tiles are dealt to worker processes of one thread each, which share the samples
+    processes    tiles go to worker processes of one thread each, which share the samples
 
 What limits it, with S=10 and 784 features: see ``scripts/bench.py fedwad``.
 """
@@ -65,7 +65,7 @@ class OtddPool:
             self._pool.close()
 
     def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        """(index, ``work(task, arrays)``) of every task, in order of completion.
+        """Yield (index, ``work(task, arrays)``) of every task, in order of completion.
 
         Raises what ``work`` raises, and :class:`UserError` when a worker process died.
         """
@@ -112,7 +112,7 @@ def distance_matrix(
     """
     features = {samples.points.shape[1] for samples in sets}
     if len(features) > 1:
-        raise UserError(f"sets of {sorted(features)} features; the same number in all is right", "samples")
+        raise UserError(f"the data sets have different numbers of features: {sorted(features)}", "samples")
     known = dict(done or {})
     largest = max(samples.size for samples in sets)
     tiles = cut_tiles(len(sets), options.fedwad.support, features.pop(), largest)
@@ -149,7 +149,7 @@ def _computed(
 
 
 def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[np.ndarray], np.ndarray]:
-    """The rows of every set (first_iteration.py), and the means of their features [N, d] in float64.
+    """Return the rows of every set (first_iteration.py), and the means of their features [N, d] in float64.
 
     Federated: in ``options.precision``, about each set's own mean. The exact solver has no other precision than
     float64, and centers every pair itself.
@@ -163,7 +163,7 @@ def _rows(sets: list[LabeledSamples], options: OtddSettings) -> tuple[list[np.nd
 
 
 def _plan_entries(samples: int, pairs: int, options: OtddSettings) -> int:
-    """Returns the approximate number of entries of the transport plans of all pairs."""
+    """Return the approximate number of entries of the transport plans of all pairs."""
     steps = samples if options.solver == "exact" else 2 * options.fedwad.iterations * options.fedwad.support
     return pairs * samples * steps
 
@@ -188,7 +188,7 @@ def _tasks(
     options: OtddSettings,
     seed: int,
 ) -> Iterator[Tile]:
-    """Yields one task per tile, made on demand. ``means`` [N, d]: of the features of every set."""
+    """Yield one task per tile, made on demand. ``means`` [N, d]: of the features of every set."""
     features = means.shape[1]
     start = first_points(features, options, seed)
     of_features, of_labels = np.split(centered(start), [features], axis=1)
@@ -200,7 +200,7 @@ def _tasks(
     for listed in tiles:
         pairs = np.array(listed)
         times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in listed])
-        known = {one: openings[one] for one in np.unique(pairs)}
+        known = {place: openings[place] for place in np.unique(pairs)}
         gram = labels.of_pairs(pairs).astype(options.precision)
         yield Tile(pairs, times, of_features, known, gram, mean_terms(pairs, times, between))
 
@@ -208,7 +208,7 @@ def _tasks(
 def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[np.ndarray]) -> np.ndarray:
     """Exact squared distances [m] of m pairs, given the class tables of the sets that they name."""
     pairs, tables = tile
-    points = {one: rows[one][:, : -len(table.labels)] for one, table in tables.items()}
+    points = {place: rows[place][:, : -len(table.labels)] for place, table in tables.items()}
     with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite raise below
         return np.array([least_cost(points[i], points[j], tables[i], tables[j]) for i, j in pairs])
 
@@ -227,4 +227,4 @@ def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTab
 
 def _check_finite(values: np.ndarray) -> None:
     if not np.isfinite(values).all():
-        raise UserError("distances between them are not finite; values are too large", "samples")
+        raise UserError("the distances are not finite, since the values are too large", "samples")

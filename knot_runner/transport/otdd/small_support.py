@@ -44,19 +44,19 @@ def best_plan(scores: np.ndarray, heights: np.ndarray | None, plan: np.ndarray) 
     if heights is None or sinks <= SINKS_PER_SOURCE * sources:
         return _simplex(scores, np.full(sources, sinks / math.gcd(sources, sinks)), plan)
     shares = _balanced(scores, heights)
-    own, sure = shares.argmax(0), shares.max(0)
-    moving = np.abs(np.bincount(own, minlength=sources) - sinks / sources).sum() / 2
+    nearest, sure = shares.argmax(0), shares.max(0)
+    moving = np.abs(np.bincount(nearest, minlength=sources) - sinks / sources).sum() / 2
     left = int(2 * moving) + OPEN * sources
     while left < sinks:
         unsettled = sure <= np.partition(sure, left)[left]
-        if _room(own[~unsettled], sources, sinks).min() > 0:
-            return _settle(scores, own, unsettled, plan)
+        if _room(nearest[~unsettled], sources, sinks).min() > 0:
+            return _settle(scores, nearest, unsettled, plan)
         left *= 2  # a source has more sinks settled than it can serve
     return best_plan(scores, None, plan)
 
 
 def _balanced(scores: np.ndarray, heights: np.ndarray) -> np.ndarray:
-    """Share of each source in each sink [S, n] under softmax((A + h) / eps), after Newton's method on h."""
+    """Return the share of each source in each sink [S, n] under softmax((A + h) / eps), after Newton's method on h."""
     sources, sinks = scores.shape
     heights, eps, last = heights.astype(scores.dtype), 0.0, 0.0
     for step in range(STEPS):
@@ -82,7 +82,7 @@ def _balanced(scores: np.ndarray, heights: np.ndarray) -> np.ndarray:
 
 
 def _newton_step(shares: np.ndarray, given: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """Change of the heights [S] in units of eps; the first stays, since only differences count."""
+    """Return the change of the heights [S] in units of eps; the first stays, since only differences count."""
     curvature = shares @ -shares.T
     curvature.flat[:: len(given) + 1] += given + 1e-6 * given.mean()  # a source without sinks has none
     step = np.zeros_like(given)
@@ -97,42 +97,42 @@ def _room(settled: np.ndarray, sources: int, sinks: int) -> np.ndarray:
     return sinks // common - np.bincount(settled, minlength=sources) * (sources // common)
 
 
-def _settle(scores: np.ndarray, own: np.ndarray, unsettled: np.ndarray, plan: np.ndarray) -> np.ndarray:
-    """Write the optimal plan: settled sinks belong to ``own`` [n] until a check finds a better source; heights [S]."""
+def _settle(scores: np.ndarray, nearest: np.ndarray, unsettled: np.ndarray, plan: np.ndarray) -> np.ndarray:
+    """Write the optimal plan: settled sinks belong to ``nearest`` [n] until a check finds a better source."""
     sources, sinks = scores.shape
     while True:
         columns = np.flatnonzero(unsettled)
         part = np.empty((sources, len(columns)))
-        room = _room(own[~unsettled], sources, sinks)
+        room = _room(nearest[~unsettled], sources, sinks)
         heights = _simplex(scores[:, columns], room.astype(float), part)
-        wrong = _wrong(scores, heights, own) & ~unsettled
+        wrong = _wrong(scores, heights, nearest) & ~unsettled
         if not wrong.any():
             break
         unsettled |= wrong
     plan[...] = 0
-    plan[own, np.arange(sinks)] = 1
+    plan[nearest, np.arange(sinks)] = 1
     plan[:, columns] = part
     return heights
 
 
 def _simplex(scores: np.ndarray, room: np.ndarray, plan: np.ndarray) -> np.ndarray:
-    """The plan [S, n] by the network simplex, in whole numbers and from the larger side; heights [S]."""
+    """Return the plan [S, n] by the network simplex, in whole numbers and from the larger side; heights [S]."""
     sources, sinks = scores.shape
     unit = room.sum() / sinks
     cost = np.ascontiguousarray(scores.max() - scores.T, dtype=np.float64)  # POT's start needs costs of at least 0
     cap = PIVOTS + PIVOTS_PER_POINT * (sources + sinks)
-    found, log = ot.emd(
+    small_plan, log = ot.emd(
         np.full(sinks, unit), room, cost, numItermax=cap, log=True, center_dual=False, check_marginals=False
     )
     if log["result_code"] != OPTIMAL:
         raise FloatingPointError(f"network simplex on {sinks} x {sources} points: {log['warning']}")
-    plan[...] = found.T / unit
+    plan[...] = small_plan.T / unit
     return log["v"]
 
 
-def _wrong(scores: np.ndarray, heights: np.ndarray, own: np.ndarray) -> np.ndarray:
+def _wrong(scores: np.ndarray, heights: np.ndarray, nearest: np.ndarray) -> np.ndarray:
     """Which sinks [n] have a better source than their own, beyond rounding."""
     lifted = scores + heights.astype(scores.dtype)[:, None]
     top = lifted.max(0)
     slack = ROUNDING_UNITS * np.finfo(scores.dtype).eps * np.abs(top).max()
-    return lifted[own, np.arange(len(own))] < top - slack
+    return lifted[nearest, np.arange(len(nearest))] < top - slack

@@ -1,9 +1,8 @@
-"""Labeled samples, and the representation of a label: the mean and covariance of its class (FedWaD 4 and D.3, eq. 13,
-14).
+"""Labeled samples, and the representation of a label by mean and covariance of its class (FedWaD 4, D.3, eq. 13-14).
 
 A sample (x, y) becomes the point [x, m_y, vec(B_y)], so that squared Euclidean distances of points are those of OTDD:
-``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y - B_y'||_F^2``. The paper writes B = Sigma; the public code has
-B = (Sigma + 1e-6 I)^{1/2}, and of that the diagonal, which makes points of 3d features.
+``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y - B_y'||_F^2``. The paper writes B = Sigma; the public code has B = (Sigma +
+1e-6 I)^{1/2}, and of that the diagonal, which makes points of 3d features.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def class_table(samples: LabeledSamples, covariance: Covariance, part: Covarianc
 
 
 def _class_vector(points: np.ndarray, covariance: Covariance, part: CovarianceForm) -> np.ndarray:
-    """[m, vec(B)] of one class's points [n, d]."""
+    """Return [m, vec(B)] of one class's points [n, d]."""
     mean = points.mean(0)
     scatter = (points - mean) / max(len(points) - 1, 1) ** 0.5  # scatter^T scatter = Sigma
     if part == "diagonal":
@@ -83,7 +82,7 @@ def _class_vector(points: np.ndarray, covariance: Covariance, part: CovarianceFo
 
 
 def _root(scatter: np.ndarray, part: CovarianceForm) -> np.ndarray:
-    """(Sigma + RIDGE I)^{1/2} [d, d], or its diagonal [d].
+    """Return (sigma + RIDGE I)^{1/2} [d, d], or its diagonal [d].
 
     Of fewer samples than features it is ridge^{1/2} I + S^T U diag(c) U^T S, with U and l the eigenvectors and
     eigenvalues of the small matrix S S^T and c = ((l + ridge)^{1/2} - ridge^{1/2}) / l, written without the division.

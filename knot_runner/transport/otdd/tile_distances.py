@@ -1,10 +1,10 @@
 """FedWaD for all pairs of a tile at a time, with stacked matrix products.
 
-The interpolating measure of a pair is kept as features [S, d] and as coefficients of its label part over B = S + 2 k
-vectors: the label parts of the S first points, and the class vectors of the two sets (k: the most classes of a set).
-Every step of FedWaD takes weighted means of points, so the label part (2 d features, or d + d^2) is never needed
-itself, only the inner products of the vectors it is made of. All points that one client must compare with its samples,
-of all its pairs, go through one product; the label part passes through it as k further columns.
+The interpolating measure of a pair has features [S, d] and coefficients of its label part over B = S + 2 k vectors.
+These are the label parts of the S first points, and the class vectors of the two sets (k: the most classes of a set).
+Every step of FedWaD takes weighted means of points. So only the inner products of the vectors of the label part
+(2 d features, or d + d^2) are needed. One product covers all points that one client must compare with its samples, for
+all its pairs; the label part adds k columns to it.
 
 Every measure is kept about its own mean, samples and class vectors about the mean of their set. Means are followed
 separately and added at the end (first_iteration.py).
@@ -45,12 +45,12 @@ class TileProblem:
         return slice(begin, begin + self.rows[client].shape[1] - self.features)
 
     def parts(self, client: int) -> list[tuple[int, int]]:
-        """(pair, side) wherever ``client`` takes part."""
+        """Return (pair, side) wherever ``client`` takes part."""
         return [(int(at), int(side)) for at, side in np.argwhere(self.tile.pairs == client)]
 
 
 def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
-    """``(W + W)^2`` after K iterations of each pair [m], float64."""
+    """Return ``(W + W)^2`` after K iterations of each pair [m], float64."""
     heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
     problem = TileProblem(tile, rows, tile.start.shape[1], tile.gram, heights)
     points = _meet(problem, _first(problem), 0)
@@ -63,8 +63,7 @@ def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
 
 
 def _first(problem: TileProblem) -> np.ndarray:
-    """The measures after the clients' part of iteration 1 [2, m, S, d + B], from the clients' shared first
-    iterations."""
+    """Return the measures after the clients' part of iteration 1 [2, m, S, d + B], from the shared first iterations."""
     support, features, tile = problem.heights.shape[2], problem.features, problem.tile
     start = np.zeros((support, features + problem.gram.shape[1]), problem.gram.dtype)
     start[:, :features] = tile.start
@@ -111,12 +110,12 @@ def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.nd
     if plans.shape[1] >= SPARSE_FROM:
         flat = csr_array(flat)
     means = (flat @ rows * (plans.shape[1] / len(rows))).reshape(*plans.shape[:2], -1)
-    for (at, side), own in zip(problem.parts(client), means, strict=True):
-        _move(problem, near[side, at], own, problem.tile.times[at, iteration, side], side, client)
+    for (at, side), mean in zip(problem.parts(client), means, strict=True):
+        _move(problem, near[side, at], mean, problem.tile.times[at, iteration, side], side, client)
 
 
 def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
-    """The server's part: the points near the second client move towards their partners near the first [m, S, d + B].
+    """Return the server's part [m, S, d + B]: points near the second client move towards their partners near the first.
 
     Equal masses on both sides make the optimal plan a permutation.
     """
@@ -130,7 +129,7 @@ def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
 
 
 def _values(problem: TileProblem, points: np.ndarray) -> np.ndarray:
-    """The squared sum of the two distances of each pair [m]."""
+    """Return the squared sum of the two distances of each pair [m]."""
     features, labels = points[..., : problem.features], points[..., problem.features :]
     norms = np.einsum("msd,msd->m", features, features, dtype=np.float64)
     norms += np.einsum("msb,msb->m", labels @ problem.gram, labels, dtype=np.float64)

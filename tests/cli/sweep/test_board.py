@@ -50,7 +50,7 @@ def test_lines_when_piped(tmp_path, monkeypatch):
         write_failure(all_jobs[2].folder, "killed", "ended by [bold]SIGKILL")
     lines = out.getvalue().splitlines()
     assert sum("begins" in line for line in lines) == 1
-    assert lines[0] == f"[2/5] femnist fedavg seed 0: begins  ->  {all_jobs[0].folder}"
+    assert lines[0] == f"[2/5] femnist fedavg seed 0: starts  ->  {all_jobs[0].folder}"
     assert "[3/5] femnist fedavg seed 0: done, accuracy 0.500, 1 min 15 s" in lines
     assert "[4/5] femnist fedavg seed 1: diverged" in lines
     assert "femnist fedavg seed 2: failed: ended by [bold]SIGKILL" in lines[-1]
@@ -80,8 +80,8 @@ def test_sweep_summary_groups_causes_and_returns_exit_code(tmp_path):
     outcomes = [{"run_id": str(i), "state": "done", "resumed": i == 0} for i in range(3)]
     lines, code = sweep_summary(all_jobs[:3], 5, outcomes)
     cause = "  femnist fedavg seed 1 and 1 more: training.batch_size: 99 is more than the 12 images"
-    assert lines == ["6 done, 2 failed (5 were there, 1 went on from a commit)", cause] and code == 2
-    assert "could not be made" in sweep_summary(all_jobs, 0, outcomes)[0][-1]
+    assert lines == ["6 done, 2 failed (5 were finished before, 1 resumed from a commit)", cause] and code == 2
+    assert "could not be created" in sweep_summary(all_jobs, 0, outcomes)[0][-1]
     write_failure(all_jobs[3].folder, "error", "why")
     assert sweep_summary(all_jobs, 0, outcomes)[1] == 1
     (all_jobs[3].folder / "failed.json").unlink()

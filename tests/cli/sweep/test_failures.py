@@ -47,7 +47,7 @@ def test_sweep_survives_failing_jobs_and_resumes_them(tmp_path):
         assert kind in ("killed", "exit") or "Traceback" in log
         assert "SIGSEGV" not in words or "Segmentation fault" in log
     code, said = sweep(out, *grid, NO_FAULTS="1")
-    assert code == 0 and f"{len(CASES) + 2} done, 0 failed (2 were there" in said, said
+    assert code == 0 and f"{len(CASES) + 2} done, 0 failed (2 were finished before" in said, said
     assert not failures(out) and len(results(out)) == len(CASES) + 2
 
 
@@ -74,7 +74,7 @@ def test_attempt_records_a_failing_disk(call, file, way, tmp_path):
 
 def test_fail_fast_begins_no_more_jobs(tmp_path):
     code, said = sweep(tmp_path, *faulty("raise", "none", "none"), "fail_fast=true")
-    assert code == 1 and "0 done, 1 failed, 2 not begun (fail_fast=true)" in said
+    assert code == 1 and "0 done, 1 failed, 2 not started (fail_fast=true)" in said
     assert len(begun(tmp_path)) == 1
 
 
@@ -83,7 +83,7 @@ def test_sweep_counts_diverged_runs_apart_from_failures(tmp_path):
     code, said = sweep(tmp_path, *grid)
     assert code == 1 and "1 done, 0 failed, 1 diverged" in said and "seed 1: diverged in round 1 at client" in said
     code, said = sweep(tmp_path, *grid)
-    assert code == 1 and "1 done, 0 failed, 1 diverged (1 were there)" in said
+    assert code == 1 and "1 done, 0 failed, 1 diverged (1 were finished before)" in said
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -97,7 +97,7 @@ def test_sweep_ends_its_jobs_when_interrupted(number, code, tmp_path):
     assert len(sweeping.processes) == 2  # and the job, which waits in its second round
     sweeping.send(number)
     assert sweeping.wait(30) == code, sweeping.said
-    assert "interrupted; the same command goes on" in sweeping.said
+    assert "interrupted. Repeat the command to resume" in sweeping.said
     assert not sweeping.processes and not _alive(tmp_path) and not failures(tmp_path)
 
 

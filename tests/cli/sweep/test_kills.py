@@ -65,5 +65,5 @@ def test_submitit_resumes_preempted_job_from_commit(tmp_path):
             if "submitit.core._submit" in words and any(str(tmp_path) in word for word in words):
                 os.kill(int(job.parent.name), signal.SIGUSR2)
     said = process.communicate(timeout=120)[1]
-    assert process.returncode == 0 and "1 done, 0 failed (1 went on from a commit)" in said
+    assert process.returncode == 0 and "1 done, 0 failed (1 resumed from a commit)" in said
     assert list(begun(tmp_path).values()) == [2]

@@ -36,8 +36,8 @@ def test_run_on_ray_restarts_job_after_worker_loss(tmp_path, monkeypatch, caplog
     _, jobs, found = launched(ray, tmp_path, "seed=0,1")
     assert {name: one["state"] for name, one in found.items()} == {job.run_id: "done" for job in jobs}
     (line,) = caplog.messages
-    assert line.endswith("The worker died unexpectedly while executing this task.); it goes on from its last commit")
-    assert "seed" in line and "hydra/launcher=ray: its worker was lost (" in line and len(ray.calls) == 3
+    assert line.endswith("while executing this task.). The job resumes from its last commit")
+    assert "seed" in line and "hydra/launcher=ray: the worker was lost (" in line and len(ray.calls) == 3
 
 
 @pytest.mark.parametrize("fail_fast", [False, True])
@@ -46,7 +46,7 @@ def test_run_on_ray_fails_job_losing_two_workers(fail_fast, tmp_path, monkeypatc
     plan, jobs, found = launched(faked(monkeypatch, lost=[1, 2]), tmp_path, "seed=0,1", fail_fast=fail_fast)
     assert [found[job.run_id]["state"] for job in jobs] == ["done", "failed"]
     failure = read_failure(jobs[1].folder)
-    assert failure.kind == "killed" and failure.cause.startswith("hydra/launcher=ray: its worker was lost (The worker")
+    assert failure.kind == "killed" and failure.cause.startswith("hydra/launcher=ray: the worker was lost (The worker")
     assert (plan.folder / STOP).exists() == fail_fast
 
 
@@ -56,7 +56,7 @@ def test_run_on_ray_fails_job_on_unreadable_plan(tmp_path, monkeypatch):
     monkeypatch.setattr(launchers, "read_plan", lambda path: (_ for _ in ()).throw(UserError("plan.json: is gone")))
     _, jobs, found = launched(ray, tmp_path)
     assert [one["state"] for one in found.values()] == ["failed"] and len(ray.calls) == 1
-    cause = "hydra/launcher=ray: a worker could not begin it: plan.json: is gone"
+    cause = "hydra/launcher=ray: a worker could not start the job: plan.json: is gone"
     assert read_failure(jobs[0].folder).cause == cause
 
 

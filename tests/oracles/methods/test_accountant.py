@@ -26,8 +26,7 @@ def test_epsilon_after_equals_gaussian_mechanism_at_full_participation(z, rounds
 
 
 def subsampled(order: int, q: float, z: float) -> float:
-    """log sum_j C(a, j) (1 - q)^(a - j) q^j exp(j (j - 1) / (2 z^2)) / (a - 1), of whole orders a (Mironov et al. 2019,
-    section 3.3)."""
+    """log sum_j C(a, j) (1 - q)^(a - j) q^j exp(j (j - 1) / (2 z^2)) / (a - 1) (Mironov et al. 2019, section 3.3)."""
     terms = [
         math.comb(order, j) * (1 - q) ** (order - j) * q**j * math.exp(j * (j - 1) / (2 * z * z))
         for j in range(order + 1)

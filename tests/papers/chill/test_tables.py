@@ -79,7 +79,7 @@ def test_target_met_in_first_round_takes_one_round(federated):
 def test_seed_without_t4_run_has_no_target(federated, trio):
     table = build([*trio, federated.made(0.05, [0.9, 0.9], seed=2)])
     assert cell(table, ("0.05",), "rounds").n == 2 and cell(table, ("0.05",), "accuracy").n == 3
-    assert "FEMNIST-DNN: no target, its T=4 run is not there: T=0.05, seed 2." in table.lines
+    assert "FEMNIST-DNN: no target, since its T=4 run is missing: T=0.05, seed 2." in table.lines
 
 
 def test_rounds_that_were_not_measured_are_reported(federated):
@@ -190,8 +190,8 @@ def test_temperatures_table_counts_and_names_unusable_runs(federated):
     table = build([*jobs, federated.job(1.0, seed=3)])
     found, text = cell(table, ("1",), "accuracy"), "\n".join(table.lines)
     assert (found.mean, found.n, found.planned, found.diverged) == (50, 1, 4, 1)
-    assert "FEMNIST-DNN T=1: 1 of 4 runs are there (seed 1 damaged; seed 2 diverged; seed 3 not run yet)." in text
-    assert f"Not counted: {jobs[1].folder / 'rounds.jsonl'}: does not match its digest" in text
+    assert "FEMNIST-DNN T=1: 1 of 4 runs are finished (seed 1 damaged; seed 2 diverged; seed 3 not run yet)." in text
+    assert f"Not counted: {jobs[1].folder / 'rounds.jsonl'}: does not match its checksum" in text
 
 
 def test_trace_counts_rounds_from_1_like_notebook(federated):

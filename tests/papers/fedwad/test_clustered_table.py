@@ -37,8 +37,8 @@ def test_cells_show_percent_means_beside_paper(two_seeds):
     assert by_images.mean == pytest.approx(85) and by_images.paper is None  # which stands beside its own weighting
     assert cell(table, ROW, "strong_vanilla").paper == 26.3
     assert [block[0].block for block in table.blocks()] == [
-        "strong structure: accuracy in percent, clusters alike, clients in them by test images",
-        "strong structure: accuracy in percent, all clients by test images",
+        "strong structure: accuracy in percent, mean over clusters; within a cluster, clients weighted by test images",
+        "strong structure: accuracy in percent, mean over clients, weighted by test images",
     ]
 
 
@@ -107,8 +107,8 @@ def test_mean_uplift_needs_every_row(whole):
         (one.folder / "result.json").unlink()
     table = build(whole)
     assert cell(table, UPLIFT, "strong_affinity_S10").mean is None
-    assert "MNIST: no mean uplift, since not all rows that it is over are there." in table.lines
-    assert said(table, "MNIST FedAvg N=10") == "MNIST FedAvg N=10: 12 of 14 runs are there (seed 0, 1 not run yet)."
+    assert "MNIST: no mean uplift, since some of its rows are missing." in table.lines
+    assert said(table, "MNIST FedAvg N=10") == "MNIST FedAvg N=10: 12 of 14 runs are finished (seed 0, 1 not run yet)."
 
 
 def test_run_that_fits_no_row_is_refused(tmp_path):

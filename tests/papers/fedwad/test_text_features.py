@@ -140,7 +140,7 @@ def test_feature_notes_name_the_fitted_texts(tmp_path):
     assert pool.notes[-1] in inspect_matrix(run).notes
     assert pool.notes[-1].endswith("fitted on the 60 train texts of Grocery, no client's")
     (clients,) = text_features.feature_notes(dataclasses.replace(spec, fitted_on="clients"), pool)
-    assert "the 240 train texts of all clients, which for this do not stay with their clients" in clients
+    assert "the 240 train texts of all clients, which leave the clients for this" in clients
     (server,) = text_features.feature_notes(dataclasses.replace(spec, fitted_on="global", kind="cls"), pool)
-    assert server.startswith("features: [CLS] of the model as clients start from it")
+    assert server.startswith("features: [CLS] of the clients' initial model")
     assert "of Food, the server's" in server

@@ -208,7 +208,7 @@ def test_bound_rejects_missing_stages_or_changed_data(images, copied, tmp_path, 
     asked, folder = copied
     (distilled,) = (one for one in (folder.parents[2] / "artifacts" / "distill").iterdir() if one.name[0] != ".")
     shutil.rmtree(distilled)
-    assert f"{distilled}: the run's distill student is gone" in refusal(capsys, folder)
+    assert f"{distilled}: the distill student was deleted" in refusal(capsys, folder)
     assert not (folder / "bound.json").exists() and not distilled.exists()  # nothing is trained
     moved = tmp_path / folder.name
     shutil.copytree(folder, moved)

@@ -266,7 +266,7 @@ def test_dense_layers_reads_layers_in_order():
 def test_undeclared_explains_models_without_declared_class():
     own = CustomSettings(**{"kind": "custom", "name": "mine", "target": "x:y", "head": "out"})
     found = bound.undeclared(Network(own, (1, 8, 8), 3))
-    assert set(found) == {"last_layer", "norms"} and "declares no class" in found["norms"]
+    assert set(found) == {"last_layer", "norms"} and "function class" in found["norms"]
     (text,) = compose([])
     found = bound.undeclared(Network(text.settings.model, 600, 5))
     assert set(found) == {"norms"} and "attention and LayerNorm" in found["norms"]

@@ -58,7 +58,7 @@ def test_missing_runs_are_counted_and_named(factory):
     found = cell(table, "sinkhorn_e", "f1", "MELD")
     assert (found.mean, found.n, found.planned, found.diverged) == (0.4, 1, 5, 1)
     text = "\n".join(table.lines)
-    assert "Sinkhorn-E: 1 of 5 runs are there (seed 1, 3 not run yet; seed 2 diverged; seed 4 damaged)." in text
+    assert "Sinkhorn-E: 1 of 5 runs are finished (seed 1, 3 not run yet; seed 2 diverged; seed 4 damaged)." in text
     assert f"Not counted: {jobs[-1].folder / 'result.json'}: cannot be read" in text
 
 
@@ -71,7 +71,7 @@ def test_methods_table_omits_overall_gap_for_other_datasets(factory):
     assert any(line.startswith("No run has IEMOCAP: our ALL is over MELD, DyDa0, DyDa1, DyDa2") for line in table.lines)
     unlike = build_table([factory.made(seed=0), factory.made(seed=1, names=names)], "knot/table3", ["f1"])
     assert cell(unlike, "sinkhorn_e", "f1", "IEMOCAP").n == 1
-    assert "Not every run has the same data sets, so their ALL differ in meaning." in unlike.lines
+    assert "The runs have different data sets, so their ALL are not comparable." in unlike.lines
 
 
 def test_generated_text_has_no_gap(factory):

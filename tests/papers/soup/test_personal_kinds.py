@@ -58,7 +58,7 @@ def test_cossim_records_its_aggregation_and_chosen_point(tmp_path):
     assert facts["points"][1]["id_accuracy"] == pytest.approx(own)
     best = np.argmax([point["valid_accuracy"] for point in facts["points"]])
     assert facts["chosen"] == best
-    assert any("label histogram of every client leaves it" in note for note in result["notes"])
+    assert any("sends its label histogram" in note for note in result["notes"])
 
 
 def test_unnormalized_aggregation_is_recorded_as_diverged(tmp_path, capsys):
@@ -106,7 +106,7 @@ def test_lambda_finds_the_clients_with_reversed_labels(conflict, capsys):
     assert facts["points"][1]["id_accuracy"] == start["id_accuracy"] and facts["chosen"] == len(facts["points"]) - 1
     assert result["metrics"]["id_accuracy"]["ALL"] == last["id_accuracy"]
     assert transfer["leaves"] == ["model", "gradients on held-out examples"]
-    assert "partition.alter: 4 of 8 clients have their labels in reverse order" in result["notes"]
+    assert "partition.alter: 4 of 8 clients have reversed labels" in result["notes"]
 
 
 @pytest.mark.thorough

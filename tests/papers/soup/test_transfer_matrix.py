@@ -229,8 +229,7 @@ def linear_case(seed):
 @examples(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6))
 def test_transfer_weights_of_distributions_solve_the_mixture(seed):
-    """The seed's theory: linear models on one design, targets y_i; of the mean sum_i p_i D_i the least squares solution
-    is sum_i p_i W_i."""
+    """For linear models on one design, the solution for the mean sum_i p_i D_i is sum_i p_i W_i."""
     inputs, _, shares = linear_case(seed)
     targets = torch.randn(3, 20, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     optima = torch.stack([torch.linalg.lstsq(inputs, one).solution for one in targets])

@@ -63,10 +63,10 @@ def test_bundle_omits_large_files_that_verify_compares(folder, tmp_path, capsys,
     monkeypatch.setattr(pack, "LEFT_OUT_ABOVE", 1600)  # rounds.jsonl and config.yaml are larger, too
     to = tmp_path / "small.tar.gz"
     lines = said_by(["bundle", folder, f"--to={to}"], capsys)
-    assert "left out, as larger than 1.6 KB: model.safetensors, predictions.safetensors" in lines[1]
+    assert "not packed, since larger than 1.6 KB: model.safetensors, predictions.safetensors" in lines[1]
     assert not any(name.endswith(".safetensors") for name in members_of(to))
     lines = said_by(["verify", to], capsys)
-    assert lines[0].endswith("the same bits") and "4 files by their bytes" in lines[1]
+    assert lines[0].endswith("the same bits") and "and 4 files" in lines[1]
     said_by(["bundle", folder, f"--to={to}", "--weights"], capsys)
     assert any(name.endswith("model.safetensors") for name in members_of(to))
 
@@ -86,10 +86,10 @@ def test_bundle_refuses_what_it_cannot_pack(words, folder, tmp_path, capsys):
 def test_bundles_have_a_largest_size(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pack, "MAX_FILES", 3)
     (said,) = said_by(["bundle", folder, f"--to={tmp_path}/x.tar.gz"], capsys, 2)
-    assert "8 files of" in said and "fewer runs a bundle would fit" in said and not (tmp_path / "x.tar.gz").exists()
+    assert "8 files of" in said and "Pack fewer runs per bundle" in said and not (tmp_path / "x.tar.gz").exists()
     monkeypatch.setattr(pack, "MAX_FILE", 100)
     (said,) = said_by(["bundle", folder], capsys, 2)
-    assert "a bundle's files have 100 bytes at most" in said
+    assert "limit 100 bytes" in said
 
 
 def test_verify_reports_same_bits_on_same_machine(folder, packed, tmp_path, capsys):
@@ -97,7 +97,7 @@ def test_verify_reports_same_bits_on_same_machine(folder, packed, tmp_path, caps
     assert main(["verify", str(packed), f"paths.output_dir={tmp_path / 'new'}"]) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
-    assert re.fullmatch(r"1 run took \d+\.\d s on record\n", said.err)
+    assert re.fullmatch(r"1 run took \d+\.\d s when it was recorded\n", said.err)
     assert lines[0] == f"{'/'.join(folder.parts[-3:])}, seed 0: the same bits"
     assert lines[1].startswith("  compared: 3 of 3 rows of the log, ") and lines[-1] == "1 run: 1 the same bits"
     assert len(lines) == 3  # neither code nor data differ
@@ -105,7 +105,7 @@ def test_verify_reports_same_bits_on_same_machine(folder, packed, tmp_path, caps
     (line,) = said_by(["verify", packed, f"paths.output_dir={tmp_path / 'new'}"], capsys, 2)
     assert "not an empty folder" in line
     (line,) = said_by(["verify", packed, f"paths.output_dir={packed}"], capsys, 2)
-    assert line == f"knot-runner: paths.output_dir={packed}: not an empty folder. The runs are rerun there"
+    assert line == f"knot-runner: paths.output_dir={packed}: not an empty folder. Use a new folder for the reruns"
 
 
 def test_verify_compares_only_first_rounds_on_request(packed, capsys, tmp_path):
@@ -139,9 +139,9 @@ def test_verify_reports_other_data_code_and_device(folder, tmp_path, capsys):
 
     lines = said_by(["verify", tampered(folder, tmp_path, change), "--rounds=1"], capsys, 1)
     assert lines[0].endswith("not the same")  # round 1 was not measured, so it has no interval
-    assert "  made from other data: a/train.json differ" in lines
-    assert any(line.startswith("  made by other code: code 0.1.0+abc, now ") for line in lines)
-    assert "  made on cuda, now on cpu" in lines
+    assert "  different data: a/train.json differ" in lines
+    assert any(line.startswith("  different code: code 0.1.0+abc, now ") for line in lines)
+    assert "  recorded on cuda, rerun on cpu" in lines
 
 
 def test_whole_because_explains_whole_reruns(folder, tmp_path, capsys):
@@ -150,7 +150,7 @@ def test_whole_because_explains_whole_reruns(folder, tmp_path, capsys):
     assert job.settings.training.rounds == 2 and whole_because(job) == ""
     settings = dataclasses.replace(job.settings, method=object.__new__(KnotSettings))
     other = dataclasses.replace(job, settings=settings)
-    assert whole_because(other) == "has no rounds of its own"
+    assert whole_because(other) == "has no rounds"
     privacy = yaml.safe_load((CONF / "privacy" / "user_level.yaml").read_text())
     privacy |= {"noise_multiplier": None, "epsilon": 3.0}
     config = {**config, "privacy": privacy, "method": {**config["method"], "aggregation": "uniform"}}
@@ -169,5 +169,5 @@ def test_verify_reports_a_run_without_its_data(folder, tmp_path, capsys, monkeyp
     monkeypatch.delenv("KNOT_DATA", raising=False)
     path = tampered_config(folder, tmp_path, "source: embedded", "source: local")
     lines = said_by(["verify", path], capsys, 2)
-    assert lines[0].endswith("not made again") and "'knot-runner data femnist' shows what is needed" in lines[1]
-    assert lines[-1] == "1 run: 1 not made again"
+    assert lines[0].endswith("not rerun") and "Run 'knot-runner data femnist'" in lines[1]
+    assert lines[-1] == "1 run: 1 not rerun"

@@ -52,7 +52,7 @@ def test_compare_whole_ignores_timings_code_and_notes():
     rows = [row | {"seconds": 9.0} for row in ROWS]
     found = whole(RESULT, ROWS, now, rows)
     assert (found.likeness, found.differences) == ("the same bits", [])
-    assert found.extent == ", 24 values of the result, 1 files by their bytes"
+    assert found.extent == ", 24 values of the result and 1 files"
 
 
 @pytest.mark.parametrize("values", [
@@ -77,8 +77,8 @@ def test_compare_whole_centers_interval_on_recorded_accuracy():
     assert answer(changed(metrics__accuracy__ALL=high + 1e-6)) == "not the same"
     found = whole(RESULT, ROWS, changed(metrics__accuracy__ALL=0.5), ROWS)
     assert found.likeness == "not the same"
-    assert found.intervals == [f"accuracy ALL: 0.5000 now; 0.8000 on record, 95% interval [{low:.4f}, {high:.4f}]"]
-    assert found.differences == ["metrics.accuracy.ALL: 0.8 on record, 0.5 now"]
+    assert found.intervals == [f"accuracy ALL: 0.5000 now; 0.8000 recorded, 95% interval [{low:.4f}, {high:.4f}]"]
+    assert found.differences == ["metrics.accuracy.ALL: 0.8 recorded, 0.5 now"]
 
 
 def test_compare_whole_judges_data_sets_without_a_total():
@@ -104,7 +104,7 @@ def test_rows_count_and_so_does_their_number():
     other[1]["participants"] = [3, 1]
     found = whole(RESULT, ROWS, RESULT, other)
     assert found.likeness == "within the interval"
-    assert found.differences[0] == "rounds[1].participants[0]: 1 on record, 3 now"
+    assert found.differences[0] == "rounds[1].participants[0]: 1 recorded, 3 now"
     assert answer(RESULT, ROWS[:2]) == "within the interval" and answer(RESULT, [*ROWS, ROWS[0]]) != "the same bits"
 
 

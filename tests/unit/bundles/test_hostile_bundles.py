@@ -93,7 +93,7 @@ def test_verify_refuses_damaged_archives_and_non_bundles(made, tmp_path, capsys)
         path.write_bytes(content)
         assert main(["verify", str(path)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "is damaged, or no bundle of runs: " in line or "not as its digest says" in line
+        assert "damaged, or not a bundle of runs: " in line or "does not match its checksum" in line
 
 
 def many(count, size):
@@ -231,12 +231,12 @@ def test_made_again_refuses_more_steps_than_allowed(key, made, tmp_path):
     assert not list(tmp_path.rglob("rounds.jsonl"))
 
 
-OTHER = "config.yaml: has the settings of run "
+OTHER = "config.yaml: these are the settings of run "
 
 
 @pytest.mark.parametrize(("old", "new", "said"), [
     ("seed: 0", "seed: 1", OTHER), ("embedded_clients: 6", "embedded_clients: 5", OTHER),
-    ("plugins: []", "plugins: ['PLUGIN']", "plugins: names code that is not in the bundle"),
+    ("plugins: []", "plugins: ['PLUGIN']", "plugins: the run uses custom code"),
 ])  # fmt: skip
 def test_verify_refuses_the_settings_of_another_run_and_any_code(old, new, said, made, tmp_path, capsys):
     plugin = tmp_path / "evil_plugin_of_a_bundle.py"
@@ -245,7 +245,7 @@ def test_verify_refuses_the_settings_of_another_run_and_any_code(old, new, said,
     capsys.readouterr()
     assert main(["verify", str(bundle)]) == 2
     shown = capsys.readouterr().out
-    assert f": not made again\n  {said}" in shown and "1 run: 1 not made again" in shown
+    assert f": not rerun\n  {said}" in shown and "1 run: 1 not rerun" in shown
     assert not (tmp_path / "executed").exists()
 
 
@@ -253,6 +253,6 @@ def test_settings_problem_reports_another_run_id_under_other_code(made):
     config, result = recorded_config(made[0]), require_result(made[0])
     assert settings_problem(BundledRun("", config, result, made[0])) == ""
     result.code, config["plugins"] = "other", ["more"]
-    assert "has the settings of run " in settings_problem(BundledRun("", config, result, made[0]))
-    with pytest.raises(UserError, match="seed 0; the result is of run [0-9a-f]+, seed 1"):
+    assert "these are the settings of run " in settings_problem(BundledRun("", config, result, made[0]))
+    with pytest.raises(UserError, match="seed 0, but the result is of run [0-9a-f]+, seed 1"):
         settings_problem(BundledRun("", config, replace(result, seed=1), made[0]))

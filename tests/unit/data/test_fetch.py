@@ -62,7 +62,7 @@ def test_fetch_file_resumes_or_restarts_partial_download(tmp_path, server, range
 
 def test_fetch_file_resumes_after_a_cut(tmp_path, server):
     server.cuts = [HALF]
-    with pytest.raises(FetchError, match=r"a\.bin: ends early, after 500\.0 KB; the same command tries again"):
+    with pytest.raises(FetchError, match=r"a\.bin: the download ended early, after 500\.0 KB. Repeat the command"):
         get(tmp_path, server)
     assert names(tmp_path) == ["a.bin.part"] and (tmp_path / "set/a.bin.part").stat().st_size == HALF
     assert get(tmp_path, server)
@@ -81,7 +81,7 @@ def test_fetch_file_refuses_unrequested_range(tmp_path, server):
 @pytest.mark.parametrize("wrong", [b"x" * HALF, CONTENT + b"too long", b"x" * len(CONTENT)], ids="cma")
 def test_fetch_file_discards_a_wrong_part(tmp_path, server, wrong):
     part(tmp_path, wrong)
-    with pytest.raises(FetchError, match="the same command tries again"):
+    with pytest.raises(FetchError, match="Repeat the command to try again"):
         get(tmp_path, server)
     assert get(tmp_path, server)
     assert (tmp_path / "set/a.bin").read_bytes() == CONTENT
@@ -99,7 +99,7 @@ def test_fetch_file_restarts_after_unsatisfiable_range(tmp_path, server):
 @pytest.mark.parametrize(("file", "said"), [
     (DataFile("set/a.bin", len(CONTENT), "0" * 64), "sha256 "),
     (DataFile("set/a.bin", len(CONTENT) + 1, FILE.sha256), f"has {len(CONTENT)} bytes"),
-    (DataFile("set/a.bin", 1000, FILE.sha256), "published are 1000"),
+    (DataFile("set/a.bin", 1000, FILE.sha256), "the published file has 1000"),
 ])  # fmt: skip
 def test_fetch_file_refuses_wrong_content(tmp_path, server, file, said):
     with pytest.raises(FetchError, match=said) as found:
@@ -112,7 +112,7 @@ def test_fetch_file_tries_the_next_address(tmp_path, server):
     server.files["bad"] = CONTENT[::-1]
     addresses = [server.address + name for name in ("gone", "bad", "a.bin")]
     assert fetch_file(tmp_path, FILE, addresses)
-    with pytest.raises(FetchError, match="gone: answers 404 .*bad: sha256 .*; the same command tries again"):
+    with pytest.raises(FetchError, match="gone: the server answered 404 .*bad: sha256 .*. Repeat the command"):
         fetch_file(tmp_path / "other", FILE, addresses[:2])
     assert not (tmp_path / "other/set/a.bin").exists()
 
@@ -129,7 +129,7 @@ def test_fetch_file_leaves_different_files_untouched(tmp_path, server, size):
     """A user's own data under the name, shorter, as long, or longer: neither lost nor mixed."""
     (tmp_path / "set").mkdir()
     (tmp_path / "set/a.bin").write_bytes(b"x" * size)
-    with pytest.raises(FetchError, match="is another file than the published one .* is left as it is"):
+    with pytest.raises(FetchError, match="differs from the published file .*. Move it away"):
         get(tmp_path, server)
     assert (tmp_path / "set/a.bin").read_bytes() == b"x" * size and names(tmp_path) == ["a.bin"]
     assert server.asked == []

@@ -74,7 +74,7 @@ def test_dialogue_ids_agree_between_contexts_and_clients(task_dict, make, folder
     assert lengths == [numbers[:i].count(own) if own >= 0 else 0 for i, own in enumerate(numbers)]
     without = sum(number < 0 for number in numbers)
     counts = {0: [], 1: ["A: 3 rows"], 2: ["A: 6 rows"]}[without]
-    assert task.notes == [f"{count} without a dialogue id, used without context" for count in counts]
+    assert task.notes == [f"{count} without a dialogue id are used without context" for count in counts]
 
 
 @pytest.mark.parametrize(("column", "dialogues", "repeated"), [(["one", "two"], 520, 0), ("two", 520, 465)])

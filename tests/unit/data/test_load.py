@@ -60,7 +60,7 @@ def test_load_task_applies_official_splits_chunks_and_limits(folder: Path, task_
     assert splits["test"].texts == [f"t text {i}" for i in range(10, 20)]
     (note,) = task.notes
     assert note.startswith("G: ") and note.endswith(
-        "of the test texts are also in the training set, so the score measures memorization"
+        "of the test texts are also in the training set, so test scores are too optimistic"
     )
     task_dict["max_examples"] = 10
     assert [len(p) for p in load_task(make(task_dict), folder).datasets["A"].splits.values()] == [10, 4, 10]
@@ -131,7 +131,7 @@ def test_load_task_omits_missing_local_set(folder: Path, task_dict, make) -> Non
     task_dict["datasets"]["B"] = {**task_dict["datasets"]["G"], "role": "local"}
     task = load_task(make(task_dict | {"missing": ["A"]}), folder)
     assert list(task.datasets) == ["G", "T", "B"]
-    assert task.notes == ["A: left out, a.csv not there"]
+    assert task.notes == ["A: left out, missing files: a.csv"]
 
 
 def test_load_task_skips_only_optional_sets(folder: Path, task_dict, make) -> None:
@@ -139,7 +139,7 @@ def test_load_task_skips_only_optional_sets(folder: Path, task_dict, make) -> No
     task_dict |= {"missing": "skip", "optional": ["B"]}
     with_files(task_dict, "B", "A", **pool("b.csv"))
     task = load_task(make(task_dict), folder)
-    assert list(task.datasets) == ["A", "G", "T"] and task.notes == ["B: left out, b.csv not there"]
+    assert list(task.datasets) == ["A", "G", "T"] and task.notes == ["B: left out, missing files: b.csv"]
     with_files(task_dict, "A", "A", **pool("aa.csv"))
     with refuses():
         load_task(make(task_dict), folder)
@@ -152,21 +152,21 @@ def test_load_task_records_permitted_missing_files(folder: Path, task_dict, make
     absent = ["more.csv", "rounds/1.csv"]
     for changes in ({"missing": absent}, {"missing": "skip", "optional": absent}):
         task = load_task(make(task_dict | changes), folder)
-        assert task.notes == ["A: read without more.csv: not there", "T: read without rounds/1.csv: not there"]
+        assert task.notes == ["A: read without missing files: more.csv", "T: read without missing files: rounds/1.csv"]
         assert {file.path: bool(file.sha256) for file in task.files} == {
             "a.csv": True, "more.csv": False, "g.csv": True, "t.csv": True, "rounds/1.csv": False,
         }  # fmt: skip
         assert task.digest == whole.digest
     (folder / "more.csv").write_text((folder / "a.csv").read_text())
     grown = load_task(make(task_dict | {"missing": absent}), folder)
-    assert grown.notes == ["T: read without rounds/1.csv: not there"]
+    assert grown.notes == ["T: read without missing files: rounds/1.csv"]
     assert len(grown.datasets["A"].splits["train"]) == 2 * len(whole.datasets["A"].splits["train"])
 
 
 def test_load_task_omits_set_missing_all_files(folder: Path, task_dict, make) -> None:
     with_files(task_dict, "B", "A", train=[{"path": "b.csv"}], heldout=[{"path": "c.csv"}])
     task = load_task(make(task_dict | {"missing": ["B", "c.csv"]}), folder)
-    assert "B" not in task.datasets and task.notes == ["B: left out, b.csv, c.csv not there"]
+    assert "B" not in task.datasets and task.notes == ["B: left out, missing files: b.csv, c.csv"]
     assert [file for file in task.files if not file.sha256] == [Opened(path, 0, 0, None) for path in ("b.csv", "c.csv")]
     assert recorded_files(task.files, folder) == {folder / name for name in ("a.csv", "g.csv", "t.csv")}
 

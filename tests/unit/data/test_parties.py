@@ -88,7 +88,7 @@ def test_image_parties_partition_what_is_left():
 def test_image_parties_default_to_one_hot_coordinates():
     made = parties()
     assert made.labels.coordinates == np.eye(4).tolist()
-    said = "demo has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)"
+    said = "demo has no class coordinates, so all distances are sqrt(2) (task.geometry=onehot)"
     assert made.notes == ["a note", said]
     points = [[0.0], [1.0], [2.0], [3.0]]
     assert parties(coordinates=points).labels.coordinates == points

@@ -79,7 +79,7 @@ def test_pool_of_speakers_omits_texts_without_speaker():
     dealt = make_partition(by("speaker"), pool, 0)
     assert dealt.names == ["a Ann", "a Bo"] and [rows.tolist() for rows in dealt.train] == [[0, 2], [1]]
     assert [rows.tolist() for rows in dealt.test] == [[0], []]
-    assert dealt.notes == ["partition: 1 training and 2 test examples name no speaker and are left out"]
+    assert dealt.notes == ["partition: 1 training and 2 test examples have no speaker and are left out"]
     large = make_partition(by("speaker", least=2), pool, 0)
     assert large.names == ["a Ann"] and "1 of 2 speakers have fewer training examples" in large.notes[-1]
 
@@ -89,7 +89,7 @@ def test_pool_of_dialogues_tells_data_sets_apart():
     assert pool.train.users.tolist() == [0, 0, 1, 2] and pool.test.users is None
     dealt = make_partition(by("dialogue"), pool, 0)
     assert dealt.names == ["a 0", "a 1", "g 0"] and sum(map(len, dealt.test)) == 3
-    assert "the test examples name no dialogues; each class is dealt as the training examples are" in dealt.notes[0]
+    assert "the test examples have no dialogues, so classes are divided as in training" in dealt.notes[0]
 
 
 def test_pool_digest_includes_clients_only_on_request():

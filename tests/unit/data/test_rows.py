@@ -73,7 +73,7 @@ def test_read_table_counts_rows_without_text() -> None:
     rows = records(("a", "s", 0), ("  ", "s", 0), (None, "s", 0), (float("nan"), "s", 0))
     table = read_table("x.csv", rows, TALK, {})
     assert [row.text for row in table.rows] == ["a"]
-    assert list(table_notes("A", [table])) == ["A: 3 rows without text left out"]
+    assert list(table_notes("A", [table])) == ["A: 3 rows without text are left out"]
     assert list(table_notes("A", [read_table("x.csv", records(("a", "s", 0)), TALK, {})])) == []
 
 

@@ -62,7 +62,7 @@ def test_shared_tasks_load_once_across_threads(texts, limits):
 
 
 def test_shared_tasks_do_not_keep_an_error(texts, monkeypatch):
-    tasks, answers = SharedTasks(), iter([UserError("a file: is not there"), None])
+    tasks, answers = SharedTasks(), iter([UserError("a file: file not found"), None])
 
     def load_task_(settings, root):
         if (problem := next(answers)) is not None:

@@ -62,7 +62,7 @@ def test_load_unlabeled_draws_limit_by_seed(tmp_path):
 def test_load_unlabeled_takes_turned_digits():
     found = load_unlabeled(settings("transfer.max_examples=null"), None)
     np.testing.assert_array_equal(found.images.pixels, np.rot90(read_digits([1, 16, 16]).pixels, axes=(2, 3)))
-    assert "turned by 90 degrees, stand in" in found.notes[0] and set(found.images.labels) == {-1}
+    assert "rotated scikit-learn digits" in found.notes[0] and set(found.images.labels) == {-1}
 
 
 @pytest.mark.parametrize("words", [

@@ -125,7 +125,7 @@ def test_checkpoint_sets_all_files_aside_on_damaged_part(tmp_path, damage):
         victim.write_bytes(content[:-1] + (bytes([content[-1] ^ 1]) if damage == "flip" else b""))
     commit = Checkpoint(folder, share=True).load()
     assert (commit.step, commit.tensors) == (-1, {})
-    assert str(victim) in commit.problem and "set-aside-1" in commit.problem and "from the start" in commit.problem
+    assert str(victim) in commit.problem and "set-aside-1" in commit.problem and "from the beginning" in commit.problem
     assert [path.name for path in folder.iterdir()] == ["set-aside-1"]
     gone = {victim.name} if damage == "gone" else set()
     assert {path.name for path in (folder / "set-aside-1").iterdir()} == files - gone

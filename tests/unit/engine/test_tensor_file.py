@@ -44,7 +44,7 @@ def test_tensor_parts_copies_only_small_tensors():
 
 
 def test_tensor_parts_names_an_unsupported_type():
-    with pytest.raises(TypeError, match=r"wave: tensors of torch.complex64 cannot be kept"):
+    with pytest.raises(TypeError, match=r"wave: tensors of torch.complex64 cannot be saved"):
         tensor_parts({"wave": torch.zeros(1, dtype=torch.complex64)})
 
 

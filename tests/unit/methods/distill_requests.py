@@ -1,5 +1,4 @@
-"""Small requests for students (forty gray images of 6x6 pixels, three classes, narrow networks) and textbook loops to
-compare them with."""
+"""Small requests for students (forty gray images of 6x6 pixels, three classes) and textbook loops."""
 
 from pathlib import Path
 
@@ -75,8 +74,7 @@ class Killed(BaseException):
 
 
 def killed_and_resumed(request, place: Place, epoch: int) -> tuple[dict, dict]:
-    """What ``request``, of three epochs, comes to when it is killed in ``epoch`` and carried out again: (tensors,
-    facts)."""
+    """Return tensors and facts of ``request`` (three epochs), killed in ``epoch`` and resumed."""
 
     def kill(done, total, text):
         if done == total * epoch // 3 - 1:

@@ -19,8 +19,7 @@ def perturbed(model, seed, scale=0.3):
 
 
 def after_rounds(hidden=(5,), starts=1, groups=None, **changes):
-    """(Federation, engine): every fourth example of a client is held out; ``starts``: so many models of the last round,
-    which the clients have in turn."""
+    """(Federation, engine) with every fourth example held out; ``starts``: number of models of the last round."""
     world = make_world(list(hidden))
     federation = world.federation
     parts = [(rows[torch.arange(len(rows)) % 4 > 0], rows[::4]) for rows in federation.rows("train")]

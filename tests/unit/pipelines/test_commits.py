@@ -48,7 +48,7 @@ def test_commits_of_other_data_begin_afresh(tmp_path):
     said = []
     commit, rows = Commits(tmp_path, "other", said.append).resume()
     assert commit.step == -1 and not rows
-    assert said == ["the data changed since this run was interrupted; it begins afresh"]
+    assert said == ["the data changed since this run was interrupted. It starts from the beginning"]
 
 
 def test_commit_that_does_not_match_begins_afresh(tmp_path):
@@ -57,7 +57,7 @@ def test_commit_that_does_not_match_begins_afresh(tmp_path):
     said = []
     commit, rows = Commits(tmp_path, "data", said.append).resume()
     assert commit.step == -1 and not rows
-    assert len(said) == 1 and "rounds.jsonl: does not match its digest in commit.json; set aside in" in said[0]
+    assert len(said) == 1 and "rounds.jsonl: does not match its checksum in commit.json. It is moved to" in said[0]
     assert saved(tmp_path, "data", 5) == [{"step": s} for s in range(5)]
 
 
@@ -95,8 +95,8 @@ def test_commit_that_is_not_usable_begins_afresh(tmp_path):
 
 @pytest.mark.parametrize(("changes", "code", "goes_on", "said"), [
     ([], None, True, []), ([], "abc", True, []),
-    (["torch 2.0 -> 2.1"], None, True, ["goes on from a commit made otherwise: torch 2.0 -> 2.1"]),
-    (["torch 2.0 -> 2.1"], "abc", False, ["does not go on from a commit made otherwise: torch 2.0 -> 2.1"]),
+    (["torch 2.0 -> 2.1"], None, True, ["resumes from a commit that differs: torch 2.0 -> 2.1"]),
+    (["torch 2.0 -> 2.1"], "abc", False, ["does not resume from a commit that differs: torch 2.0 -> 2.1"]),
 ])  # fmt: skip
 def test_stands_rejects_changed_commits_only_when_rerunning_stale(monkeypatch, changes, code, goes_on, said):
     monkeypatch.setattr("knot_runner.pipelines.commits.code_changes", lambda values: changes)

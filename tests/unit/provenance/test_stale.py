@@ -41,7 +41,7 @@ def copied(path: Path) -> None:
     (lambda path: None, []), (touch, []), (copied, []),
     (lambda path: (path.write_bytes(path.read_bytes().replace(b"a,b", b"a,X", 1)), touch(path)),
      ["data: meld/train.csv changed"]),
-    (lambda path: path.unlink(), ["data: meld/train.csv is gone"]),
+    (lambda path: path.unlink(), ["data: meld/train.csv no longer exists"]),
 ])  # fmt: skip
 def test_reasons_are_of_the_content_of_files(data, tmp_path: Path, change, found: list[str]) -> None:
     path, was = data
@@ -72,7 +72,7 @@ def test_reasons_name_newly_present_file(data, tmp_path: Path) -> None:
     assert provenance.reasons(Path(), was, settings(tmp_path)) == []
     (tmp_path / "iemocap").mkdir()
     (tmp_path / "iemocap/all.csv").write_text("x\n")
-    assert provenance.reasons(Path(), was, settings(tmp_path)) == ["data: iemocap/all.csv is there now"]
+    assert provenance.reasons(Path(), was, settings(tmp_path)) == ["data: iemocap/all.csv is new"]
     assert provenance.reasons(Path(), was, settings(None)) == []  # without a root nothing can be compared
 
 
@@ -123,7 +123,7 @@ def replace_by_a_file(folder: Path) -> None:
 def test_reasons_name_a_folder_that_is_gone(tree, tmp_path: Path, change) -> None:
     folder, was = tree
     change(folder)
-    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: train is gone"]
+    assert provenance.reasons(Path(), result(was), settings(tmp_path)) == ["data: train no longer exists"]
 
 
 def test_reasons_read_each_file_once_across_runs(data, tree, tmp_path: Path, monkeypatch) -> None:
@@ -167,7 +167,7 @@ def test_staleness_line_counts_reasons() -> None:
     runs = [["code 1, now 2"], *(["code 1, now 2", f"data: {i % 6}.csv changed"] for i in range(1, 12))]
     lines = provenance.staleness_line(runs)
     assert lines[:3] == [
-        "12 stale runs kept; --stale=rerun reruns stale runs",
+        "12 stale runs shown as they are. Use --stale=rerun to rerun stale runs",
         "  code 1, now 2 (12 runs)",
         "  data: 1.csv changed (2 runs)",
     ]
@@ -257,5 +257,5 @@ def test_code_changes_name_plug_ins(tmp_path: Path, monkeypatch) -> None:
     assert provenance.code_changes(was) == ["plug-in pack changed", "plug-in pack.one changed"]
     (tmp_path / "single.py").write_text("y = 1\n")
     (tmp_path / "mine.py").unlink()
-    assert provenance.code_changes(was)[0] == f"plug-in {names[0]} is gone"
+    assert provenance.code_changes(was)[0] == f"plug-in {names[0]} no longer exists"
     assert provenance.code_changes(was)[-1] == "plug-in single changed"

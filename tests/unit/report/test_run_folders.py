@@ -111,14 +111,14 @@ def test_tables_and_figures_name_and_omit_swapped_logs(trio, tmp_path):
     assert {run.run_id for run in runs if run.status == "corrupt"} == wrong
     assert set(courses) == {job.run_id for job in jobs} - wrong
     rows = run_rows(runs)
-    assert " ".join(absences(rows, rows["task"])).count("rounds.jsonl: does not match its digest in result.json") == 2
+    assert " ".join(absences(rows, rows["task"])).count("rounds.jsonl: does not match its checksum in result.json") == 2
 
     @figure_of(reads=("rounds.jsonl",))
     def figure(runs, command):
         return Drawing(panels(1, 8, 4)[0], "Runs", [], [run.run_id for run in runs])
 
     lines = figure(jobs, tmp_path / "x.png")
-    assert wrong.isdisjoint(lines) and sum("does not match its digest" in line for line in lines) == 2
+    assert wrong.isdisjoint(lines) and sum("does not match its checksum" in line for line in lines) == 2
     assert len([run for run in readable(jobs) if run.status == "done"]) == len(jobs)  # a figure that reads no logs
 
 
@@ -129,5 +129,5 @@ def test_compare_omits_changed_configs_and_swapped_results(tmp_path):
     path = folders[2] / "config.yaml"
     path.write_text(path.read_text() + "\n")
     lines = " ".join(compare_runs(Question(out=tmp_path)).lines)
-    assert "Left out: 3 damaged results" in lines and "is of another run" in lines
+    assert "Left out: 3 damaged results" in lines and "belongs to another run" in lines
     assert "config.yaml: does not match its checksum" in lines

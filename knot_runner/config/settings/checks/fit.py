@@ -25,18 +25,20 @@ def choice(config: Config, group: str) -> str:
 
 
 def require_group(config: Config, group: str) -> None:
-    """Raises :class:`UserError` unless ``config`` has ``group``."""
+    """Raise :class:`UserError` unless ``config`` has ``group``."""
     if not isinstance(config.get(group), dict):
-        raise UserError(f"is not set; {group}=NAME chooses one ('knot-runner ls' shows them)", group)
+        raise UserError(f"required, but not set. Use {group}=NAME ('knot-runner ls {group}' lists the names)", group)
 
 
 def check_fit(config: Config, family: Family, task_kind: str) -> None:
-    """Checks that task, method, model, training and partition are of one ``family``, that of the method; the error
-    names the first that is not. Raises :class:`Misfit`."""
-    task, own = choice(config, "task"), choice(config, "method")
+    """Check that task, method, model, training and partition fit the ``family`` of the method.
+
+    Raises :class:`Misfit` naming the first that does not.
+    """
+    task, method = choice(config, "task"), choice(config, "method")
     if task_kind not in family.tasks:
         kind_of_task = TASK_KINDS[task_kind]
-        raise Misfit(own, task, f"the task has {kind_of_task.contents}", f"Use method={kind_of_task.method}")
+        raise Misfit(method, task, f"the task has {kind_of_task.contents}", f"Use method={kind_of_task.method}")
     if transfer_group(config) is not None:
         _check_transfer(config, family.name, task_kind)
     if not TASK_KINDS[task_kind].trains:
@@ -60,64 +62,72 @@ def check_fit(config: Config, family: Family, task_kind: str) -> None:
     if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
         return
     if partition is None and family.clients and (rounds or on_images):
-        raise UserError(f"{own} on {task} needs clients; partition=small would fit", "partition")
+        raise UserError(f"{method} on {task} needs clients. Use partition=small", "partition")
     if not isinstance(partition, dict):
         return
     why = ""
     if not family.clients:
-        why = "it trains on all examples as one pool"
+        why = "the method trains on all examples together"
     elif not rounds and not on_images:
-        why = f"the data sets are the parties of a distillation of texts such as {task}"
+        why = "the method uses each data set of a text task as a party"
     if why:
-        raise Misfit(choice(config, "partition"), own, why, "Use partition=null")
+        raise Misfit(choice(config, "partition"), method, why, "Use partition=null")
     given = [key for key in SHARE_KEYS if partition.get(key) is not None]
-    _check_shares(given, own, family, on_images)
+    _check_shares(given, method, family, on_images)
     if rounds and "transfer" in given and has_transfer_set(config["task"]):
-        raise UserError(f"{task} has a transfer set of its own. Use null", "partition.transfer")
+        raise UserError(f"{task} has its own transfer set. Use null", "partition.transfer")
 
 
 def is_idle(training: Config) -> bool:
-    """Whether a composed ``training`` goes with tasks that train nothing: it has a block for them, and no value of it
-    was typed."""
+    """Return whether a composed ``training`` suits tasks that train nothing.
+
+    It has a block for them, and none of its values was typed.
+    """
     return IDLE in training and all(key == "name" or key.startswith(BLOCK) for key in training)
 
 
 def _check_transfer(config: Config, family: str, task_kind: str) -> None:
-    """Whether task and method take another data set of images as the transfer set. A federated method that does not
-    distill may have one beside it, unread, so that one command compares it with methods that do."""
+    """Whether task and method take another data set of images as the transfer set.
+
+    A federated method that does not distill may have one beside it, unread, so that one command compares it with
+    methods that do.
+    """
     task, transfer, none = config["task"], config["transfer"], "Use transfer=none"
     if not isinstance(transfer, dict):
-        raise UserError(f"{transfer!r:.40} is no data set of images; transfer=NAME chooses one", "transfer")
+        raise UserError(f"{transfer!r:.40} is not an image data set. Select one with transfer=NAME", "transfer")
     chosen = choice(config, "transfer")
     if task_kind != "images":
-        own = "the task has a transfer set of its own" if has_transfer_set(task) else "the task has no images"
-        raise Misfit(chosen, choice(config, "task"), own, none)
+        why = "the task has its own transfer set" if has_transfer_set(task) else "the task has no images"
+        raise Misfit(chosen, choice(config, "task"), why, none)
     if family not in ("distillation", "federated"):
         raise Misfit(chosen, choice(config, "method"), "the method reads no transfer set", none)
     if (config.get("partition") or {}).get("transfer") is not None:
-        problem = f"{chosen} is the transfer set, and no share of the training images. Use null"
-        raise UserError(problem, "partition.transfer")
+        raise UserError(f"{chosen} is the transfer set already. Use null", "partition.transfer")
 
 
 def _check_shares(given: list[str], method: str, family: Family, on_images: bool) -> None:
-    """Checks that a ``method`` of ``family`` uses the ``given`` shares of ``partition``: a federated server has no data
-    of its own, and all parties of a distillation take part."""
+    """Check that a ``method`` of ``family`` uses the ``given`` shares of ``partition``.
+
+    A federated server has no data of its own, and all parties of a distillation take part.
+    """
     rounds = family.training == "rounds"
     if not rounds and "unseen" in given:
         raise UserError(f"all parties of {method} take part. Use null", "partition.unseen")
     if "alter" in given and not (rounds and family.holds_out and on_images):
-        raise UserError("works only with federated methods on images. Use null", "partition.alter")
+        raise UserError("requires a federated method on images. Use null", "partition.alter")
     for key in given:
         if rounds and (key == "server" or not family.holds_out):
-            raise UserError(f"{method} leaves the clients all training images. Use null", f"partition.{key}")
+            raise UserError(f"{method} assigns all training images to the clients. Use null", f"partition.{key}")
 
 
 def training_values(config: Config, kind: str) -> Config:
-    """Return the values of the composed ``training`` for a method that trains in ``kind`` (rounds, stages or central):
-    its block ``for_KIND`` under what stands outside of blocks, which a user typed or a preset gives.
+    """Return the values of the composed ``training`` for a method that trains in ``kind`` (rounds, stages or central).
 
-    In a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm. Raises :class:`Misfit` if the
-    training has blocks, but none that applies.
+    These are the values of its block ``for_KIND``, overridden by the values outside of blocks, which a user typed or a
+    preset sets. In a block, ``on_NAME`` holds the values for a kind of task, a task or an algorithm.
+
+    Raises:
+        Misfit: The training has blocks, but none that applies.
     """
     training, task, method = config["training"], config["task"], config["method"]
     blocks = {key: block for key, block in training.items() if key.startswith(BLOCK) and key != IDLE}
@@ -125,10 +135,10 @@ def training_values(config: Config, kind: str) -> Config:
     names = {f"{VARIANT}{name}" for name in (kind_of(task), task.get("name"), method.get("algorithm"))}
     block = blocks.get(f"{BLOCK}{kind}", {})
     if blocks and (not block or (_variants(block) and names.isdisjoint(block))):
-        has = [f"{key.removeprefix(BLOCK)} ({', '.join(_variants(own)) or 'all'})" for key, own in blocks.items()]
+        has = [f"{key.removeprefix(BLOCK)} ({', '.join(_variants(part)) or 'all'})" for key, part in blocks.items()]
         other = f"{choice(config, 'method')} on {choice(config, 'task')}"
         hint = "Use training=small or training=quick"
-        raise Misfit(choice(config, "training"), other, f"it has settings of {', '.join(has)}", hint)
+        raise Misfit(choice(config, "training"), other, f"this training has settings for {', '.join(has)}", hint)
     values = _merged(_chosen(block, names), given)
     if values.get("small_clients", "") is None:
         values["small_clients"] = "stop" if "batch_size" in given else "allow"

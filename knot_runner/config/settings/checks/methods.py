@@ -11,11 +11,7 @@ from knot_runner.config.settings.checks.fit import TEACHERS
 from knot_runner.config.settings.groups import CentralTraining, ModelSettings
 from knot_runner.config.settings.methods.algorithms import FedGenSettings
 from knot_runner.config.settings.methods.distill import DistillSettings, RunTeacher
-from knot_runner.config.settings.methods.federated import (
-    FederatedSettings,
-    architecture_settings,
-    server_distillation,
-)
+from knot_runner.config.settings.methods.federated import FederatedSettings, architecture_settings, server_distillation
 from knot_runner.config.settings.methods.terms import AttentionTermSettings, check_batch
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel, MlpSettings
 from knot_runner.config.settings.partition import Centralized
@@ -35,9 +31,9 @@ def check_parties_method(settings: Settings) -> None:
         return
     roles = [data.role for data in settings.task.datasets.values()]
     for role in ("global", "transfer"):
-        found = roles.count(role)
-        if found != 1:
-            why = f"the method needs one data set with role={role}, and {found} have it"
+        count = roles.count(role)
+        if count != 1:
+            why = f"the method needs one data set with role={role}, but {count} have this role"
             hint = "Set task.datasets.NAME.role"
             raise Misfit(f"method={settings.method.name}", f"task={settings.task.name}", why, hint)
 
@@ -49,12 +45,12 @@ def check_federated_method(settings: Settings) -> None:
         method.models[number] = named_model(model, f"method.models[{number}]", settings)
     _check_architectures(method, settings.model)
     if isinstance(settings.partition, Centralized):
-        own, other = f"method={method.name}", "partition=centralized"
+        chosen, other = f"method={method.name}", "partition=centralized"
         if method.personalization is not None:
-            why = "a client's own model is measured on other clients' examples, too"
-            raise Misfit(own, other, why, "Use partition=small")
+            why = "the personalized models are evaluated on other clients' examples, and one client has no others"
+            raise Misfit(chosen, other, why, "Use partition=small")
         if method.clustering is not None:
-            raise Misfit(own, other, "clusters are of several clients", "Use partition=pairs")
+            raise Misfit(chosen, other, "clusters need several clients", "Use partition=pairs")
     if distillation := server_distillation(method):
         where = "method.server_distillation"
         check_batch(distillation.terms, f"{where}.terms", distillation.batch_size, f"{where}.batch_size")
@@ -62,20 +58,22 @@ def check_federated_method(settings: Settings) -> None:
 
 
 def _check_architectures(method: FederatedSettings, model: ModelSettings | ImageModel | None) -> None:
-    """Checks that each of ``method.models`` occurs once and none is pre-trained, and that a generator of features has
-    logits. Raises :class:`UserError`."""
+    """Check that ``method.models`` are distinct and not pre-trained, and that a feature generator has logits.
+
+    Raises :class:`UserError`.
+    """
     names: list[str] = []
     for number, spec in enumerate(architecture_settings(method)):
         where = f"method.models[{number}]"
         if spec.name in names:
-            raise UserError(f"{spec.name} is there twice; every model once is right", where)
+            raise UserError(f"{spec.name} is repeated. List each model once", where)
         names.append(spec.name)
         if getattr(spec, "weights", "scratch") != "scratch":
-            raise UserError(f"{spec.name} has weights={spec.weights}; scratch is right", where)
+            raise UserError(f"{spec.name} has weights={spec.weights}. Use weights=scratch", where)
         if getattr(spec, "per_party", None):
-            raise UserError("clients have one of method.models each; {} is right", f"{where}.per_party")
+            raise UserError("conflicts with method.models. Use {}", f"{where}.per_party")
     if isinstance(method, FedGenSettings) and getattr(model, "output", "logits") == "softmax":
-        why = "model.output=softmax leaves no logits to a head that reads features"
+        why = "model.output=softmax has no logits, which the generator needs"
         raise Misfit(f"method={method.name}", f"model={getattr(model, 'name', '')}", why, "Use model.output=logits")
 
 
@@ -83,23 +81,24 @@ def _check_personal(settings: Settings, method: FederatedSettings) -> None:
     """Check personalization, and the settings of the rounds before it. Raises :class:`UserError`."""
     unseen = settings.held_out is not None and settings.held_out.unseen is not None
     if unseen and method.clustering is not None:
-        raise UserError("clusters contain all clients, so none is unseen. Use null", "partition.unseen")
+        raise UserError("clustering uses all clients, so none can be unseen. Use null", "partition.unseen")
     if method.personalization is None:
         return
     if getattr(settings.training, "stop_at_target", False):
-        problem = "personalization begins with the model of the last round, which all its variants share"
-        raise UserError(f"{problem}; false is right", "training.stop_at_target")
+        raise UserError("personalization starts from the model of the last round. Use false", "training.stop_at_target")
     if getattr(method.personalization, "shares_models", False) and architecture_settings(method):
-        problem = f"{method.personalization.kind} adds up clients' models, and method.models are of different"
-        raise UserError(f"{problem} architectures; finetune or soup would fit", "method.personalization.kind")
+        problem = f"{method.personalization.kind} averages the clients' models, but method.models have different"
+        raise UserError(f"{problem} architectures. Use finetune or soup", "method.personalization.kind")
 
 
 def named_model(model: Config, where: str, settings: Settings) -> Any:
-    """Returns the settings of a model named in a method. Raises :class:`Misfit` for one of another kind than the
-    task."""
+    """Return the settings of a model named in a method.
+
+    Raises :class:`Misfit` for one of another kind than the task.
+    """
     if settings.on_images != (model["kind"] in NETWORK_SETTINGS):
         hint = f"Use {'cnn_32' if settings.on_images else TEACHERS['texts']}"
-        raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", "the model does not read it", hint)
+        raise Misfit(f"{where}={model['name']}", f"task={settings.task.name}", "the model does not fit the data", hint)
     spec: ModelSettings | ImageModel = build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where)
     check_code(spec, settings.plugins)
     return spec
@@ -112,48 +111,48 @@ def check_code(model: ModelSettings | ImageModel, plugins: Sequence[str]) -> Non
     named = {Path(plugin).stem if plugin.endswith(".py") else plugin for plugin in plugins}
     module = model.target.partition(":")[0]
     if module not in named:
-        problem = f"module {module} is not one of plugins, which alone run code; name it there, too"
-        raise UserError(problem, "model.target")
+        raise UserError(f"module {module} is not in plugins, so its code is not run. Add it to plugins", "model.target")
 
 
 # ----------------------------------------------------------------------------------------------------------- distill
 
 
 def _check_view(method: DistillSettings, task: Any) -> None:
-    one, other, view = f"method={method.name}", f"task={task.name}", f"method.view={method.view}"
+    chosen, other, view = f"method={method.name}", f"task={task.name}", f"method.view={method.view}"
     if not isinstance(task, ImageTaskSettings):
-        raise Misfit(one, other, f"{view} is of images, and the task has texts")
+        raise Misfit(chosen, other, f"{view} requires images, but the task has texts")
     channels, *sides = task.shape
     if task.augment != "none":
-        why = f"with {view} and task.augment={task.augment} teacher and student would see different crops"
-        raise Misfit(one, other, why, "Use task.augment=none")
+        why = f"with {view} and task.augment={task.augment}, teacher and student see different crops"
+        raise Misfit(chosen, other, why, "Use task.augment=none")
     if method.view == "gray" and channels != 3:
-        why = f"{view} makes one channel of three, and the images have {channels}"
-        raise Misfit(one, other, why, "Use method.view=edges or method.view=half")
+        why = f"{view} requires images of 3 channels, but these have {channels}"
+        raise Misfit(chosen, other, why, "Use method.view=edges or method.view=half")
     if method.view == "edges" and channels not in (1, 3):
-        raise Misfit(one, other, f"{view} is of images of 1 or 3 channels, and these have {channels}")
+        raise Misfit(chosen, other, f"{view} requires images of 1 or 3 channels, but these have {channels}")
     if method.view == "half" and any(side % 2 for side in sides):
-        raise UserError(f"needs even sides, and task={task.name} has {sides[0]}x{sides[1]}", view)
+        raise UserError(f"requires an even height and width, but task={task.name} has {sides[0]}x{sides[1]}", view)
 
 
 def _check_synthesis(method: DistillSettings, task: Any) -> None:
     if not isinstance(task, ImageTaskSettings):
-        why = "method.synthesis makes images, and the task has texts"
+        why = "method.synthesis generates images, but the task has texts"
         raise Misfit(f"method={method.name}", f"task={task.name}", why)
     count = len(method.teachers)
     if count != 1:
-        raise UserError(f"images are made from one teacher, and method.teachers names {count}", "method.synthesis")
+        raise UserError(f"images are generated from one teacher, but method.teachers has {count}", "method.synthesis")
     if method.view != "none":
-        raise UserError("method.synthesis makes what the teacher reads; none is right", f"method.view={method.view}")
+        raise UserError("method.synthesis generates what the teacher reads. Use none", f"method.view={method.view}")
 
 
 def check_distill_method(settings: Settings) -> None:
-    """Check a distillation's schedule, terms and the student's images, and build the settings of its teachers. Raises
-    :class:`UserError`."""
+    """Check a distillation's schedule, terms and the student's images, and build the settings of its teachers.
+
+    Raises :class:`UserError`.
+    """
     method, schedule = settings.method, settings.method.schedule
     if schedule.kind != "offline" and method.teachers:
-        problem = f"works only with schedule.kind=offline; schedule.kind={schedule.kind} trains its own teachers"
-        raise UserError(f"{problem}. Use []", "method.teachers")
+        raise UserError(f"schedule.kind={schedule.kind} trains its own teachers. Use []", "method.teachers")
     assert isinstance(settings.training, CentralTraining)
     batch = settings.training.distill.batch_size
     check_batch(method.terms, "method.terms", batch)
@@ -169,19 +168,19 @@ def check_distill_method(settings: Settings) -> None:
 
 
 def _check_maps(settings: Settings) -> None:
-    """Raises :class:`Misfit` for a term that compares maps of activations where a model has none."""
+    """Raise :class:`Misfit` for a term that compares maps of activations where a model has none."""
     method = settings.method
     if not any(isinstance(term, AttentionTermSettings) and term.taps is None for term in method.terms.values()):
         return
     teachers = [teacher.model if isinstance(teacher, RunTeacher) else teacher for teacher in method.teachers]
     for model in (settings.model, *teachers):
         if isinstance(model, ModelSettings | MlpSettings):
-            why = f"method.terms.at compares maps of convolutions, and {model.name} has none"
+            why = f"method.terms.at compares feature maps of convolutions, which {model.name} does not have"
             raise Misfit(f"method={method.name}", f"model={model.name}", why)
 
 
 def _teacher_settings(teacher: Config, where: str, settings: Settings) -> Any:
-    """The settings of a teacher's model; of one that is a finished run, these within a :class:`RunTeacher`."""
+    """Return the settings of a teacher's model; of one that is a finished run, these within a :class:`RunTeacher`."""
     if teacher["kind"] == "run":
         run = build(RunTeacher, teacher, where)
         model = run.model if isinstance(run.model, dict) and isinstance(run.model.get("kind"), str) else {"kind": ""}

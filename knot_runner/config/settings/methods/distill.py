@@ -1,5 +1,7 @@
-"""Settings of ``method=distill``: loss terms, teachers, a schedule, the share of the examples that has labels; and how
-images are made from a trained teacher, for a student that sees no real one (``method.synthesis``)."""
+"""Settings of ``method=distill``: loss terms, teachers, schedule, share of labeled examples, and synthetic images.
+
+``method.synthesis`` generates images from a trained teacher for a student that sees no real ones.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,7 @@ class PhaseSettings:
     terms: Terms
 
     def __post_init__(self) -> None:
-        require(bool(self.terms), "terms", "has none; {hint: {weight: 1}} is FitNets' first stage")
+        require(bool(self.terms), "terms", "no terms. For the first stage of FitNets, use {hint: {weight: 1}}")
 
 
 @dataclass
@@ -138,7 +140,7 @@ class MutualSchedule:
 
     kind: Literal["mutual"]
     #: number of students
-    students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "is not in 2..64")]
+    students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "2 to 64")]
 
 
 @dataclass
@@ -225,17 +227,20 @@ class DistillSettings:
     synthesis: Annotated[Synthesis, ByTag("kind", SYNTHESIS_SETTINGS, "synthesis")] | None = None
 
     def __post_init__(self) -> None:
-        require(bool(self.terms), "terms", "has none; {ce: {weight: 1}} learns from labels alone")
+        require(bool(self.terms), "terms", "no terms. To train on labels only, use {ce: {weight: 1}}")
 
 
 def teacher_names(count: int) -> list[str]:
-    """Returns the party names of a distillation's teachers."""
+    """Return the party names of a distillation's teachers."""
     return ["teacher"] if count == 1 else [f"teacher {number + 1}" for number in range(count)]
 
 
 def counted_teachers(method: Config) -> Config:
-    """Return the settings of a distillation that can change its numbers: ``teacher`` stands in ``teachers``, and a
-    finished run is known by its id and the digest of its weights, wherever it lies."""
+    """Return the settings of a distillation that can change its numbers.
+
+    ``teacher`` is part of ``teachers``, and a finished run counts by its id and the checksum of its weights, in any
+    folder.
+    """
     teachers = []
     for teacher in method["teachers"]:
         is_run = isinstance(teacher, dict) and teacher.get("kind") == "run"

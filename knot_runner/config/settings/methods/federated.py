@@ -59,7 +59,7 @@ class FederatedTraining:
     optimizer: Literal["sgd", "adamw"]
 
     def measures(self, round: int) -> bool:
-        """Whether the models are measured after ``round``."""
+        """Return whether the models are measured after ``round``."""
         return round + 1 >= self.rounds or (round + 1) % self.evaluate_every == 0
 
     def __post_init__(self) -> None:
@@ -67,9 +67,9 @@ class FederatedTraining:
             self.clients_per_round = 1.0
         share = self.clients_per_round
         right = share >= 1 if isinstance(share, int) else 0 < share <= 1
-        require(right, "clients_per_round", f"{share} is neither a number of clients nor a share of them, up to 1.0")
+        require(right, "clients_per_round", f"expected a number of clients, or a share in (0, 1.0], got {share}")
         require_sgd_momentum(self.optimizer, self.momentum)
-        require(not self.stop_at_target or self.target is not None, "target", "is not set, but stop_at_target needs it")
+        require(not self.stop_at_target or self.target is not None, "target", "required by stop_at_target, but not set")
 
 
 @dataclass
@@ -191,7 +191,7 @@ class AveragingSettings(FederatedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole = self.top_k is None or self.server_distillation is None
-        require(whole, "top_k", "leaves the server without the clients' models, of which it distills. Use null")
+        require(whole, "top_k", "server distillation needs the clients' whole models. Use null")
 
 
 def server_distillation(config: FederatedSettings) -> ServerDistillation | None:

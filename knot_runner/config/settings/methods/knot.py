@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import (
-    Fraction,
-    Items,
-    NotNegative,
-    Positive,
-    Steps,
-)
+from knot_runner.config.settings.sizes import Fraction, Items, NotNegative, Positive, Steps
 from knot_runner.config.strict import ByTag, SettingsClasses, require
 
 
@@ -25,9 +19,9 @@ class EntropySettings:
 
 
 def require_solvable(epsilon: float, tolerance: float) -> None:
-    """Raises :class:`UserError` for a transport problem that no solver solves reliably."""
-    require(epsilon >= 1e-4, "epsilon", f"{epsilon} is below 1e-4; solver=exact has no regularization")
-    require(1e-12 <= tolerance <= 1e-3, "tolerance", f"{tolerance} is outside 1e-12..1e-3")
+    """Raise :class:`UserError` for a transport problem that no solver solves reliably."""
+    require(epsilon >= 1e-4, "epsilon", f"expected at least 1e-4, got {epsilon}. For 0, use solver=exact")
+    require(1e-12 <= tolerance <= 1e-3, "tolerance", f"expected 1e-12 to 1e-3, got {tolerance}")
 
 
 @dataclass

@@ -59,7 +59,7 @@ class TuningSettings(LocalSettings):
 
     def __post_init__(self) -> None:
         even = self.length % self.checkpoints == 0
-        require(even, "checkpoints", f"{self.checkpoints} do not divide the {self.length} epochs into equal parts")
+        require(even, "checkpoints", f"{self.checkpoints} does not divide the {self.length} epochs. Use a divisor")
 
     @property
     def rate(self) -> float:
@@ -86,8 +86,7 @@ class FinetuneSettings(TuningSettings):
 
 @dataclass(kw_only=True)
 class SoupSettings(TuningSettings):
-    """Interpolates between the model theta_0 of the last round and the fine-tuned theta_k: (1 - alpha) theta_0 + alpha
-    theta_k."""
+    """Interpolation between the model of the last round and the fine-tuned one: (1 - alpha) theta_0 + alpha theta_k."""
 
     kind: Literal["soup"]
     #: weights alpha to evaluate
@@ -99,11 +98,11 @@ class SoupSettings(TuningSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(len(self.alphas) > 0, "alphas", "is empty; [0, 0.5, 1] would be a grid")
+        require(len(self.alphas) > 0, "alphas", "expected at least one number, such as [0, 0.5, 1]")
         low, high = (-1.0, MAX_ALPHA) if self.extrapolate else (0.0, 1.0)
         outside = [alpha for alpha in self.alphas if not low <= alpha <= high]
-        hint = "" if self.extrapolate else "; extrapolate=true allows it"
-        require(not outside, "alphas", f"{outside[:1]} is not within [{low:g}, {high:g}]{hint}")
+        hint = "" if self.extrapolate else ". To extrapolate, set extrapolate=true"
+        require(not outside, "alphas", f"expected numbers in [{low:g}, {high:g}], got {outside[:1]}{hint}")
 
 
 @dataclass(kw_only=True)

@@ -1,5 +1,8 @@
-"""Settings nested in those of a federated method: of distillation by the server (``method.server_distillation``) and by
-labels (``method.labels``), and of the generator of fedgen (``method.generator``)."""
+"""Settings nested in those of a federated method.
+
+These are distillation by the server (``method.server_distillation``), distillation of labels (``method.labels``) and
+the generator of fedgen (``method.generator``).
+"""
 
 from __future__ import annotations
 
@@ -77,15 +80,15 @@ class ServerDistillation:
     def _require_of_terms(self) -> None:
         """What terms say themselves, or do not have."""
         for key in ("student_temperature", "teacher_temperature"):
-            require(getattr(self, key) == 1, key, "works only with loss; each term has its own temperature. Use 1")
-        require(self.ensemble == "logits", "ensemble", "each works only with loss, not with terms. Use logits")
-        require(not self.valid, "valid", "works only with loss, not with terms. Use 0")
+            require(getattr(self, key) == 1, key, "requires loss, since each term has its own temperature. Use 1")
+        require(self.ensemble == "logits", "ensemble", "each requires loss instead of terms. Use logits")
+        require(not self.valid, "valid", "requires loss instead of terms. Use 0")
         for name, options in self.terms.items():
-            wrong = "auto weighs by first values, and the averaged model begins near its clients; a number is right"
+            wrong = "auto is not supported here, since the averaged model starts close to the clients. Use a number"
             require(options.weight != "auto", f"terms.{name}.weight", wrong)
 
     def distills(self, round: int) -> bool:
-        """Whether the server does so in ``round``."""
+        """Return whether the server does so in ``round``."""
         return round >= self.after and (round - self.after) % self.every == 0
 
 
@@ -125,5 +128,4 @@ class LatentGenerator:
     diversity: NotNegative
 
     def __post_init__(self) -> None:
-        problem = f"{self.batch_size} has no spread to normalize by; at least 2 is right"
-        require(self.batch_size >= 2, "batch_size", problem)
+        require(self.batch_size >= 2, "batch_size", f"expected at least 2, got {self.batch_size}")

@@ -42,9 +42,9 @@ class _OfTaps:
     def __post_init__(self) -> None:
         if self.taps is None:
             return
-        require(bool(self.taps), "taps", "names no pair; null = the term's default")
+        require(bool(self.taps), "taps", "expected at least one pair, or null for the default of the term")
         for pair in self.taps:
-            require(len(pair) == 2, "taps", f"{pair} is not a pair [student's tap, teacher's tap]")
+            require(len(pair) == 2, "taps", f"expected pairs [tap of the student, tap of the teacher], got {pair}")
 
 
 @dataclass
@@ -194,9 +194,11 @@ LEAST_BATCH = {"sp": 2, "rkd": 2, "pkt": 2, "triplet": 3}
 
 
 def check_batch(terms: Iterable[str], where: str, batch: int, key: str = "training.distill.batch_size") -> None:
-    """Check that batches of ``batch`` examples (of setting ``key``) leave each of ``terms`` (the setting ``where``)
-    something to compare. Raises :class:`UserError`."""
+    """Check that batches of ``batch`` examples are large enough for each of ``terms``.
+
+    ``key`` is the setting of the batch size and ``where`` that of the terms. Raises :class:`UserError`.
+    """
     for name in terms:
         least = LEAST_BATCH.get(name, 0)
         if batch < least:
-            raise UserError(f"{batch} leaves {where}.{name} nothing to compare; relations need at least {least}", key)
+            raise UserError(f"{batch} is too small for {where}.{name}. Use at least {least}", key)

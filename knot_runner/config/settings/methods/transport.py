@@ -1,5 +1,4 @@
-"""Settings of federated optimal transport (FedWaD): one distance, a distance between data sets, clusters, coresets; and
-what stands for a text where data are compared."""
+"""Settings of federated optimal transport (FedWaD): distances, clusters, coresets, and features of texts."""
 
 from __future__ import annotations
 
@@ -55,9 +54,9 @@ class FedwadSettings:
 
     def __post_init__(self) -> None:
         right = self.t == "random" or 0 < self.t < 1
-        require(right, "t", f"{self.t} is neither 'random' nor between 0 and 1")
+        require(right, "t", f"expected 'random' or a number between 0 and 1, got {self.t}")
         noised = self.privacy is not None and self.mode == "exact"
-        require(not noised, "privacy", "exact interpolating measures show every sample; mode=approximate is right")
+        require(not noised, "privacy", "exact interpolating measures reveal every sample. Use mode=approximate")
 
 
 @dataclass
@@ -77,7 +76,7 @@ class EncoderSettings:
     lr: Positive
 
     def __post_init__(self) -> None:
-        require(len(self.sizes) >= 1 and min(self.sizes) >= 1, "sizes", f"{self.sizes} has no layer, or one below 1")
+        require(min(self.sizes, default=0) >= 1, "sizes", f"expected sizes of at least 1, got {self.sizes}")
 
 
 @dataclass
@@ -105,7 +104,7 @@ class OtddSettings:
     #: part of each covariance: all, its diagonal, or the diagonal of its square root (public code)
     part: Literal["full", "diagonal", "root_diagonal"]
     #: maximum samples per side
-    samples: Annotated[int, AtMost(10**8), Holds(lambda value: value >= 2, "is not at least 2")]
+    samples: Annotated[int, AtMost(10**8), Holds(lambda value: value >= 2, "at least 2")]
     #: floating-point type for solver=federated
     precision: Literal["float64", "float32"]
     #: settings for solver=federated
@@ -117,9 +116,9 @@ class OtddSettings:
 
     def __post_init__(self) -> None:
         roots = self.part != "root_diagonal" or self.covariance == "sqrt_frobenius"
-        require(roots, "part", "root_diagonal works only with covariance=sqrt_frobenius")
-        require(self.fedwad.mode == "approximate", "fedwad.mode", "exact works only with method=federated_distance")
-        require(self.fedwad.privacy is None, "fedwad.privacy", "works only with method=federated_distance")
+        require(roots, "part", "root_diagonal requires covariance=sqrt_frobenius")
+        require(self.fedwad.mode == "approximate", "fedwad.mode", "exact requires method=federated_distance")
+        require(self.fedwad.privacy is None, "fedwad.privacy", "requires method=federated_distance. Remove it")
 
 
 @dataclass

@@ -59,11 +59,11 @@ class ImageHub:
 
 
 def check_pixels(shape: list[int], mean: list[float], std: list[float]) -> None:
-    """Checks that images have a shape, and all channels a mean and a standard deviation."""
-    require(len(shape) == 3 and min(shape) >= 1, "shape", f"{shape} is not [channels, height, width]")
+    """Check that images have a shape, and all channels a mean and a standard deviation."""
+    require(len(shape) == 3 and min(shape) >= 1, "shape", f"expected [channels, height, width], got {shape}")
     for key, values in (("mean", mean), ("std", std)):
-        require(len(values) == shape[0], key, f"{len(values)} values for {shape[0]} channels")
-    require(min(std) > 0, "std", f"{std} has a value that is not above 0")
+        require(len(values) == shape[0], key, f"expected {shape[0]} values, one per channel, got {len(values)}")
+    require(min(std) > 0, "std", f"expected numbers above 0, got {std}")
 
 
 @dataclass
@@ -107,39 +107,40 @@ class ImageTaskSettings:
         return self.geometry != "given" or self.coordinates is None
 
     def __post_init__(self) -> None:
-        require(len(self.classes) >= 2, "classes", "needs at least two classes")
-        require(len(set(self.classes)) == len(self.classes), "classes", "names repeat")
+        require(len(self.classes) >= 2, "classes", "expected at least two classes")
+        require(len(set(self.classes)) == len(self.classes), "classes", "the names are not distinct")
         check_pixels(self.shape, self.mean, self.std)
         require_enough(self.max_examples, "images")
-        require(0 <= self.cut_seed < 2**32, "cut_seed", f"{self.cut_seed} is not in 0..4294967295")
+        require(0 <= self.cut_seed < 2**32, "cut_seed", f"expected 0 to 4294967295, got {self.cut_seed}")
         if self.coordinates is not None:
             fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1
-            require(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")
+            require(fits, "coordinates", f"expected {len(self.classes)} points of equal dimension")
             pair = equal_points(self.classes, self.coordinates)
-            require(pair is None, "coordinates", f"classes {pair} share one point, so their cost would be 0")
+            require(pair is None, "coordinates", f"classes {pair} have the same coordinates")
         if self.geometry == "superclasses":
             self._check_superclasses()
 
     def _check_superclasses(self) -> None:
         superclasses = self.superclasses or {}
-        require(bool(superclasses), "superclasses", "is not set, but task.geometry=superclasses needs it")
+        require(bool(superclasses), "superclasses", "required by task.geometry=superclasses, but not set")
         listed = Counter(name for members in superclasses.values() for name in members)
         for name in self.classes:
-            require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} of them; one is right")
+            require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} superclasses, not in 1")
         for name in listed:
-            require(name in self.classes, "superclasses", f"no class {name!r}{nearest(name, self.classes)}")
+            require(name in self.classes, "superclasses", f"unknown class {name!r}{nearest(name, self.classes)}")
 
 
 def transfer_keys(line: str) -> str:
-    """A ``line`` on keys of ``task`` as one on those of ``transfer``, which are alike."""
+    """Return a message on keys of ``task`` as a message on the same keys of ``transfer``."""
     return re.sub(r"\btask\.(?=(local|hub|source|shape|classes)\b)", "transfer.", line)
 
 
 def check_not_own(images: ImageTaskSettings, task: ImageTaskSettings) -> None:
     """Whether ``images``, a transfer set, are another data set than that of ``task``. Raises :class:`UserError`."""
-    theirs, ours = (set() if one.local is None else {*one.local.train, *one.local.test} for one in (images, task))
+    sources = [images.local, task.local]
+    theirs, ours = (set() if source is None else {*source.train, *source.test} for source in sources)
     same_hub = images.hub is not None and task.hub is not None and images.hub.id == task.hub.id
     if theirs & ours or same_hub:
-        why = "they are one data set"
-        hint = "Use partition.transfer=SHARE, which makes some of the training images the transfer set"
+        why = "they are the same data set"
+        hint = "Use partition.transfer=SHARE to use a share of the training images as the transfer set"
         raise Misfit(f"transfer={images.name}", f"task={task.name}", why, hint)

@@ -16,7 +16,7 @@ TEXT_FORMATS = ("csv", "jsonl", "dailydialog")
 
 
 def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
-    """Returns the data sets, and files of texts, that ``missing`` (error, stop, skip, or names) allows to be absent."""
+    """Return the data sets, and files of texts, that ``missing`` (error, stop, skip, or names) allows to be absent."""
     if isinstance(missing, list):
         return missing
     return optional if missing == "skip" else []
@@ -25,11 +25,11 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
 def check_missing(missing: str | list[str], known: Collection[str], kinds: str = "data set") -> None:
     """Names in the setting ``missing`` must be of ``known``, the ``kinds`` of data that may be left out."""
     for name in missing if isinstance(missing, list) else []:
-        require(name in known, "missing", f"{name!r} is no {kinds} that may be left out{nearest(name, known)}")
+        require(name in known, "missing", f"{name!r} is not an optional {kinds}{nearest(name, known)}")
 
 
 def equal_points(names: list[str], points: list[list[float]]) -> str | None:
-    """``'a' and 'b'``: the first two of ``names`` that share one of ``points``; None where each has its own."""
+    """Return ``'a' and 'b'``: the first two of ``names`` that share one of ``points``; None where each has its own."""
     at: dict[tuple[float, ...], str] = {}
     for name, point in zip(names, points, strict=True):
         first = at.setdefault(tuple(point), name)
@@ -50,21 +50,19 @@ class Labels:
     support: Literal["semantic", "onehot", "hybrid"]
 
     def __post_init__(self) -> None:
-        require(len(self.names) >= 2, "names", "needs at least two labels")
-        require(len(set(self.names)) == len(self.names), "names", f"names repeat: {self.names}")
+        require(len(self.names) >= 2, "names", "expected at least two labels")
+        require(len(set(self.names)) == len(self.names), "names", f"the names {self.names} are not distinct")
         if self.coordinates is None:
             self.coordinates = [[float(row == column) for column in self.names] for row in self.names]
         require(
             len(self.coordinates) == len(self.names),
             "coordinates",
-            f"{len(self.coordinates)} coordinates for {len(self.names)} labels; one for each is right",
+            f"{len(self.coordinates)} coordinates for {len(self.names)} labels. Give one for each label",
         )
         sizes = sorted({len(point) for point in self.coordinates})
-        require(
-            len(sizes) == 1 and sizes[0] > 0, "coordinates", f"points of unequal length {sizes}; all alike is right"
-        )
+        require(len(sizes) == 1 and sizes[0] > 0, "coordinates", f"different dimensions: {sizes}")
         pair = equal_points(self.names, self.coordinates)
-        require(pair is None, "coordinates", f"labels {pair} share one point, so their cost would be 0")
+        require(pair is None, "coordinates", f"labels {pair} have the same coordinates")
 
 
 @dataclass
@@ -99,7 +97,7 @@ class TextColumns:
         for name, column in self.clients.items():
             require(column != [], f"clients.{name}", "names no column. Remove it")
         for name in sorted({"user", "file", "dialogue"} & set(self.clients)):
-            require(False, f"clients.{name}", "is a name that partition.by knows already; another one is right")
+            require(False, f"clients.{name}", "partition.by already has this name. Use another one")
 
 
 @dataclass
@@ -121,8 +119,10 @@ class LocalSource:
 
     def __post_init__(self) -> None:
         fits = len(self.delimiter) == 1 and self.delimiter not in '"\r\n '
-        require(fits, "delimiter", f"{self.delimiter!r} is not one character such as , ; | or a tab")
-        require(self.format == "csv" or self.delimiter == ",", "delimiter", f"format={self.format} has none; csv has")
+        require(fits, "delimiter", f"expected one character such as , ; | or a tab, got {self.delimiter!r}")
+        require(
+            self.format == "csv" or self.delimiter == ",", "delimiter", "only format=csv has a delimiter. Remove it"
+        )
 
 
 @dataclass
@@ -157,11 +157,9 @@ class EmbeddedSource:
     seed: Seed
 
     def __post_init__(self) -> None:
-        require(
-            self.rows >= 20, "rows", f"{self.rows} rows cannot be split into train, valid and test; 20 is the least"
-        )
-        require(all(s >= 0 for s in self.shares), "shares", "a share is negative")
-        require(abs(sum(self.shares) - 1) < 1e-6, "shares", f"sum to {sum(self.shares):g}; 1 is right")
+        require(self.rows >= 20, "rows", f"expected at least 20, got {self.rows}")
+        require(all(s >= 0 for s in self.shares), "shares", "expected shares of at least 0")
+        require(abs(sum(self.shares) - 1) < 1e-6, "shares", f"expected a sum of 1, got {sum(self.shares):g}")
 
 
 @dataclass
@@ -171,12 +169,12 @@ class SplitFile:
     #: share for validation
     valid: Fraction
     #: share for testing
-    test: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not between 0 and 1")]
+    test: Annotated[float, Holds(lambda value: 0 <= value < 1, "a number in [0, 1)")]
     #: seed of the split, independent of the run
     seed: Seed
 
     def __post_init__(self) -> None:
-        require(self.valid + self.test < 1, "test", "valid + test leave nothing to train on")
+        require(self.valid + self.test < 1, "test", "valid + test leaves no training examples. Use a sum below 1")
 
 
 @dataclass
@@ -201,7 +199,7 @@ class DatasetSettings:
     def __post_init__(self) -> None:
         if self.chunk is not None:
             fits = len(self.chunk) == 2 and 0 <= self.chunk[0] < self.chunk[1]
-            require(fits, "chunk", f"{self.chunk} is not [i, n] with 0 <= i < n")
+            require(fits, "chunk", f"expected [i, n] with 0 <= i < n, got {self.chunk}")
 
 
 @dataclass
@@ -236,9 +234,9 @@ class TaskSettings:
     probe: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(8 <= self.max_length <= 512, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions)")
+        require(8 <= self.max_length <= 512, "max_length", f"expected 8 to 512, got {self.max_length}")
         require_enough(self.max_examples, "rows")
-        require("local" in [data.role for data in self.datasets.values()], "datasets", "none has role local")
+        require("local" in [data.role for data in self.datasets.values()], "datasets", "no data set has role=local")
         for data in self.datasets.values():
             data.labels = data.labels or {name: name for name in self.labels.names}
         check_missing(self.missing, self._removable(), "data set or file")
@@ -252,5 +250,5 @@ class TaskSettings:
     def _removable(self) -> list[str]:
         names = [name for name, data in self.datasets.items() if data.role == "local"]
         sources = [data.local for data in self.datasets.values() if data.local is not None]
-        files = [file.path for source in sources for own in source.files.values() for file in own]
+        files = [file.path for source in sources for split in source.files.values() for file in split]
         return [*names, *dict.fromkeys(files)]

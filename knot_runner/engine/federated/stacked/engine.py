@@ -95,8 +95,7 @@ class Stacked:
         """After memory ran out with ``room`` clients: free it; if no other structure held any, halve the stack."""
         if room == 1:
             raise UserError(
-                "out of GPU memory with one client at a time; a smaller training.batch_size takes less",
-                "hardware.stack",
+                "out of GPU memory with one client at a time. Use a smaller training.batch_size", "hardware.stack"
             )
         others = self.programs.keys() - {structure}
         self.programs.clear()
@@ -107,7 +106,7 @@ class Stacked:
             return
         self.limits[structure] = room // 2
         self.note(
-            f"hardware.stack: out of GPU memory with {room} clients together; going on with {room // 2} "
+            f"hardware.stack: out of GPU memory with {room} clients together; continuing with {room // 2} "
             "(float32 may round differently in the last place)"
         )
 

@@ -56,7 +56,7 @@ class Asynchronous(Simulation):
         if fleet.buffer is not None and fleet.buffer > at_once:
             raise UserError(
                 f"{fleet.buffer} is more than the {at_once} clients that train at any time "
-                f"(training.clients_per_round); at most {at_once} is right",
+                f"(training.clients_per_round). Use at most {at_once}",
                 "fleet.buffer",
             )
         return {**self.method.init(config, federation), **_in_flight([], 0.0)}

@@ -34,8 +34,8 @@ class Synchronous(Simulation):
             if least and min(least) > fleet.deadline:
                 what = "all of its epochs" if fleet.late == "drop" else "one epoch"
                 raise UserError(
-                    f"{fleet.deadline:g} s are less than the {min(least):.3g} s that the fastest client "
-                    f"takes for {what}; more than that is right",
+                    f"{fleet.deadline:g} s is less than the {min(least):.3g} s that the fastest client "
+                    f"needs for {what}. Use a longer deadline",
                     "fleet.deadline",
                 )
         return state

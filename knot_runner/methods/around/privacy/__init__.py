@@ -106,11 +106,7 @@ def privately(
         reduce=partial(reduce, ledger, federation.seed, method.fold is not None),
         facts=lambda rounds, rows: method.facts(rounds, rows) | ledger.facts(rounds, rows),
     )
-    return (
-        private,
-        replace(federation, sampling=spec.sampling),
-        _notes(settings, ledger, method, federation),
-    )
+    return (private, replace(federation, sampling=spec.sampling), _notes(settings, ledger, method, federation))
 
 
 def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
@@ -177,12 +173,12 @@ def _messages(one: str, other: str, method: Method, exchange: Exchange | None) -
     by one, or there are none."""
     first = method.fold is not None
     if method.fold_each is not None and not first:
-        raise Misfit(one, other, "its server reads every client's message, and only their mean is private")
+        raise Misfit(one, other, "the server reads the message of each client, but only their mean is private")
     if exchange is not None and exchange.reads == "each":
-        why = "its server reads every client's logits or model (ensemble, weighting, terms), and only a mean is private"
+        why = "the server reads each client's logits or model (ensemble, weighting, terms), but only a mean is private"
         raise Misfit(one, other, why, "Use method.server_distillation.ensemble=logits and weighting=A")
     if not first and exchange is None:
-        raise Misfit(one, other, "its clients send nothing that noise could cover")
+        raise Misfit(one, other, "the clients send nothing, so there is nothing to protect")
     return first + (exchange is not None)
 
 
@@ -194,17 +190,16 @@ def _mechanism(
     clients, participants = len(federation), federation.participants
     if config.batchnorm == "averaged" and len(federation.model.buffers):
         raise UserError(
-            "the model has running statistics, which averaged sends without clipping. Use local or frozen with privacy",
+            "the model has running statistics, which averaged sends without clipping. Use local or frozen",
             "method.batchnorm",
         )
     if spec.delta is None and clients < 2:
-        raise UserError("1 / K^1.1 of one client is 1, which hides nothing; more clients would fit", "privacy.delta")
+        raise UserError("1 / K^1.1 is 1 for one client, which gives no privacy. Use more clients", "privacy.delta")
     keeps = (method.own, method.keep) != (nothing, nothing) or shared_of(config, federation) is not None
     if spec.sampling == "fixed" and participants < clients and (keeps or config.batchnorm == "local"):
         raise UserError(
-            f"with fixed, who was drawn before may show in what clients of algorithm={config.algorithm} send, "
-            "by what they have kept since, which the accountant does not cover; poisson, or all "
-            f"{clients} clients in every round, would fit",
+            f"clients of algorithm={config.algorithm} keep a state between rounds, which can reveal "
+            f"earlier rounds. The accountant does not cover this. Use poisson, or all {clients} clients in every round",
             "privacy.sampling",
         )
     scales = {
@@ -282,12 +277,12 @@ def _notes(settings: Settings, ledger: Ledger, method: Method, federation: Feder
     noise = privacy.noise_multiplier * (privacy.clip_norm or 0.0) * math.sqrt(len(weights)) / privacy.participants
     if method.fold is not None and noise > float(weights.norm()):
         notes.append(
-            f"privacy: the noise of a round has norm {noise:.3g}, what clients share of the first model "
-            f"{float(weights.norm()):.3g}, so that training may diverge. Use a smaller privacy.clip_norm or model, or "
+            f"privacy: the noise of a round has norm {noise:.3g}, but the shared part of the first model "
+            f"only {float(weights.norm()):.3g}, so training may diverge. Use a smaller privacy.clip_norm or model, or "
             "more clients a round"
         )
     if ledger.delta > 1 / privacy.clients:
-        notes.append(f"privacy.delta: {ledger.delta:g} is more than 1 / {privacy.clients} clients; less is usual")
+        notes.append(f"privacy.delta: {ledger.delta:g} is larger than 1 / clients = 1 / {privacy.clients}")
     if getattr(settings.model, "vocab", "") == "train":
-        notes.append("privacy: model.vocab=train is learned from the clients' texts, which epsilon does not cover")
+        notes.append("privacy: model.vocab=train uses the clients' texts, which epsilon does not cover")
     return notes

@@ -72,7 +72,7 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
     if most is not None and most <= epsilon:
         raise UserError(
             f"{epsilon:g} is more than the {most:,.0f} of noise multiplier {BRACKET[0]:g} after "
-            f"{rounds} rounds; less is right",
+            f"{rounds} rounds. Use a smaller epsilon",
             "privacy.epsilon",
         )
     found = [_calibrated(privacy, bound, rounds, epsilon, delta) for bound in range(len(_events(privacy, 1.0)))]
@@ -93,7 +93,7 @@ def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, d
         )
     except library.mechanism_calibration.NoBracketIntervalFoundError as problem:
         raise UserError(
-            f"no noise gives {epsilon:g} after {rounds} rounds; more is right", "privacy.epsilon"
+            f"no noise gives {epsilon:g} after {rounds} rounds. Use a larger epsilon", "privacy.epsilon"
         ) from problem
     return found
 
@@ -124,7 +124,7 @@ def _library() -> ModuleType:
         import dp_accounting.rdp
     except ImportError:
         raise UserError(
-            "its accountant is not installed; pip install 'knot_runner[privacy]' adds it", "privacy"
+            "package dp-accounting not installed. Run: pip install 'knot_runner[privacy]'", "privacy"
         ) from None
     # orders whose series do not converge are left out, which can only make epsilon larger; it warns of each
     logging.getLogger("absl").setLevel(logging.ERROR)

@@ -7,12 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from knot_runner.transport.otdd import (
-    LabeledSamples,
-    distance_matrix,
-    draw_times,
-    first_points,
-)
+from knot_runner.transport.otdd import LabeledSamples, distance_matrix, draw_times, first_points
 from knot_runner.transport.otdd import matrix as matrix_module
 from knot_runner.transport.otdd.first_iteration import cut_tiles
 from knot_runner.transport.otdd.matrix import OtddPool
@@ -115,8 +110,7 @@ def test_tiles_hold_every_pair_once(sets, support):
 
 
 def test_matrix_of_one_class_and_equal_features(options):
-    """Documented results: a class of its own counts like any other; without spread, the distance of the means is left,
-    and what FedWaD adds to it."""
+    """A class with one client counts like any other; without spread, the distance is that of the means."""
     same = [LabeledSamples(np.full((8, 3), value), np.zeros(8, int)) for value in (1.0, 1.0, 3.0)]
     found = distance_matrix(same, options, SEED, 1)
     np.testing.assert_allclose(found, plain(same, options), rtol=1e-10)

@@ -39,7 +39,7 @@ def test_load_images_takes_embedded_digits(image_task, name: str) -> None:
     assert len(task.train) + len(task.test) == 1797 and len(task.test) == int(np.ceil(1797 * spec.holdout))
     np.testing.assert_allclose(np.bincount(task.test.labels), np.bincount(load_digits().target) * spec.holdout, atol=1)
     assert (task.train.pixels == task.train.pixels[:, :1]).all() and task.train.pixels.max() > 240
-    assert "stand in (task.source=embedded)" in task.notes[0] and f", {len(task.test)}, are held out" in task.notes[1]
+    assert "instead (task.source=embedded)" in task.notes[0] and f", {len(task.test)}, are held out" in task.notes[1]
 
 
 def test_points_of_the_first_ten_classes(image_task) -> None:

@@ -53,7 +53,7 @@ def test_real_images_are_read(data_root: Path, name: str, train: int, test: int)
         assert task.notes == ["femnist: the training images are of 10 of the 62 classes"]
     if name == "usps":
         assert task.train.pixels.min() == 0 and task.train.pixels.max() == 1
-        assert task.notes == ["usps: no test set of its own; 20% of the images, 400, are held out"]
+        assert task.notes == ["usps: no test set. 20% of the images, 400, are held out"]
 
 
 @pytest.mark.parametrize(("root", "changes"), [
@@ -91,5 +91,5 @@ def test_load_images_reports_test_images_in_train(tmp_path: Path, copied: int, n
     for name, part in parts.items():
         image_files.idx(tmp_path / name, part)
     settings = image_settings(local={"train": ["x", "y"], "test": ["z", "w"]}, classes=["a", "b"], shape=[1, 4, 4])
-    line = f"mnist: {note} of the test images are also in the training set, so the score measures memorization"
+    line = f"mnist: {note} of the test images are also in the training set, so test scores are too optimistic"
     assert load_images(settings, tmp_path).notes == ([line] if note else [])

@@ -156,7 +156,9 @@ def test_pairs_by_hand() -> None:
     assert partition.groups == [0, 0, 1, 1]
     assert counts(partition.train, made.train.labels, 5).tolist() == [[6, 12, 0, 0, 0]] * 2 + [[0, 0, 3, 3, 0]] * 2
     assert counts(partition.test, made.test.labels, 5).tolist() == [[3, 3, 0, 0, 0]] * 2 + [[0, 0, 3, 3, 0]] * 2
-    assert partition.notes == ["partition.groups: 5 training and 6 test examples of classes in no group are left out"]
+    assert partition.notes == [
+        "partition.groups: 5 training and 6 test examples are left out, since their classes are in no group"
+    ]
 
 
 @given(st.integers(10, 40), st.integers(0, 99))
@@ -232,9 +234,7 @@ def test_manual_repeats_a_class_that_runs_out() -> None:
     uses = np.bincount(np.concatenate(partition.train), minlength=40)
     several, none = int((uses > 1).sum()), int((uses == 0).sum())
     assert several > 0
-    assert partition.notes == [
-        f"partition: of 40 training examples {several} are at two clients or more and {none} at none"
-    ]
+    assert partition.notes == [f"partition: {several} of 40 training examples are at several clients, {none} at none"]
 
 
 def test_manual_goes_through_a_class_in_order() -> None:
@@ -278,16 +278,14 @@ def test_natural_without_writers_in_test_follows_train() -> None:
     made = task(images([0, 0, 1, 1], np.array([0, 0, 1, 1])), images([1, 1, 0]), 2)
     partition = make_partition(natural(), made, 0)
     assert [rows.tolist() for rows in partition.test] == [[2], [0, 1]]
-    assert partition.notes == [
-        "partition: the test examples name no writers; each class is dealt as the training examples are"
-    ]
+    assert partition.notes == ["partition: the test examples have no writers, so classes are divided as in training"]
 
 
 def test_natural_deals_stand_in_digits_by_dirichlet() -> None:
     partition = make_partition(natural(), dataclasses.replace(balanced(60, 6), source="embedded"), 0)
     assert len(partition.train) == 4
     assert partition.notes == [
-        "partition: t (embedded) knows no writers, so 4 clients are dealt by Dirichlet(0.5) shares"
+        "partition: t (embedded) has no writers, so the examples are divided over 4 clients by Dirichlet(0.5) shares"
     ]
 
 
@@ -295,9 +293,7 @@ def test_iid_deals_test_only_classes_by_client_size() -> None:
     made = task(images([0] * 30), images([0] * 3 + [1] * 12), 2)
     partition = make_partition(Iid("iid", 3), made, 0)
     assert counts(partition.test, made.test.labels, 2).tolist() == [[1, 4]] * 3
-    assert partition.notes == [
-        "partition: no training example shows c1; their test examples are dealt by the clients' sizes"
-    ]
+    assert partition.notes == ["partition: no training examples of c1, so clients get test examples by their size"]
 
 
 def test_dirichlet_test_shares_of_many_classes_add_up() -> None:

@@ -41,7 +41,7 @@ def test_read_gld23k_holds_out_fifth_of_user_images(load, tmp_path: Path) -> Non
         assert [rows[place] for place in places(part)] == list(zip(part.users, part.labels, strict=True))
     assert sorted(places(task.train) + places(task.test)) == list(range(12))
     assert task.notes == [
-        "gld23k: no test set of its own; 20% of each writer's images, 3, are held out",
+        "gld23k: no test set. 20% of each writer's images, 3, are held out",
         "gld23k: the training images are of 3 of the 203 classes",
     ]
     assert [file.path for file in task.files] == [TRAIN, "gld23k/images"]
@@ -96,7 +96,7 @@ def test_read_gld23k_refuses_files(load, tmp_path: Path) -> None:
         load()
     for broken in (b"", b"<html>no such image</html>"):
         image.write_bytes(broken)
-        with pytest.raises(UserError, match=f"^{image}: is no readable PNG or JPEG image"):
+        with pytest.raises(UserError, match=f"^{image}: not a readable PNG or JPEG image"):
             load()
     image.write_bytes(whole)
     (tmp_path / TEST).write_text(f"{HEADER}\n,a0,1\n")

@@ -1,5 +1,4 @@
-"""``hardware.engine=ray``: actors of a fake of Ray's transport, or of Ray itself. That it trains as the loop does is in
-``tests/integration/conformance``."""
+"""``hardware.engine=ray``: actors of a fake Ray, or of Ray; parity is in ``tests/integration/conformance``."""
 
 import importlib.util
 import os
@@ -44,7 +43,7 @@ def test_ray_engine_matches_lean_and_close_kills_actors(monkeypatch):
     found = engine.train(requests())
     assert all(map(equal, found, made("lean", 1).train(requests())))
     found[0].weights.add_(1.0)  # what comes back is the caller's own
-    assert ray.options == [{"num_cpus": 1, "max_restarts": 0}] and said == ["ray: clients are dealt to 2 actors"]
+    assert ray.options == [{"num_cpus": 1, "max_restarts": 0}] and said == ["ray: clients are assigned to 2 actors"]
     assert ray.calls.count("EngineActor") == 2 and ray.calls.count("run") == 6
     engine.close()
     engine.close()

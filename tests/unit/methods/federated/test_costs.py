@@ -178,8 +178,7 @@ def test_fedmd_sends_nothing_without_distillation():
 
 
 def test_feddistill_costs_count_means_and_flags():
-    """Up: a mean for every label, and a flag; down: the same with flags of one byte, once another client has sent
-    some."""
+    """Up: a mean and a flag per label; down: the same with flags of one byte, once another client sent some."""
     played = Played(settings("feddistill"), count=6, rounds=6, clients_per_round=1)
     senders: set[int] = set()
     for round, costs in enumerate(played.costs):

@@ -1,5 +1,4 @@
-"""SCAFFOLD, FedGen, FD, FedMD, FedDF and clients alone without rounds: steps typed out, and their rounds where both are
-one."""
+"""SCAFFOLD, FedGen, FD, FedMD, FedDF and local training without rounds: steps typed out, and their rounds."""
 
 import pytest
 import torch

@@ -48,8 +48,7 @@ def federated(chosen=(0, 1, 2, 3, 4), transfer=TRANSFER):
 
 
 def one_round(algorithm, federation, engine, spec=None, **changes):
-    """(State after the fold, after the exchange, its row, what was trained, requests seen in the exchange); ``spec``:
-    not private, if None."""
+    """(State after fold and exchange, its row, trained requests, those of the exchange); no ``spec``: not private."""
     config = settings(algorithm, aggregation="uniform", **changes)
     method = None if spec is None else worlds.private(config, federation, spec)
     (one,) = rounds_of(World(federation, engine), config, method=method)

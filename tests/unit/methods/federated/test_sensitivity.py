@@ -27,8 +27,7 @@ DISTILLING = ("fedmd", "distilled fedavg")
 
 
 def sending(world: World, algorithm: str, z: float):
-    """(Settings, a world of five clients, four of whom were expected, its private method, what its server reads: a list
-    that grows)."""
+    """(Settings, a world of five clients of which four were expected, its private method, what its server reads)."""
     changes = {"server_distillation": distill(ensemble="logits")} if algorithm in DISTILLING else {}
     changes |= {"top_k": 0.1} if algorithm == "compressed fedavg" else {}
     config = settings(algorithm.split()[-1], aggregation="uniform", **changes)

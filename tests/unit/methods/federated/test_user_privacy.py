@@ -20,8 +20,7 @@ def privacy(**changes) -> UserPrivacy:
 
 
 def mean_update(spec, seed, round, updates, like=None):
-    """(Mean of the clients' ``updates`` that the server reads, its row); ``like``: the shape of one, if there are
-    none."""
+    """(Mean of the clients' ``updates``, its row); ``like``: the shape of one, if there are none."""
     sent = (clip(spec, Sent(client, 1, {"update": update}), 1) for client, update in enumerate(updates))
     like = updates[0] if like is None else like
     gathering = Gathering(round, 1, sent, lambda: {"update": torch.zeros_like(like)}, "uniform")
@@ -77,8 +76,7 @@ def test_reduce_keeps_small_updates_beside_large():
 
 
 def test_reduce_noise_std_equals_z_times_clip():
-    """100,000 draws: the sample standard deviation is within 1% (4.5 of its standard errors), the mean within 4 of
-    its own."""
+    """100,000 draws: standard deviation within 1% (4.5 standard errors), mean within 4 standard errors."""
     size, z, bound, expected = 100_000, 0.7, 3.0, 20
     spec = privacy(clip_norm=bound, noise_multiplier=z, participants=expected, clients=60)
     noise = mean_update(spec, 5, 2, [], torch.zeros(size))[0] * expected

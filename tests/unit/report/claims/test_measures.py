@@ -64,7 +64,7 @@ def test_unreached_target_decides_only_within_its_bound(federated):
 
 def test_target_requires_reference_run_or_number(federated):
     jobs = [job for job in courses(federated, [10, 11], [20, 23]) if job.config["method"]["temperature"] != 4]
-    assert "its T=4 run is not there" in judged(jobs, rounds_claim())[0].note
+    assert "its T=4 run is missing" in judged(jobs, rounds_claim())[0].note
     assert judged(jobs, rounds_claim(), target=0.55)[0].effect == pytest.approx(math.sqrt(21 / 11 * 24 / 12))
 
 

@@ -50,7 +50,7 @@ def test_judge_gives_one_seed_interval_without_verdict(factory):
     bank, _ = replicates([Want(run_id, "after", "f1") for run_id in runs], runs)
     half = 1.96 * np.std(np.array([-0.5, 0.5, -0.5, 0.5]) @ list(bank.values()), ddof=1)
     assert found.verdict == "undecided" and found.basis == "test items"
-    assert found.note == "no verdict before all runs of seeds 0 to 2 are there"
+    assert found.note == "no verdict before all runs of seeds 0 to 2 are finished"
     assert (found.low, found.high) == pytest.approx((found.effect - half, found.effect + half), abs=1e-4)
     assert found.more_seeds is None and found.p is None
 
@@ -72,7 +72,7 @@ def test_judge_drops_seeds_of_missing_or_damaged_runs(factory):
     found = judged(jobs, claim())[0]
     assert found.seeds == 2 and found.look == 0 and found.verdict == "undecided"
     assert "1 of 4 effects left out: not run yet" in found.note
-    assert "predictions.safetensors: does not match its digest" in found.note
+    assert "predictions.safetensors: does not match its checksum" in found.note
 
 
 @pytest.mark.parametrize(("diverged", "verdict"), [((0,), "undecided"), ((0, 4), "holds")], ids=["one side", "both"])
@@ -82,7 +82,7 @@ def test_one_sided_divergence_prevents_verdict(factory, diverged, verdict):
         rewrite(jobs[at].folder, status="diverged", metrics={})
     found = judged(jobs, claim(), seeds=4)[0]
     assert (found.verdict, found.seeds, found.look) == (verdict, 3, 4)  # a run that diverged is there
-    assert ("runs diverged on one side alone" in found.note) == (len(diverged) == 1)
+    assert ("runs diverged on one side only" in found.note) == (len(diverged) == 1)
 
 
 @pytest.mark.parametrize("changes", of_papers([
@@ -101,7 +101,7 @@ def test_claim_that_cannot_be_meant_is_refused(factory, changes):
 @pytest.mark.parametrize(("changes", "finished", "runs", "note"), [
     ({"dataset": "Nowhere"}, True, 4, "no data set Nowhere"),  # which may be left out
     ({"where": {"task.name": "sa"}}, True, 0, ""),  # on other runs than those asked for
-    ({}, False, 4, "2 of 2 effects left out: not run yet; make them with: knot-runner experiment=x"),
+    ({}, False, 4, "2 of 2 effects left out: not run yet; create them with: knot-runner experiment=x"),
 ])  # fmt: skip
 def test_claim_without_a_number_has_no_verdict(factory, changes, finished, runs, note):
     jobs = grid(factory, seeds=2)
@@ -215,7 +215,7 @@ def test_seeds_cannot_be_picked(factory):
     jobs = grid(factory, seeds=6)
     picked = judged([job for job in jobs if job.seed in (1, 3, 5)], claim())[0]
     assert (picked.verdict, picked.look, picked.p, picked.seeds) == ("undecided", 0, None, 3)
-    assert "no verdict before all runs of seeds 0 to 2 are there" in picked.note and picked.low > 0
+    assert "no verdict before all runs of seeds 0 to 2 are finished" in picked.note and picked.low > 0
     (jobs[4].folder / "result.json").unlink()
     assert judged(jobs, claim())[0].look == 3
     (jobs[8].folder / "predictions.safetensors").write_bytes(b"damaged")
