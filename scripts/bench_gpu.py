@@ -32,7 +32,7 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
-from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.hardware import choose_device, prepare_device
 
 #: Engine and precision of each line of a workload, on CUDA and on a CPU.
