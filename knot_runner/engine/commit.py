@@ -62,8 +62,10 @@ class Checkpoint:
         remove_temporaries(folder)
 
     def load(self) -> Commit:
-        """The last commit, verified; ``step=-1`` when there is none, or a damaged one. The log is truncated to it.
-        Raises OSError and, if damaged files cannot be set aside, :class:`UserError`."""
+        """Return the last commit, verified; ``step=-1`` when there is none, or a damaged one.
+
+        The log is truncated to it. Raises OSError and, if damaged files cannot be set aside, :class:`UserError`.
+        """
         if not (self.folder / RECORD).exists():
             self._cut_log(b"")
             self._parts.tidy()
@@ -113,7 +115,7 @@ class Checkpoint:
         return shared
 
     def log(self) -> list[LogRow]:
-        """The rows logged so far."""
+        """Return the rows logged so far."""
         path = self.folder / ROUNDS_FILE
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
@@ -128,7 +130,7 @@ class Checkpoint:
         return "/".join(self.folder.absolute().parts[-2:])
 
     def _verified(self) -> tuple[Facts, bytes, bytes]:
-        """The record, the bytes of its state and of its log. Raises :class:`DoesNotMatch`."""
+        """Return the record, the bytes of its state and of its log. Raises :class:`DoesNotMatch`."""
         path = self.folder / RECORD
         record: Any = parsed_json(self._read(RECORD))
         if problem := sealed_problem(record):

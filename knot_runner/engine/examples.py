@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -33,36 +34,31 @@ class ClientExamples(Protocol):
     def __len__(self) -> int: ...
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
-        """Every example once, in batches of ``size``, in an order sampled from ``draws``."""
-        ...
+        """Yield every example once, in batches of ``size``, in an order sampled from ``draws``."""
 
     def in_turn(self, size: int) -> Iterator[InputBatch]:
-        """Every example once, in batches of at most ``size``, in an order that depends on the examples alone."""
-        ...
+        """Yield every example once, in batches of at most ``size``, in an order that depends on the examples alone."""
 
 
 class ClientData(Protocol):
     """All clients' examples, in memory or on a device; ``labels`` [N]."""
 
     @property
-    def labels(self) -> Tensor: ...
+    def labels(self) -> Tensor:
+        """Return the labels [N]."""
 
     def to(self, device: torch.device) -> ClientData:
-        """The same on ``device``."""
-        ...
+        """Return the same on ``device``."""
 
     def select(self, rows: Tensor, dtype: torch.dtype) -> ClientExamples:
-        """The examples at ``rows`` [n]; floating inputs in ``dtype``."""
-        ...
+        """Return the examples at ``rows`` [n]; floating inputs in ``dtype``."""
 
     def tensors(self) -> list[Tensor]:
-        """Returns all tensors of the data."""
-        ...
+        """Return all tensors of the data."""
 
     @classmethod
     def of(cls, tensors: list[Tensor]) -> ClientData:
-        """Returns the data with these :meth:`tensors`."""
-        ...
+        """Return the data with these :meth:`tensors`."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +94,10 @@ class ImageData:
 
 @dataclass(frozen=True)
 class TextData:
-    """The texts of all clients as token ids; ``labels`` [N] int64, on the device that trains. Batches are padded on
-    the CPU, where the ids stay, and moved."""
+    """The texts of all clients as token ids; ``labels`` [N] int64, on the device that trains.
+
+    Batches are padded on the CPU, where the ids stay, and moved.
+    """
 
     texts: Encoded
     labels: Tensor
@@ -123,10 +121,22 @@ class TextData:
 
 
 def stored_data(tensors: Tensors) -> ClientData:
-    """Returns stored texts or images; the kind is recognized by the names of their tensors."""
+    """Return stored texts or images; the kind is recognized by the names of their tensors."""
     if "pixels" in tensors:
         return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
+
+
+def selected_rows(tensors: Tensors, rows: np.ndarray) -> Tensors:
+    """Return the stored texts (repacked) or images at ``rows``, with their labels."""
+    labels = {"labels": tensors["labels"][rows]}
+    if "pixels" in tensors:
+        return tensors | {"pixels": tensors["pixels"][rows]} | labels
+    pieces = [tensors["ids"][tensors["offsets"][row] : tensors["offsets"][row + 1]] for row in rows]
+    lengths = torch.tensor([len(piece) for piece in pieces])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    texts = Encoded(torch.cat(pieces), offsets, tensors["second"][torch.from_numpy(rows)])
+    return texts.tensors() | labels
 
 
 def joined_data(parts: Sequence[ClientData]) -> ClientData:
@@ -157,7 +167,7 @@ class ImageExamples:
 
     @cached_property
     def images(self) -> Tensor:
-        """All of them, normalized, [n, C, H, W]."""
+        """Return all of them, normalized, [n, C, H, W]."""
         return normalized(self.data, self.rows, self.dtype)
 
     def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
@@ -207,8 +217,11 @@ class TextExamples:
 def sample_epoch(
     count: int, size: int, draws: torch.Generator, drop_last: bool, augment: Augment
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """An epoch over ``count`` images: their order [n'] (n' < n with ``drop_last``), and of each the shifts [n', 2] and
-    flips [n'] of its augmentation, or None."""
+    """Return an epoch over ``count`` images.
+
+    Their order [n'] (n' < n with ``drop_last``), and of each the shifts [n', 2] and flips [n'] of its augmentation, or
+    None.
+    """
     kept = count // size * size if drop_last else count
     order = torch.randperm(count, generator=draws)[:kept]
     if augment == "none":
@@ -218,7 +231,7 @@ def sample_epoch(
 
 
 def normalized(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns images ``rows`` [n, C, H, W], normalized as model inputs, in ``dtype``."""
+    """Return images ``rows`` [n, C, H, W], normalized as model inputs, in ``dtype``."""
     pixels = data.pixels[rows]
     unit = 255.0 if data.pixels.dtype == torch.uint8 else 1.0
     mean, std = (value.to(pixels.device, dtype)[:, None, None] for value in (data.mean * unit, data.std * unit))

@@ -70,7 +70,7 @@ class Executor:
             self._pool = None
 
     def __call__(self, requests: list[StageRequest]) -> list[Artifact]:
-        """The artifact of every request, in order."""
+        """Return the artifact of every request, in order."""
         missing = missing_of(requests, self.place.store)
         if missing:
             self._compute(missing)

@@ -32,8 +32,10 @@ class ExampleFlops:
 
 
 def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
-    """Of one example (a text of ``length`` tokens): matrix products, convolutions and attention, two operations for
-    each multiply-add, by the formulas of ``torch.utils.flop_counter``; all else (norms, activations) is left out.
+    """Of one example (a text of ``length`` tokens).
+
+    Matrix products, convolutions and attention, two operations for each multiply-add, by the formulas of
+    ``torch.utils.flop_counter``; all else (norms, activations) is left out.
 
     None for a custom model without such operations, or whose operations cannot be counted.
     """
@@ -73,8 +75,10 @@ def _examples(network: Network, length: int) -> Tensors:
 
 
 class _Counted(TorchDispatchMode):
-    """Sums the FLOPs of operations called inside the block. Torch's ``FlopCounterMode`` counts per module, for which it
-    imports torch's compiler: slower than a short run."""
+    """Sums the FLOPs of operations called inside the block.
+
+    Torch's ``FlopCounterMode`` counts per module, for which it imports torch's compiler: slower than a short run.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -71,8 +71,10 @@ def zero_sum(device: torch.device, *shape: int) -> Tensor:
 
 
 def machine() -> str:
-    """Return what of this machine and process decides a run's bits, beyond its settings: CPU instructions, threads,
-    torch and GPU."""
+    """Return what of this machine and process decides a run's bits, beyond its settings.
+
+    CPU instructions, threads, torch and GPU.
+    """
     threads = counted(torch.get_num_threads(), "thread")
     parts = [torch.backends.cpu.get_cpu_capability(), threads, f"torch {torch.__version__}", _name]
     return ", ".join(filter(None, parts))

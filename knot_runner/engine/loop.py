@@ -124,13 +124,13 @@ def _load_part(request: Train, part: StoredPart, place: Place, model: nn.Module)
 
 
 def stored_examples(place: Place, ref: Ref) -> ClientExamples:
-    """All stored examples, on the device."""
+    """Return all stored examples, on the device."""
     data = stored_data(place.store.get(*ref).tensors()).to(place.device)
     return data.select(torch.arange(len(data.labels)), torch.float32)
 
 
 def stored_model(place: Place, network: Network, weights: Ref) -> nn.Module:
-    """The network with stored ``weights``, on the device."""
+    """Return the network with stored ``weights``, on the device."""
     with torch.device(place.device):
         model = build_network(network)
     model.load_state_dict(place.store.get(*weights).tensors())
@@ -138,8 +138,11 @@ def stored_model(place: Place, network: Network, weights: Ref) -> nn.Module:
 
 
 def initial_model(place: Place, network: Network, start: Ref | None, seed: int) -> nn.Module:
-    """A model before its training: with the weights ``start``, else with pretrained ones, where its network has them,
-    and random ones drawn by ``seed``."""
+    """Return a model before its training.
+
+    With the weights ``start``, else with pretrained ones, where its network has them, and random ones drawn by
+    ``seed``.
+    """
     torch.manual_seed(seed)
     model = build_network(network)
     if start is not None:
@@ -152,8 +155,10 @@ def initial_model(place: Place, network: Network, start: Ref | None, seed: int) 
 
 
 def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch: int) -> Tensor:
-    """Logits [N, C] of ``examples`` after ``epoch``, float32, on the CPU. Raises :class:`DivergedError` that begins
-    with ``title`` where they are not finite."""
+    """Logits [N, C] of ``examples`` after ``epoch``, float32, on the CPU.
+
+    Raises :class:`DivergedError` that begins with ``title`` where they are not finite.
+    """
     logits = forward_all(model, examples, EVALUATION_BATCH).float().cpu()
     if not torch.isfinite(logits).all():
         raise DivergedError(f"{title}: predictions are not finite in epoch {epoch}")
@@ -176,7 +181,7 @@ def key_of(request: StageRequest) -> StageKey:
 
 
 def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey, StageRequest]:
-    """The requests whose results are not in ``store``, each once, in order."""
+    """Return the requests whose results are not in ``store``, each once, in order."""
     missing: dict[StageKey, StageRequest] = {}
     for request in requests:
         key = key_of(request)

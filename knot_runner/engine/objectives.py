@@ -26,11 +26,14 @@ SampleLoss = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class ObjectiveInputs:
-    """Inputs for building an objective: ``labels`` [n] (-1 = unlabeled), the request's ``tensors`` ([n, ...], such as
-    the logits of a teacher), and ``start_logits()`` [n, C], those of the weights that training starts from. ``head``:
-    the last layer as it stands at a step, features [B, H] -> logits [B, C], for objectives that read it.
-    ``features(name)`` [n, H]: what the last layer reads under the request's model of that name, or under ``start``.
-    What the loss needs of a client's own tensors is among the rows that ``make`` returns."""
+    """Inputs for building an objective.
+
+    ``labels`` [n] (-1 = unlabeled), the request's ``tensors`` ([n, ...], such as the logits of a teacher), and
+    ``start_logits()`` [n, C], those of the weights that training starts from. ``head``: the last layer as it stands at
+    a step, features [B, H] -> logits [B, C], for objectives that read it. ``features(name)`` [n, H]: what the last
+    layer reads under the request's model of that name, or under ``start``. What the loss needs of a client's own
+    tensors is among the rows that ``make`` returns.
+    """
 
     labels: Tensor
     tensors: dict[str, Tensor]
@@ -73,9 +76,12 @@ def cross_entropy(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Lo
 
 @dataclass(frozen=True)
 class Objective:
-    """The training objective of a request. ``settings``: plain data, so that a request can be hashed and sent.
-    ``reads_head``: its gradient also flows into the last layer directly, which only autograd engines support.
-    ``reads_features``: its loss is a function of (logits, rows, features [B, H], what the last layer reads)."""
+    """The training objective of a request.
+
+    ``settings``: plain data, so that a request can be hashed and sent. ``reads_head``: its gradient also flows into the
+    last layer directly, which only autograd engines support. ``reads_features``: its loss is a function of (logits,
+    rows, features [B, H], what the last layer reads).
+    """
 
     make: Callable[[dict[str, Any], ObjectiveInputs], tuple[LossRows, SampleLoss]] = cross_entropy
     settings: dict[str, Any] = field(default_factory=dict)
@@ -89,8 +95,10 @@ class Objective:
 
 
 def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Return the rows and the loss of ``objective`` on these inputs. The loss raises :class:`UserError` unless it gives
-    a value per sample."""
+    """Return the rows and the loss of ``objective`` on these inputs.
+
+    The loss raises :class:`UserError` unless it gives a value per sample.
+    """
     rows_and_loss = objective.make(objective.settings, inputs)
     if objective.make is cross_entropy:
         return rows_and_loss
@@ -113,7 +121,7 @@ def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, 
 
 
 def tempered(objective: Objective) -> CrossEntropy | None:
-    """The options of a cross-entropy, whose gradient engines have in closed form; None for any other objective."""
+    """Return the options of a cross-entropy, whose gradient engines have in closed form; else None."""
     return CrossEntropy(**objective.settings) if objective.make is cross_entropy else None
 
 

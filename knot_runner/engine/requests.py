@@ -29,7 +29,7 @@ TensorsAndFacts = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def ref_of(name: str) -> Ref:
-    """The artifact that a method's state names as ``stage/key``."""
+    """Return the artifact that a method's state names as ``stage/key``."""
     stage, key = name.split("/")
     return stage, key
 
@@ -77,16 +77,20 @@ class Predict:
 
 
 class OwnRequest(ABC):
-    """A request of a method's own kind: a frozen dataclass with ``stage`` and ``party`` among its fields, all of them
-    plain data, which carries itself out."""
+    """A request of a method's own kind.
+
+    A frozen dataclass with ``stage`` and ``party`` among its fields, all of them plain data, which carries itself out.
+    """
 
     stage: str
     party: str
 
     @abstractmethod
     def run(self, place: Any, work: Path, report: Any) -> TensorsAndFacts:
-        """The artifact's tensors and facts (``seconds`` among them); ``place``, ``work`` and ``report`` as of
-        :func:`knot_runner.engine.loop.train_network`."""
+        """Return the artifact's tensors and facts (``seconds`` among them).
+
+        ``place``, ``work`` and ``report`` as of :func:`knot_runner.engine.loop.train_network`.
+        """
 
 
 class OwnTraining(OwnRequest):
@@ -101,7 +105,7 @@ StageRequest = Train | Predict | OwnRequest
 
 
 def request_title(request: StageRequest) -> str:
-    """The request's name in the progress bar."""
+    """Return the request's name in the progress bar."""
     return f"{request.stage} {request.party}".strip()
 
 

@@ -14,24 +14,24 @@ SPELLING = {"distill": "distil", "labeled": "labelled", "personalization": "pers
 
 
 def keyed(seed: int, *names: object) -> int:
-    """A 63-bit seed from the run's seed and names such as (stage, party, epoch)."""
+    """Return a 63-bit seed from the run's seed and names such as (stage, party, epoch)."""
     text = "/".join(SPELLING.get(str(name), str(name)) for name in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def numpy_generator(seed: int, *names: object) -> np.random.Generator:
-    """A new generator of numpy seeded with (seed, *names)."""
+    """Return a new generator of numpy seeded with (seed, *names)."""
     return np.random.default_rng(keyed(seed, *names))
 
 
 def generator(seed: int, *names: object) -> torch.Generator:
-    """A new CPU generator seeded with (seed, *names)."""
+    """Return a new CPU generator seeded with (seed, *names)."""
     return torch.Generator().manual_seed(keyed(seed, *names))
 
 
 @contextmanager
 def seeded(seed: int, *names: object, device: torch.device | None = None) -> Iterator[None]:
-    """torch's global CPU generator, seeded with (seed, *names) and restored afterwards; that of ``device``, too.
+    """Seed torch's global CPU generator with (seed, *names), and that of ``device``; restore the former afterwards.
 
     Modules initialize their weights from no other generator. Models for another device are built on the CPU and moved.
     """

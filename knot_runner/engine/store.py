@@ -48,7 +48,7 @@ class Artifact:
 
     @property
     def tensors_path(self) -> Path:
-        """The file of its tensors, which matched its digest when the artifact was found."""
+        """Return the file of its tensors, which matched its digest when the artifact was found."""
         return self.folder / TENSORS
 
     def tensors(self) -> Tensors:
@@ -75,10 +75,11 @@ class Store:
     plugins: tuple[str, ...] = ()
 
     def folder(self, stage: str, key: str) -> Path:
+        """Return the folder of an artifact."""
         return self.root / stage / key
 
     def find(self, stage: str, key: str) -> Artifact | None:
-        """The artifact, if it is finished and its files are as they were written."""
+        """Return the artifact, if it is finished and its files are as they were written."""
         folder = self.folder(stage, key)
         info = read_sealed(folder / INFO)
         if info is None or _damage(folder, info) or (self.code and provenance.code_changes(info)):
@@ -86,7 +87,7 @@ class Store:
         return Artifact(stage, key, folder, info)
 
     def get(self, stage: str, key: str) -> Artifact:
-        """The artifact; it must be finished (the stages are executed in order)."""
+        """Return the artifact; it must be finished (the stages are executed in order)."""
         artifact = self.find(stage, key)
         if artifact is None:
             raise UserError("the stage result was deleted. Repeat the command to recreate it", self.folder(stage, key))
@@ -95,8 +96,10 @@ class Store:
     def put(
         self, stage: str, key: str, tensors: Tensors, info: Facts, more: Mapping[str, str] | None = None
     ) -> Artifact:
-        """Write a finished artifact, with ``more`` files (name -> text), and delete its commits; call under
-        :meth:`lock`."""
+        """Write a finished artifact, with ``more`` files (name -> text), and delete its commits.
+
+        Call under :meth:`lock`.
+        """
         folder = self.folder(stage, key)
         contents = {**{name: [text.encode()] for name, text in (more or {}).items()}, TENSORS: tensor_parts(tensors)}
         for name, content in contents.items():
@@ -110,8 +113,11 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
-        """Exclusive access to this artifact; the second waits and finds it finished, or without ``wait`` gets a
-        :class:`knot_runner.util.files.BusyError`. A damaged one is set aside, with a line on stderr."""
+        """Lock this artifact; a second process waits, and then finds it finished.
+
+        Without ``wait`` it gets a :class:`knot_runner.util.files.BusyError`. A damaged artifact is set aside, with a
+        line on stderr.
+        """
         with locked(lock_of_stage(self.root, stage, key), wait):
             self._set_aside_damaged(self.folder(stage, key))
             yield
@@ -128,7 +134,7 @@ class Store:
 
 
 def _damage(folder: Path, info: Facts) -> str:
-    """The damage of a finished artifact whose ``info`` is intact; "" if none."""
+    """Return the damage of a finished artifact whose ``info`` is intact; "" if none."""
     if info["artifact"] != [folder.parent.name, folder.name]:
         return f"{folder / INFO}: belongs to another stage"
     for name, wanted in info["files"].items():
@@ -138,7 +144,7 @@ def _damage(folder: Path, info: Facts) -> str:
 
 
 def _matches(path: Path, wanted: str) -> bool:
-    """Whether a file has the digest ``wanted``; it is read once per process, and again only after a change."""
+    """Return whether a file has the digest ``wanted``; it is read once per process, and again only after a change."""
     try:
         stat = path.stat()
         seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

@@ -48,7 +48,7 @@ PART_BYTES = 1 << 23
 
 
 def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
-    """The parts of the file of ``tensors``, in their order: byte for byte what ``safetensors.torch.save`` makes.
+    """Return the parts of the file of ``tensors``, in their order: byte for byte what ``safetensors.torch.save`` makes.
 
     Large parts share the memory of tensors that lie contiguous on the CPU: write them before those change. Raises
     TypeError for a type that the table above lacks.
@@ -69,8 +69,11 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> FileParts:
 
 
 def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of the file ``path`` as arrays on its mapped pages (:func:`map_file`); what is written to them stays
-    in this process. For files that have been compared with their digest. Raises SafetensorError, OSError."""
+    """Return the tensors of the file ``path`` as arrays on its mapped pages (:func:`map_file`).
+
+    What is written to them stays in this process. For files that have been compared with their digest. Raises
+    SafetensorError, OSError.
+    """
     with safe_open(path, "numpy"):  # sees that the header is sound, and that no two tensors overlap
         pass
     with path.open("rb") as file:
@@ -115,8 +118,10 @@ class _Seen:
         return cls(tensor, -1 if tensor.is_inference() else tensor._version)
 
     def is_now(self, tensor: Tensor | None) -> bool:
-        """Returns whether ``tensor`` is the same object, unchanged; tensors of inference mode have no version
-        counter."""
+        """Return whether ``tensor`` is the same object, unchanged.
+
+        Tensors of inference mode have no version counter.
+        """
         return tensor is self.tensor and not tensor.is_inference() and tensor._version == self.version
 
 
@@ -143,8 +148,10 @@ class StateParts:
         self._number = 0
 
     def settle(self, tensors: Tensors) -> tuple[Tensors, Tensors]:
-        """Returns the tensors of the state that the next commit has to write, and those just moved into a part,
-        memory-mapped, by name. Writes at most one part, which no commit names yet."""
+        """Return the tensors that the next commit has to write, and those just moved into a part, by name.
+
+        The latter are memory-mapped. Writes at most one part, which no commit names yet.
+        """
         self._forget_changed(tensors)
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}
         given_up = [part for part in self._parts.values() if part.half_dead]
@@ -158,11 +165,11 @@ class StateParts:
         return rest, moved
 
     def record(self) -> list[Facts]:
-        """Returns the parts' entry of a commit's record: file, digest and names in use of each."""
+        """Return the parts' entry of a commit's record: file, digest and names in use of each."""
         return [{"file": file, "sha256": part.sha256, "names": sorted(part.held)} for file, part in self._parts.items()]
 
     def load(self, record: list[Facts]) -> Tensors:
-        """The tensors of the parts that a commit's ``record`` names, mapped. Raises :class:`DoesNotMatch`."""
+        """Return the tensors of the parts that a commit's ``record`` names, mapped. Raises :class:`DoesNotMatch`."""
         self._parts, self._last, found = {}, {}, {}
         for entry in record:
             content = self._read(entry["file"], entry["sha256"])

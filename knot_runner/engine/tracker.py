@@ -48,12 +48,12 @@ class TrackedRun:
 
     @property
     def name(self) -> str:
-        """A readable name; the run id is the unique one."""
+        """Return a readable name; the run id is the unique one."""
         return f"{self.method}-seed{self.seed}"
 
     @property
     def group(self) -> str:
-        """The preset, or the user's name for the group; without either, task and method."""
+        """Return the preset, or the user's name for the group; without either, task and method."""
         return self.spec.group or f"{self.task}/{self.method}"
 
     @property
@@ -66,14 +66,17 @@ class Mirror(Protocol):
     """The mirror of one run. An exception of a method is reported once, and the run continues without the mirror."""
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """One ``row`` of values, its keys joined by ``/``. ``steps``: key -> the key of the row that counts it (a
-        round, an iteration or an epoch); keys without such a counter are left out."""
+        """One ``row`` of values, its keys joined by ``/``.
+
+        ``steps``: key -> the key of the row that counts it (a round, an iteration or an epoch); keys without such a
+        counter are left out.
+        """
 
     def summarize(self, values: Facts) -> None:
-        """The numbers of the finished run, and its ``status``."""
+        """Return the numbers of the finished run, and its ``status``."""
 
     def close(self, failed: bool) -> None:
-        """The run ends, for good or, with ``failed``, by an error or a signal."""
+        """End the run, for good or, with ``failed``, by an error or a signal."""
 
 
 def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts:
@@ -98,8 +101,10 @@ def counting_keys(row: LogRow) -> Counters:
 
 
 def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, float, int]]:
-    """Yields (key, value, step) of every finite number in a flat ``row``, except the steps themselves; ``otherwise``:
-    the step of keys without a counter."""
+    """Yield (key, value, step) of every finite number in a flat ``row``, except the steps themselves.
+
+    ``otherwise``: the step of keys without a counter.
+    """
     counting = set(steps.values())
     for key, value in row.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -119,8 +124,11 @@ TRACKERS: Table[Callable[[TrackedRun], Mirror] | str] = Table(
 
 
 class Tracker:
-    """``none``: does nothing. Another: one mirror per run id, begun with the first logged number, closed on every exit
-    path. Raises :class:`UserError` for an unknown tracker, or one whose package is not installed."""
+    """``none``: does nothing.
+
+    Another: one mirror per run id, begun with the first logged number, closed on every exit path. Raises
+    :class:`UserError` for an unknown tracker, or one whose package is not installed.
+    """
 
     def __init__(self, run: TrackedRun, note: Callable[[str], None]) -> None:
         self._name, self._run, self._note = run.spec.name, run, note

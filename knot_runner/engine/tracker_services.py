@@ -26,7 +26,7 @@ _UNUSUAL = re.compile(r"[^\w./ -]")
 
 
 def begin_wandb(run: TrackedRun) -> WandbMirror:
-    """Raises whatever ``wandb.init`` does."""
+    """Raise whatever ``wandb.init`` does."""
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
@@ -55,6 +55,7 @@ class WandbMirror:
         self._defined: set[str] = set()
 
     def log(self, row: LogRow, steps: Counters) -> None:
+        """Log a row."""
         for key in [*dict.fromkeys(steps.values()), *steps]:
             if key not in self._defined:
                 self._defined.add(key)
@@ -62,9 +63,11 @@ class WandbMirror:
         self._run.log(row)
 
     def summarize(self, values: Facts) -> None:
+        """Log the numbers of the finished run."""
         self._run.summary.update(values)
 
     def close(self, failed: bool) -> None:
+        """End the run."""
         self._run.finish(exit_code=int(failed))
 
 
@@ -80,6 +83,7 @@ class TensorBoardMirror:
         self._writer.add_text("config", textwrap.indent(text, "    "), 0)
 
     def log(self, row: LogRow, steps: Counters) -> None:
+        """Log a row."""
         for key, value, step in points(row, steps, self._rows):
             self._writer.add_scalar(key, value, step)
         self._rows += 1
@@ -92,11 +96,12 @@ class TensorBoardMirror:
         self._writer.add_hparams(plain, measured, run_name=".")
 
     def close(self, failed: bool) -> None:
+        """End the run."""
         self._writer.close()
 
 
 def begin_mlflow(run: TrackedRun) -> MlflowMirror:
-    """Raises whatever MLflow's client does."""
+    """Raise whatever MLflow's client does."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(FINISH_SECONDS))
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     from mlflow import MlflowClient
@@ -126,15 +131,18 @@ class MlflowMirror:
         self._client, self._id, self._rows = client, run_id, 0
 
     def log(self, row: LogRow, steps: Counters) -> None:
+        """Log a row."""
         self._send(points(row, steps, self._rows))
         self._rows += 1
 
     def summarize(self, values: Facts) -> None:
+        """Log the numbers of the finished run."""
         self._send((f"final/{key}", value, step) for key, value, step in points(values, {}, 0))
         if "status" in values:
             self._client.set_tag(self._id, "status", values["status"])
 
     def close(self, failed: bool) -> None:
+        """End the run."""
         self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
 
     def _send(self, found: Any) -> None:
@@ -147,5 +155,5 @@ class MlflowMirror:
 
 
 def _key(name: str) -> str:
-    """Returns ``name`` with only the characters that MLflow accepts."""
+    """Return ``name`` with only the characters that MLflow accepts."""
     return _UNUSUAL.sub("_", name)

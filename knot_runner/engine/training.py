@@ -34,7 +34,7 @@ def take_steps(
     batches: Iterable[Batch], step: Callable[[Batch], tuple[Tensor, int]], device: torch.device,
     ends: Callable[[int], bool | None] | None = None,
 ) -> tuple[float, int]:  # fmt: skip
-    """The loop of every training: take ``step`` on each of ``batches``; return the mean loss and the steps taken.
+    """Take ``step`` on each of ``batches``, the loop of every training; return the mean loss and the steps taken.
 
     ``step(batch)`` -> (its loss [] on ``device``, its weight in the mean). ``ends(steps so far)``, called after each
     one, returns whether training ends there.
@@ -58,9 +58,11 @@ def train_batch(
     penalty: Callable[[], Tensor] | None = None,
     before_step: Callable[[], None] | None = None,
 ) -> Tensor:
-    """One optimizer step on the mean of ``loss`` over a batch plus ``penalty()``; returns the mean (without the
-    penalty, on the device). ``rows``: of all examples that the batch's positions count. ``before_step``: changes the
-    gradients, or reads them, before the optimizer does."""
+    """Take one optimizer step on the mean of ``loss`` over a batch plus ``penalty()``; return the mean.
+
+    The mean is without the penalty, on the device. ``rows``: of all examples that the batch's positions count.
+    ``before_step``: changes the gradients, or reads them, before the optimizer does.
+    """
     positions, inputs = batch
     logits = model(**inputs)
     value = loss(logits, cut_rows(rows, positions, logits.device)).mean()
@@ -73,12 +75,12 @@ def train_batch(
 
 
 def cut_rows(rows: LossRows, positions: Tensor, device: torch.device) -> LossRows:
-    """The ``rows`` of a batch, on ``device``."""
+    """Return the ``rows`` of a batch, on ``device``."""
     return {name: tensor[positions.to(tensor.device)].to(device, non_blocking=True) for name, tensor in rows.items()}
 
 
 def gradients_of(value: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """The gradient of ``value`` by each of ``parameters``; zeros for frozen and for unused ones."""
+    """Return the gradient of ``value`` by each of ``parameters``; zeros for frozen and for unused ones."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     gradients = iter(torch.autograd.grad(value, trained, materialize_grads=True) if trained else ())
     return [next(gradients) if parameter.requires_grad else torch.zeros_like(parameter) for parameter in parameters]
@@ -92,7 +94,7 @@ def forward_all(
     call: Callable[..., Tensor] | None = None,
     report: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """Returns the output of ``call`` (by default the model) for every example, [n, ...], in order, in evaluation mode.
+    """Return the output of ``call`` (by default the model) for every example, [n, ...], in order, in evaluation mode.
 
     ``size``: examples a batch; ``report``: receives the number of finished batches.
     """
@@ -116,8 +118,9 @@ def train_epoch(
     report: Callable[[int, int, str], None],
     *names: str,
 ) -> float:
-    """Train epoch ``number``, from 1: one pass over ``examples``, whose order and dropout are keyed by (seed, *names,
-    number); returns its mean loss.
+    """Train epoch ``number``, from 1.
+
+    One pass over ``examples``, whose order and dropout are keyed by (seed, *names, number); returns its mean loss.
 
     ``begin()``, called when ``module`` is in training mode, returns the step: a batch -> (its loss [], its weight in
     the mean). ``report(finished steps, all steps, text)`` of the whole training. Raises :class:`DivergedError` for a
@@ -158,8 +161,10 @@ class Trainee:
 def make_optimizer(
     settings: StageSettings | Recipe, parameters: list[nn.Parameter] | list[dict[str, Any]], fused_sgd: bool = True
 ) -> torch.optim.Optimizer:
-    """The optimizer of ``parameters``, or of groups of them with settings of their own. Fused SGD with momentum rounds
-    otherwise."""
+    """Return the optimizer of ``parameters``, or of groups of them with settings of their own.
+
+    Fused SGD with momentum rounds otherwise.
+    """
     lr, decay = settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr, momentum=settings.momentum, weight_decay=decay, fused=fused_sgd)
@@ -167,7 +172,7 @@ def make_optimizer(
 
 
 def set_rate(settings: StageSettings, optimizer: torch.optim.Optimizer, epoch: int) -> None:
-    """The rate of ``epoch`` (from 1): times ``decay`` after each of ``milestones``."""
+    """Set the rate of ``epoch`` (from 1): times ``decay`` after each of ``milestones``."""
     passed = sum(epoch > milestone for milestone in settings.milestones)
     for group in optimizer.param_groups:
         group["lr"] = settings.lr * settings.decay**passed
@@ -216,12 +221,12 @@ def train_epochs(
 
 
 def copy_weights(module: nn.Module) -> Tensors:
-    """A copy of all tensors of ``module``."""
+    """Return a copy of all tensors of ``module``."""
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
 def _flatten(trainee: Trainee, best: Tensors | None) -> Tensors:
-    """Returns the state to commit. ``best``: None where the current weights are the best."""
+    """Return the state to commit. ``best``: None where the current weights are the best."""
     tensors = {f"model.{name}": tensor for name, tensor in trainee.module.state_dict().items()}
     kind = _kind(trainee.optimizer)
     for index, state in trainee.optimizer.state_dict()["state"].items():

@@ -41,14 +41,17 @@ class FurtherWork:
 
 
 def scored(row: dict[str, object]) -> dict[str, object]:
-    """A log row without the scores of models that were trained without held-out examples, which are None."""
+    """Return a log row without the scores of models that were trained without held-out examples, which are None."""
     return {name: value for name, value in row.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class ClientWork:
-    """What one client has trained: its ``requests`` and the engine's results, in order. The first is of the model that
-    the client received; others (Ditto's) are of models that it keeps. ``round``: in which its message arrives."""
+    """What one client has trained: its ``requests`` and the engine's results, in order.
+
+    The first is of the model that the client received; others (Ditto's) are of models that it keeps. ``round``: in
+    which its message arrives.
+    """
 
     round: int
     requests: list[LocalTraining]
@@ -66,25 +69,27 @@ class ClientWork:
 
     @property
     def client(self) -> int:
-        """Its number."""
+        """Return the client's number."""
         return int(self.requests[0].client)
 
     @property
     def begun(self) -> int:
-        """The round whose model it received, an earlier one where it is late."""
+        """Return the round whose model it received, an earlier one where it is late."""
         return int(self.requests[0].round)
 
     @property
     def examples(self) -> int:
-        """Its number of training examples."""
+        """Return the client's number of training examples."""
         return len(self.requests[0].rows)
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A client's message on its way to the server. ``facts``: what is noted of it, such as its norm; ``model``: of a
-    second message, the model that answered where the server has it; ``packed``: bytes, where the parts are sent in
-    fewer than their own."""
+    """A client's message on its way to the server.
+
+    ``facts``: what is noted of it, such as its norm; ``model``: of a second message, the model that answered where the
+    server has it; ``packed``: bytes, where the parts are sent in fewer than their own.
+    """
 
     client: int
     examples: int
@@ -95,12 +100,12 @@ class Sent:
 
     @property
     def bytes(self) -> int:
-        """Its size on the wire."""
+        """Return the size of the message on the wire."""
         return size(self.parts) if self.packed is None else self.packed
 
 
 def size(parts: ClientMessage) -> int:
-    """Returns the bytes of a message, uncompressed."""
+    """Return the bytes of a message, uncompressed."""
     return sum(part.numel() * part.element_size() for part in parts.values())
 
 
@@ -132,8 +137,10 @@ def nothing(*_: object) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Method:
-    """A federated method. The state is a flat dict of tensors: what the server has by name, and below ``client/<k>/``
-    what client k keeps. ``server/...`` is read by the server alone.
+    """A federated method.
+
+    The state is a flat dict of tensors: what the server has by name, and below ``client/<k>/`` what client k keeps.
+    ``server/...`` is read by the server alone.
 
     Attributes:
         init: ``(config, federation) -> state``.
@@ -197,17 +204,18 @@ class Method:
         requests = self.plan(config, state, alone, round)
         if not requests:
             return {}
-        starts = [request.start for request in requests]
-        results = [Trained(0, start.weights, start.buffers, 1, 0.0, 0, 0, True) for start in starts]
+        results = [Trained(0, sent.start.weights, sent.start.buffers, 1, 0.0, 0, 0, True) for sent in requests]
         work, *_ = ClientWork.of_round(round, requests, results)  # of all clients, where all train
         return self.message(config, state, alone, work)
 
 
 @dataclass(frozen=True)
 class RoundMethod:
-    """What the loop of rounds runs: ``init(config, federation) -> state``; ``plan(config, state, federation, round) ->
-    requests``; ``fold(config, state, federation, round, requests, outcomes) -> (state, row)``. Methods whose models are
-    artifacts are of this kind; a federated :class:`Method` becomes one in :mod:`knot_runner.methods.messages`.
+    """What the loop of rounds runs.
+
+    ``init(config, federation) -> state``; ``plan(config, state, federation, round) -> requests``; ``fold(config, state,
+    federation, round, requests, outcomes) -> (state, row)``. Methods whose models are artifacts are of this kind; a
+    federated :class:`Method` becomes one in :mod:`knot_runner.methods.messages`.
     """
 
     init: Callable[..., State]
@@ -224,8 +232,11 @@ class RoundMethod:
 
 
 class MethodTable(Table[Any]):
-    """``method.algorithm`` -> its functions. An entry given as ``package.module:NAME`` is imported when it is first
-    asked for, so that a run imports its own method and no other."""
+    """``method.algorithm`` -> its functions.
+
+    An entry given as ``package.module:NAME`` is imported when it is first asked for, so that a run imports its own
+    method and no other.
+    """
 
     def __getitem__(self, name: str) -> Any:
         entry = self.data[name]

@@ -1,5 +1,7 @@
-"""The input of methods that train in rounds: clients with examples and networks, the server's examples, and training
-settings. No raw data, no files."""
+"""The input of methods that train in rounds.
+
+Clients with examples and networks, the server's examples, and training settings. No raw data, no files.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +66,12 @@ class Federation:
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The numbers of the clients that take part, ascending."""
+        """Return the numbers of the clients that take part, ascending."""
         return range(len(self.clients)) if self.members is None else self.members
 
     @property
     def everyone(self) -> range:
-        """The numbers of all clients, with those that take part in no round."""
+        """Return the numbers of all clients, with those that take part in no round."""
         return range(len(self.clients))
 
     def rows(self, split: Literal["train", "valid", "test"]) -> list[Tensor]:
@@ -88,11 +90,11 @@ class Federation:
 
     @property
     def model(self) -> ClientModel:
-        """The initial model of clients of the first architecture."""
+        """Return the initial model of clients of the first architecture."""
         return self.architectures[0].start
 
     def network_number(self, client: int) -> int:
-        """The number of the client's architecture, whatever the cluster."""
+        """Return the number of the client's architecture, whatever the cluster."""
         return client % len(self.architectures)
 
     def layout_of(self, client: int) -> FlatLayout:
@@ -100,7 +102,7 @@ class Federation:
         return self.architectures[self.network_number(client)].layout
 
     def start_of(self, client: int) -> ClientModel:
-        """The model that the client begins with: the same for all of its architecture."""
+        """Return the model that the client begins with: the same for all of its architecture."""
         return self.architectures[self.network_number(client)].start
 
     def choosing(self, clients: Sequence[int]) -> Federation:
@@ -108,7 +110,7 @@ class Federation:
         return dataclasses.replace(self, chosen=tuple(clients))
 
     def cluster(self, members: Sequence[int]) -> Federation:
-        """Returns the federation of ``members`` alone, none of them unseen."""
+        """Return the federation of ``members`` alone, none of them unseen."""
         server = self.server
         if server is not None:
             tests = torch.cat([self.clients[client].test for client in sorted(members)])
@@ -118,8 +120,7 @@ class Federation:
     def inference(
         self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
     ) -> Inference:
-        """Returns a request for inference of the client's ``model`` on ``rows`` of all test or all training
-        examples."""
+        """Return a request for inference of the client's ``model`` on ``rows`` of all test or all training examples."""
         return Inference(model, rows, split, network=self.network_number(client))
 
     @property
@@ -134,12 +135,14 @@ class Federation:
         return self.participants / len(self)
 
     def share(self, participants: int) -> float:
-        """Returns ``participants`` by all clients; of Poisson sampling q, whoever took part."""
+        """Return ``participants`` by all clients; of Poisson sampling q, whoever took part."""
         return participants / len(self) if self.sampling == "fixed" else self.rate
 
     def drawn(self, round: int) -> list[int]:
-        """The participants of ``round``, drawn from (seed, round), in ascending order: without replacement, or each by
-        itself with probability q, perhaps none."""
+        """Return the participants of ``round``, drawn from (seed, round), in ascending order.
+
+        Without replacement, or each by itself with probability q, perhaps none.
+        """
         if self.chosen is not None:
             return sorted(self.chosen)
         if self.sampling == "poisson":
@@ -149,14 +152,17 @@ class Federation:
         return sorted(self.in_turn(round)[: self.participants])
 
     def in_turn(self, round: int) -> list[int]:
-        """Returns all clients in the order in which ``round`` samples them, drawn from (seed, round)."""
+        """Return all clients in the order in which ``round`` samples them, drawn from (seed, round)."""
         order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
         return [self.numbers[position] for position in order.tolist()]
 
 
 def with_server(federation: Federation, tests: Tensor, transfer: Tensor, random: Tensor) -> Federation:
-    """Returns ``federation`` whose server distills on rows ``transfer`` [n] of the training examples, with biases from
-    rows ``random`` [r], and is evaluated on rows ``tests`` [m] of the test examples."""
+    """Return ``federation`` whose server distills.
+
+    ``transfer`` [n]: the rows of the training examples that it distills on; ``random`` [r]: the rows that biases are
+    computed from; ``tests`` [m]: the rows of the test examples that it is evaluated on.
+    """
     network = federation.architectures[0].network
     return dataclasses.replace(
         federation,

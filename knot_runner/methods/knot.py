@@ -1,5 +1,6 @@
-"""KNOT (arXiv 2110.02432): teachers train separately, then a student minimizes the weighted sum of distances to their
-soft labels.
+"""KNOT (arXiv 2110.02432).
+
+Teachers train separately, then a student minimizes the weighted sum of distances to their soft labels.
 
 Rounds: 0 local models and the pretrained global model; 1 soft labels of all teachers on the transfer set, and their
 probability biases from random examples if the weighting reads them; 2 distillation into the pretrained global model.
@@ -23,7 +24,7 @@ KnotState = dict[str, Any]
 
 
 def init(config: KnotSettings | TeachersSettings, federation: PartyFederation) -> KnotState:
-    """Returns an empty state, after checking loss and weighting against their tables."""
+    """Return an empty state, after checking loss and weighting against their tables."""
     if isinstance(config, KnotSettings):
         check_loss_and_weighting(config.loss, config.weighting, federation.label_points, "method")
     return {}
@@ -32,7 +33,7 @@ def init(config: KnotSettings | TeachersSettings, federation: PartyFederation) -
 def plan(
     config: KnotSettings | TeachersSettings, state: KnotState, federation: PartyFederation, round: int
 ) -> list[StageRequest]:
-    """Returns the requests of this round; [] when the method has finished."""
+    """Return the requests of this round; [] when the method has finished."""
     steps = [plan_teachers, plan_soft_labels, plan_distillation]
     if isinstance(config, TeachersSettings):
         steps = [plan_teachers, plan_biases]
@@ -43,7 +44,7 @@ def fold(
     config: KnotSettings | TeachersSettings, state: KnotState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[KnotState, dict[str, Any]]:  # fmt: skip
-    """Returns the next state and the round's log entries."""
+    """Return the next state and the round's log entries."""
     state, said = dict(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
         name = f"{artifact.stage}/{artifact.key}"
@@ -76,7 +77,7 @@ def plan_teachers(config: Any, state: KnotState, federation: PartyFederation) ->
 
 
 def plan_soft_labels(config: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Requests inference of every teacher on the transfer set, and its bias if the weighting uses it."""
+    """Request inference of every teacher on the transfer set, and its bias if the weighting uses it."""
     requests: list[StageRequest] = [
         _predict("soft_labels", party, state, examples)
         for party in federation.teachers
@@ -86,13 +87,13 @@ def plan_soft_labels(config: KnotSettings, state: KnotState, federation: PartyFe
 
 
 def plan_biases(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Requests inference of every teacher on the random examples (section 5.2, App. D.1)."""
+    """Request inference of every teacher on the random examples (section 5.2, App. D.1)."""
     assert federation.random is not None
     return [_predict("bias", party, state, federation.random) for party in federation.teachers]
 
 
 def plan_distillation(config: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """The student, from the pretrained global weights, on the soft labels (eq. 3)."""
+    """Return the student, from the pretrained global weights, on the soft labels (eq. 3)."""
     teachers = [party.name for party in federation.teachers]
     parts = {
         split: StoredPart(examples, {name: ref_of(state[f"soft/{name}/{split}"]) for name in teachers})
@@ -127,7 +128,7 @@ def plan_distillation(config: KnotSettings, state: KnotState, federation: PartyF
 
 
 def _transfer_splits(federation: PartyFederation) -> dict[str, Ref]:
-    """The train part of the transfer set, then its valid part if there is one."""
+    """Return the train part of the transfer set, then its valid part if there is one."""
     examples = federation.transfer.examples
     return {split: examples[split] for split in ("train", "valid") if split in examples}
 

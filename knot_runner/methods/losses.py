@@ -60,7 +60,7 @@ def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor
 
 
 def solver_of(options: SinkhornSettings | SinkhornTermSettings) -> Solver:
-    """The solver that ``options`` name; without a name ``newton``."""
+    """Return the solver that ``options`` name; without a name ``newton``."""
     return Solver(options.solver or "newton", options.epsilon, options.tolerance, options.scaling)
 
 
@@ -88,8 +88,11 @@ LOSSES: Table[Loss] = Table(
 
 
 def check_loss_and_weighting(loss: Any, weighting: str, points: list[list[float]], where: str) -> None:
-    """Raises :class:`UserError` for a weighting (a key of ``where``) that its table lacks, or a solver of ``loss`` that
-    does not go with the label ``points`` [C, d]."""
+    """Raise :class:`UserError` for an unknown weighting, or a solver that does not fit the labels.
+
+    ``where``: the group of the weighting's key; ``points`` [C, d]: the labels' coordinates, which the solver of
+    ``loss`` reads.
+    """
     if weighting not in WEIGHTINGS:
         raise UserError(f"unknown weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}", f"{where}.weighting")
     solver = loss.solver if isinstance(loss, SinkhornSettings) else ""
@@ -119,8 +122,10 @@ class Distillation:
 
 
 def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Objective of the student, eq. 3: sum_k W_k T(p, q_k), over the sum of weights if ``normalize``, where examples
-    whose weights are all 0 count their teachers equally.
+    """Objective of the student, eq. 3.
+
+    Sum_k W_k T(p, q_k), over the sum of weights if ``normalize``, where examples whose weights are all 0 count their
+    teachers equally.
 
     ``settings``: those of :class:`Distillation`; ``inputs.tensors[teacher]``: logits [n, C] of each of its teachers.
     """

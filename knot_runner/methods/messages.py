@@ -64,7 +64,7 @@ class Exchange:
 
 
 def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
-    """Returns ``method`` as the loop of rounds carries it out, for its settings ``config``."""
+    """Return ``method`` as the loop of rounds carries it out, for its settings ``config``."""
     if config.averages:
         method = keeping_unshared(method, config)
     method = replace(method, received=method.received or received, reduce=method.reduce or mean_of)
@@ -83,8 +83,10 @@ def in_rounds(method: Method, config: FederatedSettings) -> RoundMethod:
 
 
 def keeping_unshared(method: Method, config: FederatedSettings) -> Method:
-    """Return ``method`` whose clients keep the parameters that they do not share, and with ``batchnorm=local`` their
-    running statistics."""
+    """Return ``method`` whose clients keep the parameters that they do not share.
+
+    With ``batchnorm=local`` they keep their running statistics, too.
+    """
     if config.patterns == ("*",) and config.batchnorm != "local":
         return method
 
@@ -113,8 +115,10 @@ def fold_and_exchange(
     method: RoundMethod, config: Any, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
-    """Return the state after the fold of ``round`` and what follows it, the log entries of both, with all bytes, and
-    the work that followed."""
+    """Return the state after the fold and the exchange of ``round``, its log entries, and the further work.
+
+    The entries are those of both, with all bytes.
+    """
     state, row = method.fold(config, state, federation, round, requests, trained)
     if method.exchange is None:
         return state, row, FurtherWork()
@@ -129,7 +133,7 @@ def check_outcomes(
     federation: Federation,
     remedy: str = "a smaller training.lr, or a higher method.temperature,",
 ) -> None:
-    """Raises :class:`DivergedError` naming round, client and ``remedy`` for a loss or weight that is not finite."""
+    """Raise :class:`DivergedError` naming round, client and ``remedy`` for a loss or weight that is not finite."""
     for result in trained:
         if not (math.isfinite(result.loss) and result.finite):
             name, number = "the server", round + 1
@@ -148,7 +152,7 @@ def run_exchange(
     method: Method, exchange: Exchange, config: FederatedSettings, state: FederatedState, federation: Federation,
     round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
-    """Runs ``exchange`` after the fold of ``round``; returns the state, the log entries, and the work it took."""
+    """Run ``exchange`` after the fold of ``round``; returns the state, the log entries, and the work it took."""
     models = {work.client: work.trained[0].model for work in ClientWork.of_round(round, requests, trained)}
     asked = {client: exchange.ask(config, federation, round, client, model) for client, model in models.items()}
     inferences = [inference for requested in asked.values() for inference in requested]
@@ -186,7 +190,7 @@ def run_exchange(
 
 
 def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Federation, round: int) -> ClientMessage:
-    """Returns the second message of a client whose logits, or features, are 0, {} in rounds without: its shapes."""
+    """Return the second message of a client whose logits, or features, are 0, {} in rounds without: its shapes."""
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}
     asked = exchange.ask(config, federation, round, client, federation.start_of(client))
@@ -195,6 +199,6 @@ def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Fede
 
 
 def _told_bytes(request: LocalTraining) -> int:
-    """Returns the bytes that a client which distills receives of others, for each example once."""
+    """Return the bytes that a client which distills receives of others, for each example once."""
     received = [inputs for name, inputs in request.inputs.items() if name != str(request.client)]
     return len(request.rows.unique()) * sum(size({"": inputs[:1]}) for inputs in received)

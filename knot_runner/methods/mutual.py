@@ -39,7 +39,7 @@ MutualState = dict[str, Any]
 
 
 def init(config: MutualSettings, federation: PartyFederation) -> MutualState:
-    """An empty state, after checking the loss and that there are two parties. Raises :class:`UserError`."""
+    """Return an empty state, after checking the loss and that there are two parties. Raises :class:`UserError`."""
     check_loss_and_weighting(config.loss, "A", federation.label_points, "method")
     if len(learners(config, federation)) < 2:
         alone = federation.clients[0].name
@@ -48,7 +48,7 @@ def init(config: MutualSettings, federation: PartyFederation) -> MutualState:
 
 
 def plan(config: MutualSettings, state: MutualState, federation: PartyFederation, round: int) -> list[StageRequest]:
-    """Returns the training requests of this round; [] when the method has finished."""
+    """Return the training requests of this round; [] when the method has finished."""
     if round == 0:
         return plan_teachers(config, state, federation)
     parties = learners(config, federation)
@@ -81,7 +81,7 @@ def fold(
     config: MutualSettings, state: MutualState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[MutualState, dict[str, Any]]:  # fmt: skip
-    """Returns the next state and the round's log entries."""
+    """Return the next state and the round's log entries."""
     state, row = dict(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
         name = f"{artifact.stage}/{artifact.key}"
@@ -99,7 +99,7 @@ def fold(
 
 
 def learners(config: MutualSettings, federation: PartyFederation) -> list[StoredParty]:
-    """The parties that learn from each other: the local models, and the global one if it takes part."""
+    """Return the parties that learn from each other: the local models, and the global one if it takes part."""
     return federation.teachers if config.global_model else list(federation.clients)
 
 
@@ -141,8 +141,11 @@ class TrainParties(OwnTraining):
         return self.networks[0]
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
-        """The weights kept, of the epoch with the highest mean macro-F1 of the parties on their own valid parts (or the
-        last), and the facts of :func:`knot_runner.engine.training.train_epochs`. Raises :class:`DivergedError`."""
+        """Return the weights kept, and the facts of :func:`knot_runner.engine.training.train_epochs`.
+
+        The epoch kept is that with the highest mean macro-F1 of the parties on their own valid parts, or the last.
+        Raises :class:`DivergedError`.
+        """
         together = _Together(self, place, report)
         trainee = Trainee(
             together.models,

@@ -1,5 +1,7 @@
-"""Parties (a name, examples by split, and a network), the input of methods that train in stages, and coordinates of
-labels."""
+"""Parties: a name, examples by split, and a network.
+
+They are the input of methods that train in stages. Here are the coordinates of labels, too.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,11 @@ class Architecture:
 
 @dataclass(frozen=True, eq=False)
 class Party:
-    """A client of a method that trains in rounds: the rows [n] of each split among the ``examples`` that an engine
-    holds, of which it trains on ``size``, and its network."""
+    """A client of a method that trains in rounds.
+
+    The rows [n] of each split among the ``examples`` that an engine holds, of which it trains on ``size``, and its
+    network.
+    """
 
     name: str
     examples: dict[str, Tensor]
@@ -41,29 +46,30 @@ class Party:
 
     @staticmethod
     def of_rows(name: str, network: Network, **rows: Tensor) -> Party:
-        """The party with ``rows`` [n] of each split."""
+        """Return the party with ``rows`` [n] of each split."""
         return Party(name, rows, network, len(rows["train"]))
 
     @property
     def train(self) -> Tensor:
-        """The examples that it trains on."""
+        """Return the examples that it trains on."""
         return self.examples["train"]
 
     @property
     def valid(self) -> Tensor:
-        """The validation examples; no rows where there are none."""
+        """Return the validation examples; no rows where there are none."""
         return self.examples.get("valid", torch.arange(0))
 
     @property
     def test(self) -> Tensor:
-        """The test examples."""
+        """Return the test examples."""
         return self.examples["test"]
 
 
 @dataclass(frozen=True, eq=False)
 class StoredParty:
-    """A client or server of a method that trains in stages: ``examples`` in the store by split, of which it trains on
-    ``size``, and its network.
+    """A client or server of a method that trains in stages.
+
+    ``examples`` in the store by split, of which it trains on ``size``, and its network.
 
     ``trained``: its weights, where they are in the store before the run; ``originals``: by split, the examples as the
     other clients read them, where its own are a view of them.
@@ -78,17 +84,17 @@ class StoredParty:
 
     @property
     def train(self) -> Ref:
-        """The examples that it trains on."""
+        """Return the examples that it trains on."""
         return self.examples["train"]
 
     @property
     def stored_valid(self) -> StoredPart | None:
-        """The validation examples; None where there are none."""
+        """Return the validation examples; None where there are none."""
         return StoredPart(self.examples["valid"]) if "valid" in self.examples else None
 
     @property
     def test(self) -> Ref:
-        """The test examples."""
+        """Return the test examples."""
         return self.examples["test"]
 
 
@@ -117,12 +123,12 @@ class PartyFederation:
 
     @property
     def teachers(self) -> list[StoredParty]:
-        """All with local models and the server with the pretrained global one, in that order (KNOT eq. 3)."""
+        """Return all with local models and the server with the pretrained global one, in that order (KNOT eq. 3)."""
         return [*self.clients, self.server]
 
     @property
     def parties(self) -> list[StoredParty]:
-        """All that have examples, each once."""
+        """Return all that have examples, each once."""
         return self.teachers if self.transfer is self.server else [*self.teachers, self.transfer]
 
     @cached_property

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from knot_runner.config.plugins import Table, checked, unlike
+from knot_runner.config.settings import BiasSettings
+from knot_runner.config.settings.tasks.images import UNLABELED
+from knot_runner.data.tasks import Images
+from knot_runner.engine.seeds import numpy_generator
 
 #: (teachers' output q [N, K, C], shares of the data [K], probability biases B [K, C] or None) -> weights [N, K]
 Weighting = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def equal_weights(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """A: W = 1 (section 5.1)."""
+    """Return A: W = 1 (section 5.1)."""
     return torch.ones(q.shape[:2])
 
 
 def data_share(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """D: the teacher's share of all training data, the same for every text."""
+    """Return D: the teacher's share of all training data, the same for every text."""
     return shares.expand(q.shape[:2]).clone()
 
 
 def from_uniform(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """U: L2 distance of the teacher's output from the uniform distribution."""
+    """Return U: L2 distance of the teacher's output from the uniform distribution."""
     distance: Tensor = (q - 1 / q.shape[2]).norm(dim=2)
     return distance
 
 
 def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
-    """E: L2 confidence, the distance of the teacher's output from its own probability bias B_k (definition 5.1)."""
+    """Return E: L2 confidence, the distance of the teacher's output from its own bias B_k (definition 5.1)."""
     assert biases is not None, "plan() asks for the biases whenever needs_bias() says so"
     distance: Tensor = (q - biases).norm(dim=2)
     return distance
@@ -53,18 +58,38 @@ WEIGHTINGS: Table[Weighting] = Table(
 
 
 def equal_where_zero(weights: Tensor) -> Tensor:
-    """Return ``weights`` [N, K] with 1 for all teachers of an example whose weights are all 0, so that they can be
-    normalized: no teacher departs from its reference there, so none says more than another."""
+    """Return ``weights`` [N, K] with 1 for all teachers of an example whose weights are all 0.
+
+    So they can be normalized: no teacher departs from its reference there, and none says more than another.
+    """
     return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0)
 
 
 def probability_bias(logits: Tensor) -> list[float]:
-    """B_k: share of random examples (``logits`` [N, C] of them) whose argmax is each label, with one pseudo-count per
-    class (KNOT App. D.1)."""
+    """Return B_k, the share of random examples whose argmax is each label.
+
+    ``logits`` [N, C]: of these examples. There is one pseudo-count per class (KNOT App. D.1).
+    """
     counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
     return (counts / counts.sum()).tolist()
 
 
 def needs_bias(weighting: str) -> bool:
-    """Whether the random texts have to be run through the teachers. Plug-in weightings always get the biases."""
+    """Return whether the random texts have to be run through the teachers. Plug-in weightings always get the biases."""
     return weighting not in ("A", "D", "U")
+
+
+def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
+    """Return ``bias.images`` unlabeled images of the shape of the transfer set's ``public`` ones.
+
+    Uniform noise, or these with their pixels permuted (all channels alike).
+    """
+    draw, count = numpy_generator(seed, "random images", bias.noise), bias.images
+    shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELED, dtype=np.int64)
+    if bias.noise == "uniform":
+        whole = public.pixels.dtype == np.uint8
+        pixels = draw.integers(256, size=(count, *shape), dtype=np.uint8) if whole else draw.random((count, *shape))
+        return Images(pixels.astype(public.pixels.dtype, copy=False), labels)
+    chosen = public.pixels[draw.integers(len(public), size=count)].reshape(count, shape[0], -1)
+    places = draw.permuted(np.tile(np.arange(chosen.shape[2]), (count, 1)), axis=1)
+    return Images(np.take_along_axis(chosen, places[:, None, :], axis=2).reshape(count, *shape), labels)

@@ -41,7 +41,7 @@ class Grouping:
 
 
 def group_clients(context: RunContext, setup: Setup) -> Grouping:
-    """Computes distances and clusters, before any training. Raises :class:`UserError`."""
+    """Compute distances and clusters, before any training. Raises :class:`UserError`."""
     settings, spec = context.settings, context.method.clustering
     planted = None
     if spec.graph == "none":
@@ -107,8 +107,10 @@ def labeled(
 def compute_distances(
     context: RunContext, sets: list[LabeledSamples], names: list[str], otdd: OtddSettings, digest: str
 ) -> Artifact:
-    """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed: ``matrix``
-    [N, N] float64, symmetric, zero diagonal, squared distances, and ``seconds``, computing time over all sessions.
+    """Return all pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed.
+
+    ``matrix`` [N, N] float64: symmetric, zero diagonal, squared distances; ``seconds``: computing time over all
+    sessions.
 
     Finished pairs are committed: the same command after a kill resumes with the others, to the same numbers.
     Raises :class:`UserError` naming a pair whose distance is not finite.
@@ -159,7 +161,7 @@ def _measured(
 
 
 def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
-    """Returns the artifact's key: the samples themselves represent rows, encoder, features and ``otdd.samples``."""
+    """Return the artifact's key: the samples themselves represent rows, encoder, features and ``otdd.samples``."""
     content = hashlib.sha256()
     for one in sets:
         for array in (one.points, one.labels):
@@ -171,7 +173,7 @@ def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -
 
 
 def subsample_note(otdd: OtddSettings, partition: Partition, task: ImageTask | TextPool) -> list[str]:
-    """Returns a note where a client's or data set's examples are subsampled."""
+    """Return a note where a client's or data set's examples are subsampled."""
     larger = sum(len(rows) > otdd.samples for rows in partition.train)
     if not larger:
         return []

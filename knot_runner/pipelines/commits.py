@@ -25,8 +25,11 @@ OTHER_DATA = "the data changed since this run was interrupted. It starts from th
 
 
 def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
-    """Returns whether to resume from ``commit``. Warns through ``note`` where other code made it; with ``code``
-    (``--stale=rerun``) such a commit is not resumed from."""
+    """Return whether to resume from ``commit``.
+
+    Warns through ``note`` where other code made it; with ``code`` (``--stale=rerun``) such a commit is not resumed
+    from.
+    """
     changes = code_changes(commit.values) if commit.step >= 0 else []
     if changes:
         note(f"{'does not resume' if code else 'resumes'} from a commit that differs: {'; '.join(changes)}")
@@ -34,7 +37,7 @@ def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> boo
 
 
 def join_machines(records: Iterable[dict], note: Callable[[str], None]) -> list[str]:
-    """Returns :func:`all_machines` of ``records``; says so through ``note`` where these are several."""
+    """Return :func:`all_machines` of ``records``; says so through ``note`` where these are several."""
     machines = all_machines(records)
     if len(machines) > 1:
         names = "; ".join(machines)
@@ -59,8 +62,10 @@ class Commits:
         self.machines: list[str] = []
 
     def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[LogRow]]:
-        """Returns the last commit (step -1: none) and the log up to it. Commits on other data, and those that are not
-        ``usable``, are dropped with a warning."""
+        """Return the last commit (step -1: none) and the log up to it.
+
+        Commits on other data, and those that are not ``usable``, are dropped with a warning.
+        """
         commit = self._checkpoint.load()
         if commit.problem:
             self._note(commit.problem)
@@ -76,12 +81,14 @@ class Commits:
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:
-        """Returns whether a commit is due: commits take a bounded share of the time."""
+        """Return whether a commit is due: commits take a bounded share of the time."""
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
     def save(self, step: int, state: Tensors, rows: list[LogRow], values: dict[str, Any] | None = None) -> Tensors:
-        """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step. Returns what
-        :meth:`Checkpoint.save` does."""
+        """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step.
+
+        Returns what :meth:`Checkpoint.save` does.
+        """
         began = time.monotonic()
         about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self.machines}
         shared = self._checkpoint.save(step, state, about, rows[self.step - step :])

@@ -76,8 +76,11 @@ class Services:
 
 @dataclass(frozen=True, eq=False)
 class RunInputs:
-    """Inputs of a run, read before training: ``task``, its ``partition``, the examples of each class at every party,
-    and notes to the user. ``inspect`` of each family makes it, for the run and for ``check``."""
+    """Inputs of a run, read before training.
+
+    ``task``, its ``partition``, the examples of each class at every party, and notes to the user. ``inspect`` of each
+    family makes it, for the run and for ``check``.
+    """
 
     task: Any
     partition: Partition | None
@@ -91,8 +94,10 @@ class RunInputs:
 
 @dataclass
 class RunRecord:
-    """What is known of a run so far: the ``facts`` of its result, seconds of its parts, and notes, which ``show``
-    shows."""
+    """What is known of a run so far.
+
+    The ``facts`` of its result, seconds of its parts, and notes, which ``show`` shows.
+    """
 
     show: Note
     facts: Facts = field(default_factory=dict)
@@ -156,25 +161,27 @@ class RunContext:
 
     @property
     def family(self) -> str:
-        """The name of the method's family."""
+        """Return the name of the method's family."""
         return family_of(self.method).name
 
     @property
     def data_root(self) -> Path | None:
-        """The folder that ``source=local`` reads."""
+        """Return the folder that ``source=local`` reads."""
         data = self.settings.paths.data_dir
         return Path(data) if data else None
 
     @property
     def store(self) -> Store:
-        """The store of shared stages, below ``paths.output_dir``."""
+        """Return the store of shared stages, below ``paths.output_dir``."""
         from knot_runner.engine.store import Store  # which runs without shared stages do not need
 
         return Store(Path(self.settings.paths.output_dir) / "artifacts", self.code, tuple(self.settings.plugins))
 
     def describe(self, inputs: RunInputs) -> Facts:
-        """Return the facts of every result, finished or diverged; ``device`` is the CPU unless the pipeline says
-        otherwise."""
+        """Return the facts of every result, finished or diverged.
+
+        ``device`` is the CPU unless the pipeline says otherwise.
+        """
         task = inputs.task
         files = [*getattr(task, "files", ()), *inputs.files]
         more: Facts = {}
@@ -204,6 +211,8 @@ class RunContext:
 
 
 def run_context(job: Any, progress: Progress, note: Note, **more: Any) -> RunContext:
-    """The context of the run of ``job``, a :class:`~knot_runner.composing.job.ComposedJob`; ``more``: other fields of
-    :class:`RunContext`."""
+    """Return the context of the run of ``job``, a :class:`~knot_runner.composing.job.ComposedJob`.
+
+    ``more``: other fields of :class:`RunContext`.
+    """
     return RunContext(job.settings, job.method, job.folder, job.config_yaml, job.run_id, progress, note, **more)

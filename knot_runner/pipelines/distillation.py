@@ -1,5 +1,7 @@
-"""Distillation: teachers train separately, a student is distilled and evaluated; stages are artifacts shared by
-runs."""
+"""Distillation: teachers train separately, a student is distilled and evaluated.
+
+Stages are artifacts shared by runs.
+"""
 
 from __future__ import annotations
 
@@ -96,14 +98,14 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
 
 
 def random_examples(config: Any) -> BiasSettings | None:
-    """Returns the settings of the random examples for probability biases, where ``config`` uses any."""
+    """Return the settings of the random examples for probability biases, where ``config`` uses any."""
     if isinstance(config, KnotSettings) and not needs_bias(config.weighting):
         return None
     return getattr(config, "bias", None)
 
 
 def _bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> dict[str, Facts]:
-    """Writes ``bound.json`` and returns its facts for the result; {} where ``method.bound`` is off."""
+    """Write ``bound.json`` and returns its facts for the result; {} where ``method.bound`` is off."""
     path = context.folder / BOUND_FILE
     if not getattr(context.method, "bound", False):
         path.unlink(missing_ok=True)  # left by the run that this one replaces
@@ -134,8 +136,7 @@ def distillation_costs(context: RunContext, federation: PartyFederation, store: 
 
 
 def advance_stages(context: RunContext, federation: PartyFederation, executor: Executor, store: Store) -> Facts:
-    """Runs every round of the method; returns its final state."""
-
+    """Run every round of the method; return its final state."""
     finished: list[Artifact] = []
 
     def execute(requests: list[StageRequest]) -> list[Artifact]:
@@ -154,11 +155,16 @@ def advance_stages(context: RunContext, federation: PartyFederation, executor: E
         context.commits(federation.data),
         functools.partial(method.init, config, federation),
         log=log,
-        usable=lambda state: all(store.find(*ref) is not None for ref in _artifact_refs(state)),
+        usable=lambda state: _all_there(state, store),
         timed=False,
     )
     join_machines((store.get(*ref).info for ref in _artifact_refs(state)), context.note)
     return state
+
+
+def _all_there(state: State, store: Store) -> bool:
+    """Return whether every artifact named in the state is still in the store."""
+    return all(store.find(*ref) is not None for ref in _artifact_refs(state))
 
 
 def _artifact_refs(state: State) -> list[Ref]:
@@ -184,14 +190,14 @@ def _kept_epochs(store: Store, state: State) -> dict[str, KeptEpoch]:
 
 
 def _selected_on(kept: dict[str, KeptEpoch], generated: bool) -> SelectedOn | None:
-    """Returns what the epochs ``kept`` were selected on: data-free methods have no examples but those they make."""
+    """Return what the epochs ``kept`` were selected on: data-free methods have no examples but those they make."""
     if all(epoch.select == "last" for epoch in kept.values()):
         return None
     return "generated" if generated else "valid"
 
 
 def _describe_models(context: RunContext, task: PartyTask, federation: PartyFederation, state: State) -> None:
-    """Writes what predicting with the student needs, or with every party's own model where these are the result."""
+    """Write what predicting with the student needs, or with every party's own model where these are the result."""
     store, kept = context.store, KeptModels()
     kept.models["student"] = (federation.server.network, [""])
     own = parties_after(federation, state)

@@ -154,8 +154,10 @@ def _selects(context: RunContext) -> bool:
 
 
 def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> Facts:
-    """Return measures of the clients' own models after the last round (``evaluate.matrix``) or after personalization;
-    {} where neither is enabled."""
+    """Return measures of the clients' own models.
+
+    These are after the last round (``evaluate.matrix``) or after personalization; {} where neither is enabled.
+    """
     if outcome.personal is not None:
         temperature = scores.evaluation_temperature(context.method, len(outcome.rows) - 1)
         own = scores.score(outcome.personal.found, setup.federation, temperature, setup.task.coordinates)

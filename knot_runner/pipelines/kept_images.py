@@ -33,8 +33,10 @@ _ARRAYS = ("pixels", "labels", "users", "files")
 
 
 def mapped_images(context: RunContext, root: Path) -> ImageTask:
-    """Returns the run's images, read from the files below ``root`` or mapped from the cache. Raises
-    :class:`UserError`."""
+    """Return the run's images, read from the files below ``root`` or mapped from the cache.
+
+    Raises :class:`UserError`.
+    """
     settings, store = context.settings.task, context.store
     key = _key(settings, root)
     kept = store.find(STAGE, key)
@@ -59,7 +61,7 @@ def _key(settings: ImageTaskSettings, root: Path) -> str:
 
 
 def _same_files(kept: Artifact, root: Path) -> bool:
-    """Returns whether the files are unchanged since they were cached."""
+    """Return whether the files are unchanged since they were cached."""
     now = Now()
     return all(now.change(root, Opened(**record)) is None for record in kept.info["opened"])
 

@@ -1,4 +1,4 @@
-"""The model that training begins with, and the models of a finished run, as files that suffice for prediction.
+"""The models of a finished run, as files of its folder that suffice for prediction.
 
 ``model.json`` describes them: classes, inputs (normalization and view of images; context of texts), networks, and the
 tensors of each model. ``tokenizer.json`` is the tokenizer with its length, in the format of the library tokenizers.
@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.engine.federated import flat
-from knot_runner.engine.seeds import seeded
 from knot_runner.engine.tensor_file import Tensors, tensor_parts
-from knot_runner.models.network import Network, build_network
+from knot_runner.models.network import Network
 from knot_runner.models.tokens import cut_to
 from knot_runner.util.files import Facts, write_atomic, write_json
 
@@ -84,33 +81,3 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
             if key in tensors:
                 joined[entry.name] = tensors[key]
     return joined
-
-
-# ----------------------------------------------------------------------------------------------------- initial model
-
-
-def first_model(network: Network, seed: int, data_root: Path | None) -> tuple[Tensor, Tensor]:
-    """(weights [P], buffers [Q]) of :func:`initial_network`, which all clients start from."""
-    return flat.flat_vectors(initial_network(network, seed, data_root))
-
-
-def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.Module:
-    """A fresh model, initialized by the run's seed, a text model's encoder perhaps pre-trained. Raises
-    :class:`UserError` for a model of one's own that does not fit the images."""
-    check_network(network, seed)
-    with seeded(seed, "init"):
-        model = build_network(network)
-    if network.reads_texts and network.spec.weights != "scratch":
-        from knot_runner.models.pretrained import load_pretrained
-
-        load_pretrained(model, network.spec, data_root)
-    return model
-
-
-def check_network(network: Network, seed: int) -> None:
-    """Raises :class:`UserError` for a model of one's own that does not fit the images."""
-    if isinstance(network.spec, CustomSettings):
-        from knot_runner.models.network import check_custom_model
-
-        with seeded(seed, "check"):
-            check_custom_model(network.spec, build_network(network), network.inputs, network.classes)

@@ -25,8 +25,10 @@ from knot_runner.util.files import disk_errors, locked, removal, remove_temporar
 
 
 def complete_run(context: RunContext) -> RunResult:
-    """Calls :func:`run_locked` with exclusive use of the run's folder: a second process waits, then finds the run
-    finished."""
+    """Call :func:`run_locked` with exclusive use of the run's folder.
+
+    A second process waits, then finds the run finished.
+    """
     finished = read_result(context.folder)
     if finished is not None:  # a read-only disk allows no lock and needs none
         return finished
@@ -35,7 +37,7 @@ def complete_run(context: RunContext) -> RunResult:
 
 
 def run_locked(context: RunContext) -> RunResult:
-    """Carries out one run in its folder, under its lock; returns its result.
+    """Carry out one run in its folder, under its lock; returns its result.
 
     A finished run is returned at once; an unfinished one resumes from its last commit. Raises :class:`UserError`.
     """
@@ -55,9 +57,10 @@ def run_locked(context: RunContext) -> RunResult:
 
 
 def finished_result(context: RunContext) -> RunResult | None:
-    """Returns the run's result, if it is finished. Raises :class:`UserError` where another command made it from other
-    data than those in ``paths.data_dir`` (``launch.py`` reports runs that existed before), unless stale runs are to be
-    shown.
+    """Return the run's result, if it is finished.
+
+    Raises :class:`UserError` where another command made it from other data than those in ``paths.data_dir``
+    (``launch.py`` reports runs that existed before), unless stale runs are to be shown.
     """
     result = read_result(context.folder)
     changes = []
@@ -69,7 +72,7 @@ def finished_result(context: RunContext) -> RunResult | None:
 
 
 def _execute(context: RunContext) -> RunResult:
-    """Runs the pipeline of the method's family, imported only when needed because of its own imports.
+    """Run the pipeline of the method's family, imported only when needed because of its own imports.
 
     Pipelines log rows through ``context.log``; the result is sent to the tracker here, for all of them.
     """
@@ -122,7 +125,7 @@ def _computed(context: RunContext) -> RunResult:
 
 
 def _one_class(path: Path, result: RunResult) -> list[str]:
-    """Returns a warning if a finished run predicts one class for test examples of several classes."""
+    """Return a warning if a finished run predicts one class for test examples of several classes."""
     if result.status != "done" or not path.exists():
         return []
     stored = load_file(path)
@@ -137,7 +140,7 @@ def _one_class(path: Path, result: RunResult) -> list[str]:
 
 
 def _tracked(context: RunContext) -> TrackedRun:
-    """Returns the run as a tracker logs it, with string keys, as in JSON."""
+    """Return the run as a tracker logs it, with string keys, as in JSON."""
     settings = context.settings
     mirrored = settings.tracker.name != "none"
     config = json.loads(json.dumps(yaml.safe_load(context.config_yaml), default=str)) if mirrored else {}

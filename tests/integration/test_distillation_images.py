@@ -7,7 +7,7 @@ import pytest
 
 from knot_runner.config.settings import BiasSettings
 from knot_runner.data.tasks import Images
-from knot_runner.pipelines.federations.images import random_images
+from knot_runner.methods.weighting import random_images
 from tests.golden.messages import refuses
 from tests.oracles.plain_knot import plain_knot
 from tests.runs import run

@@ -15,8 +15,8 @@ from knot_runner.data.images.held_out import load_unlabeled, with_transfer
 from knot_runner.data.images.load import load_images
 from knot_runner.data.parties import image_parties
 from knot_runner.engine.seeds import generator, keyed
+from knot_runner.methods.weighting import random_images
 from knot_runner.models.network import Network, build_network
-from knot_runner.pipelines.federations.images import random_images
 
 
 class PlainKnot:

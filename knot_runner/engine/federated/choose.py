@@ -27,8 +27,10 @@ DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32
 
 @dataclass(frozen=True)
 class EngineInputs:
-    """What an engine is made from. Requests name ``networks`` by their place; ``note`` prints a line for the user;
-    ``plugins``: of the run."""
+    """What an engine is made from.
+
+    Requests name ``networks`` by their place; ``note`` prints a line for the user; ``plugins``: of the run.
+    """
 
     hardware: HardwareSettings
     networks: Sequence[Network]
@@ -40,7 +42,7 @@ class EngineInputs:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of weights and gradients."""
+        """Return the type of weights and gradients."""
         return DTYPES[self.hardware.precision]
 
 
@@ -48,7 +50,7 @@ def make_engine(
     hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
     note: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
 ) -> Engine:  # fmt: skip
-    """The engine, ready to train. ``auto`` is the device's, or loop for stacked and a text model or one's own.
+    """Return the engine, ready to train. ``auto`` is the device's, or loop for stacked and a text model or one's own.
 
     ``others``: further networks, which requests name from 1 on. Raises :class:`UserError` naming the key for a device,
     engine and precision that do not go together.
@@ -112,7 +114,7 @@ def make_ray(inputs: EngineInputs) -> Engine:
 
 
 def lean_engine(kind: type[Lean], inputs: EngineInputs, **options: Any) -> Lean:
-    """An engine of worker processes, ``kind``, with further ``options`` of its constructor."""
+    """Return an engine of worker processes, ``kind``, with further ``options`` of its constructor."""
     network, *others = inputs.networks
     workers, threads = worker_count(inputs.hardware), inputs.hardware.threads
     return kind(
@@ -122,7 +124,7 @@ def lean_engine(kind: type[Lean], inputs: EngineInputs, **options: Any) -> Lean:
 
 
 def require_cpu(inputs: EngineInputs, name: str) -> None:
-    """Raises :class:`UserError` unless the device is the CPU."""
+    """Raise :class:`UserError` unless the device is the CPU."""
     if not is_host(inputs.device.type):
         raise UserError(f"not supported on {inputs.device}", "hardware.engine", name, hint="Use hardware.engine=auto")
 
@@ -132,8 +134,11 @@ def _per_network(engines: Sequence[Engine]) -> Engine:
 
 
 class PerNetwork:
-    """``engines``, one of each network, in this process; requests of network k go to the k-th. They compute one after
-    another, on one device and the same data. (The lean engine's workers train any network themselves.)"""
+    """``engines``, one of each network, in this process; requests of network k go to the k-th.
+
+    They compute one after another, on one device and the same data. (The lean engine's workers train any network
+    themselves.)
+    """
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self.name, self.device = engines[0].name, engines[0].device
@@ -155,7 +160,7 @@ class PerNetwork:
     def _by_network(
         self, requests: list[Asked], compute: Callable[[Engine, list[Asked]], list[Answer]]
     ) -> list[Answer]:
-        """Runs ``compute`` on each engine's requests; returns the results in the order of all requests."""
+        """Run ``compute`` on each engine's requests; returns the results in the order of all requests."""
         found: dict[int, Answer] = {}
         for number, engine in enumerate(self._engines):
             places = [place for place, request in enumerate(requests) if request.network == number]

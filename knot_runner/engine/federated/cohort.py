@@ -40,8 +40,10 @@ class ClientModel:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """The result of local training beside the module's weights: mean loss over all steps, optimizer steps, and a
-    program's further results, name -> tensor of any shape."""
+    """The result of local training beside the module's weights.
+
+    Mean loss over all steps, optimizer steps, and a program's further results, name -> tensor of any shape.
+    """
 
     loss: float
     steps: int
@@ -122,7 +124,7 @@ class LocalTraining:
     program: LocalProgram | None = None
 
     def model_of(self, name: str) -> ClientModel:
-        """The model whose features an objective asks for by ``name``. Raises :class:`UserError`."""
+        """Return the model whose features an objective asks for by ``name``. Raises :class:`UserError`."""
         models = {"start": self.start, **self.models}
         if name not in models:
             raise UserError(f"objective {self.objective.name}: no model {name!r} (choose from {', '.join(models)})")
@@ -130,18 +132,23 @@ class LocalTraining:
 
     @property
     def is_plain(self) -> bool:
-        """Returns whether it is SGD at a constant rate, without early stopping, on a loss of logits and features. Such
-        requests run in any engine; others in the plain loop."""
+        """Return whether it is SGD at a constant rate, without early stopping, on a loss of logits and features.
+
+        Such requests run in any engine; others in the plain loop.
+        """
         steady = self.recipe.optimizer == "sgd" and not self.recipe.cosine
         return steady and not self.held and not self.objective.reads_head and self.program is None
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a client returns: weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimized,
-    without the proximal term), how many of its test examples were right ``before`` and ``after``, and whether its
-    weights are ``finite`` (checked where it trained: there they are in the cache, and workers check in parallel).
-    ``kept``: further tensors returned by a program."""
+    """What a client returns.
+
+    Weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimized, without the proximal term),
+    how many of its test examples were right ``before`` and ``after``, and whether its weights are ``finite`` (checked
+    where it trained: there they are in the cache, and workers check in parallel). ``kept``: further tensors returned by
+    a program.
+    """
 
     client: int
     weights: Tensor
@@ -155,18 +162,20 @@ class Trained:
 
     @property
     def model(self) -> ClientModel:
-        """The trained model."""
+        """Return the trained model."""
         return ClientModel(self.weights, self.buffers)
 
 
 @dataclass(frozen=True)
 class Inference:
-    """Logits of ``rows`` [n] of the test examples (or training examples) under one ``model``, of the engine's network
-    of that number; or with ``output=features`` what its last layer reads.
+    """A request for the logits of ``rows`` [n] of the test examples, or training examples, under one ``model``.
+
+    ``network``: the number of the engine's network. With ``output=features`` the answer is what its last layer reads.
 
     ``many``: other models are evaluated on these rows, too, so that an engine may share work that depends on the rows
     alone, which changes rounding; ``body``: identifier of the body, shared by models that differ only in their heads,
-    so that an engine may compute the heads' inputs once, to the same bits."""
+    so that an engine may compute the heads' inputs once, to the same bits.
+    """
 
     model: ClientModel
     rows: Tensor
@@ -185,15 +194,12 @@ class Engine(Protocol):
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Train every client of ``cohort``; results in the same order, on the CPU."""
-        ...
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """Logits [n, classes], or features [n, H], of every request, on the CPU, in evaluation mode."""
-        ...
 
     def close(self) -> None:
         """End worker processes and free memory."""
-        ...
 
 
 # ------------------------------------------------------------------------------------------------------------- recipes
@@ -216,7 +222,8 @@ class Recipe:
     they stand in the stage's key: the two share optimizer, rate, batch and decay, and nothing around them.
 
     ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, T being the maximum number of steps. ``check``,
-    ``patience``: of a request with held-out rows (:class:`LocalTraining`)."""
+    ``patience``: of a request with held-out rows (:class:`LocalTraining`).
+    """
 
     phases: tuple[Phase, ...]
     batch_size: int
@@ -235,13 +242,15 @@ class Recipe:
 
 
 def cosine_rate(lr: float, step: int, steps: int) -> float:
-    """lr (1 + cos(pi t / T)) / 2 of step t of T, from 0."""
+    """Return lr (1 + cos(pi t / T)) / 2 of step t of T, from 0."""
     return lr * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 class Course:
-    """Schedule of ``model`` over at most ``steps`` steps of ``optimizers``, by ``recipe``. ``held_loss()``: that of
-    held-out examples, if any, which is checked before the first step and after the last, too."""
+    """Schedule of ``model`` over at most ``steps`` steps of ``optimizers``, by ``recipe``.
+
+    ``held_loss()``: that of held-out examples, if any, which is checked before the first step and after the last, too.
+    """
 
     def __init__(
         self, model: nn.Module, recipe: Recipe, optimizers: Iterable[torch.optim.Optimizer], steps: int,
@@ -254,7 +263,7 @@ class Course:
             self._check(0)
 
     def ends(self, step: int) -> bool:
-        """Returns whether training ends after ``step`` steps; the model is then restored to the best one checked."""
+        """Return whether training ends after ``step`` steps; the model is then restored to the best one checked."""
         if self._recipe.cosine:
             for optimizer in self._optimizers:
                 for group in optimizer.param_groups:

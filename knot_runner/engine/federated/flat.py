@@ -1,5 +1,7 @@
-"""A model's parameters and buffers as two flat vectors: this makes averaging, control variates and stacking one line
-each."""
+"""A model's parameters and buffers as two flat vectors.
+
+This makes averaging, control variates and stacking one line each.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,15 @@ import fnmatch
 import functools
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.engine.seeds import seeded
 from knot_runner.engine.tensor_file import Tensors
-from knot_runner.models.network import Network, build_network
+from knot_runner.models.network import Network, build_network, check_custom_model
 from knot_runner.util.errors import UserError
 
 
@@ -27,6 +31,7 @@ class Field:
 
     @property
     def stop(self) -> int:
+        """Return where the next tensor begins."""
         return self.start + prod(self.shape)
 
 
@@ -55,7 +60,7 @@ class FlatLayout:
         return next(field.shape[-1] for field in self.parameters if field.name.startswith(self.head))
 
     def mask(self, keep: str) -> Tensor:
-        """bool [P]: the parameters of the ``head``, of the ``body`` (all but the head), or ``all``."""
+        """Return the mask [P] of the parameters of the ``head``, of the ``body`` (all but the head), or ``all``."""
         found = torch.zeros(self.size, dtype=torch.bool)
         for field in self.parameters:
             is_head = field.name.startswith(self.head)
@@ -64,8 +69,11 @@ class FlatLayout:
 
     @functools.cache  # noqa: B019 (layouts are few, and live as long as a run)
     def matching(self, patterns: tuple[str, ...]) -> Tensor:
-        """bool [P]: the parameters whose names match one of ``patterns`` (as of file names; ``head`` is the head) and,
-        of those that begin with "!", none. Raises :class:`UserError` for a pattern that nothing matches, or all."""
+        """Return the mask [P] of the parameters whose names match ``patterns``.
+
+        Patterns are those of file names; ``head`` is the head. A parameter matches one of them, and none of those that
+        begin with "!". Raises :class:`UserError` for a pattern that nothing matches, or all.
+        """
         found = torch.zeros(self.size, dtype=torch.bool)
         wanted, unwanted = [[p.removeprefix("!") for p in patterns if p.startswith("!") == no] for no in (False, True)]
         for pattern in (*wanted, *unwanted):
@@ -82,7 +90,10 @@ class FlatLayout:
         return field.name.startswith(self.head) if pattern == "head" else fnmatch.fnmatchcase(field.name, pattern)
 
     def with_head(self, weights: Tensor, head: Tensor) -> Tensor:
-        """A copy of ``weights`` [P] with the parameters ``head`` (as ``mask("head")`` picks them) in their place."""
+        """Return a copy of ``weights`` [P] with another ``head``.
+
+        ``head``: the parameters as ``mask("head")`` picks them.
+        """
         found, start = weights.clone(), 0
         for field in self.parameters:
             if field.name.startswith(self.head):
@@ -97,7 +108,7 @@ class FlatLayout:
         return [*(weights[field.start : field.stop] for field in body), buffers]
 
     def biases(self) -> Tensor:
-        """bool [P]: parameters named ``bias``."""
+        """Return the mask [P] of the parameters named ``bias``."""
         found = torch.zeros(self.size, dtype=torch.bool)
         for field in self.parameters:
             found[field.start : field.stop] = field.name.endswith("bias")
@@ -105,21 +116,41 @@ class FlatLayout:
 
 
 def layout_of(network: Network) -> FlatLayout:
-    """The layout of the network's model (built on the meta device: no memory, no random draws)."""
+    """Return the layout of the network's model (built on the meta device: no memory, no random draws)."""
     with torch.device("meta"):
         model = build_network(network)
     return FlatLayout(_fields(dict(model.named_parameters())), _fields(dict(_kept_buffers(model))), network.head)
 
 
-def initial(network: Network, seed: int) -> tuple[Tensor, Tensor]:
-    """(weights [P], buffers [Q]) of a fresh model, float32, initialized from the run's seed."""
+def initial(network: Network, seed: int, data_root: Path | None = None) -> tuple[Tensor, Tensor]:
+    """Return (weights [P], buffers [Q]) of :func:`initial_network`, float32, which all clients start from."""
+    return flat_vectors(initial_network(network, seed, data_root))
+
+
+def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.Module:
+    """Return a fresh model, initialized by the run's seed, a text model's encoder perhaps pre-trained.
+
+    Raises :class:`UserError` for a custom model that does not fit the images.
+    """
+    check_network(network, seed)
     with seeded(seed, "init"):
         model = build_network(network)
-    return flat_vectors(model)
+    if network.is_pretrained:
+        from knot_runner.models.pretrained import load_pretrained
+
+        load_pretrained(model, network.spec, data_root)
+    return model
+
+
+def check_network(network: Network, seed: int) -> None:
+    """Raise :class:`UserError` for a custom model that does not fit the images."""
+    if isinstance(network.spec, CustomSettings):
+        with seeded(seed, "check"):
+            check_custom_model(network.spec, build_network(network), network.inputs, network.classes)
 
 
 def flat_vectors(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """Copies of a model's parameters and buffers as flat vectors."""
+    """Copy of a model's parameters and buffers as flat vectors."""
     weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     kept = [b.detach().reshape(-1) for _, b in _kept_buffers(model)]
     return weights.clone(), torch.cat(kept).clone() if kept else weights.new_empty(0)
@@ -140,7 +171,7 @@ def load_flat(model: nn.Module, layout: FlatLayout, weights: Tensor, buffers: Te
 
 
 def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Returns the running statistics; a text model's buffer of position ids is not part of its state."""
+    """Return the running statistics; a text model's buffer of position ids is not part of its state."""
     return [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
 
 

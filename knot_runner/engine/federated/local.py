@@ -1,5 +1,6 @@
-"""Local training common to all engines: the order and augmentation of epochs, steps, finite weights; and the order in
-which a cohort's requests are dealt to workers, in equal pieces.
+"""Local training common to all engines: the order and augmentation of epochs, steps, finite weights.
+
+And the order in which a cohort's requests are dealt to workers, in equal pieces.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Epoch:
 
 
 def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
-    """The client's epochs, phase after phase, sampled from (seed, round, client): the same in every engine."""
+    """Return the client's epochs, phase after phase, sampled from (seed, round, client): the same in every engine."""
     recipe = request.recipe
     draws = local_draws(request)
     for phase in recipe.phases:
@@ -48,7 +49,7 @@ def epochs(request: LocalTraining, augment: Augment) -> Iterator[Epoch]:
 
 
 def local_draws(request: LocalTraining) -> torch.Generator:
-    """Returns the generator of a client's batch orders and augmentations."""
+    """Return the generator of a client's batch orders and augmentations."""
     return generator(request.seed, "local", request.round, request.client)
 
 
@@ -58,7 +59,7 @@ def steps(recipe: Recipe, count: int) -> int:
 
 
 def finite(weights: Tensor) -> list[bool]:
-    """Whether each of ``weights`` [S, P] is finite throughout.
+    """Return whether each of ``weights`` [S, P] is finite throughout.
 
     A finite sum has finite terms alone: what is infinite or NaN stays so whatever is added. The sum of finite terms may
     overflow, so one that is not finite is checked value by value.
@@ -68,15 +69,20 @@ def finite(weights: Tensor) -> list[bool]:
 
 
 def train_longest_first(run: _Run, cohort: list[LocalTraining]) -> list[Trained]:
-    """The results of ``cohort`` in its order. The longest training begins first, so that the last to end is short."""
+    """Return the results of ``cohort`` in its order.
+
+    The longest training begins first, so that the last to end is short.
+    """
     longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
     found = run([cohort[i] for i in longest])
     return [result for _, result in sorted(zip(longest, found, strict=True), key=lambda pair: pair[0])]
 
 
 def infer_in_pieces(run: _Run, requests: list[Inference]) -> list[Tensor]:
-    """Logits [n, classes] of every request, by pieces of INFERENCE_ROWS or ROWS_OF_MANY examples, whatever the number
-    of workers."""
+    """Return the logits [n, classes] of every request, computed in pieces of examples.
+
+    A piece has INFERENCE_ROWS or ROWS_OF_MANY examples, whatever the number of workers.
+    """
     parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
     pieces = [replace(request, rows=part) for request, own in zip(requests, parts, strict=True) for part in own]
     found = iter(run(pieces))

@@ -76,8 +76,9 @@ class Loop:
         kept = {name: tensor.cpu() for name, tensor in result.kept.items()}
         (finite,) = local.finite(weights[None])
         finite = finite and all(bool(tensor.isfinite().all()) for tensor in kept.values())
-        steps, loss = result.steps, result.loss
-        return Trained(request.client, weights.cpu(), buffers.cpu(), steps, loss, before, after, finite, kept)
+        return Trained(
+            request.client, weights.cpu(), buffers.cpu(), result.steps, result.loss, before, after, finite, kept
+        )
 
     def _train(self, request: LocalTraining, examples: ClientExamples) -> tuple[float, int]:
         """Take the recipe's steps; return (mean loss over all of them, steps). The model changes in place."""
@@ -125,7 +126,7 @@ class Loop:
         return result
 
     def _objective(self, request: LocalTraining, examples: ClientExamples) -> tuple[LossRows, SampleLoss]:
-        """The rows and the loss of the request's objective under the model as it is now."""
+        """Return the rows and the loss of the request's objective under the model as it is now."""
         objective, labels = request.objective, self.data.labels
         inputs = ObjectiveInputs(
             labels[request.rows.to(labels.device)],
@@ -147,8 +148,10 @@ class Loop:
         return outputs.to(self.device)
 
     def _on_features(self, loss: SampleLoss) -> SampleLoss:
-        """Return ``loss`` of logits alone: what the head reads is kept in each forward pass from here on, that of a
-        copy of the model, too."""
+        """Return ``loss`` of logits alone.
+
+        What the head reads is kept in each forward pass from here on, that of a copy of the model, too.
+        """
 
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             self._read = inputs[0]
@@ -171,7 +174,7 @@ class Loop:
         return float(value)
 
     def _correct(self, rows: Tensor) -> int:
-        """How many of the test examples at ``rows`` are classified correctly."""
+        """Return how many of the test examples at ``rows`` are classified correctly."""
         if not len(rows):
             return 0
         examples = self.test.select(rows, self.dtype)
@@ -209,7 +212,7 @@ def _control_step(model: nn.Module, layout: flat.FlatLayout, control: Tensor) ->
 
 
 def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[tuple[Phase, InputBatch]]:
-    """Yields each batch of all epochs of the request with its phase."""
+    """Yield each batch of all epochs of the request with its phase."""
     recipe, draws = request.recipe, local.local_draws(request)
     for phase in recipe.phases:
         for _ in range(phase.epochs):
@@ -218,7 +221,7 @@ def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[tuple
 
 
 def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """The module; every request brings its weights, so those of our image models are not even initialized."""
+    """Return the module; every request brings its weights, so those of our image models are not even initialized."""
     if not network.is_ours:
         with seeded(0, "unused"):
             return build_network(network).to(device, dtype)
@@ -237,7 +240,7 @@ def _train_mode(model: nn.Module, recipe: Recipe) -> None:
 
 
 def _optimizer(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.Optimizer:
-    """The optimizer of one kind of phase; parameters that it does not train get no gradient in that phase."""
+    """Return the optimizer of one kind of phase; parameters that it does not train get no gradient in that phase."""
     named = list(model.named_parameters())
     if trains != "all":
         named = [(name, parameter) for name, parameter in named if name.startswith(head) == (trains == "head")]

@@ -31,8 +31,9 @@ Held = list[tuple[type[ClientData], list[np.ndarray]]]
 
 
 class RayEngine:
-    """``workers`` actors (0 = one per ``threads`` cores of the cluster) that each train one client at a time as
-    ``lean`` does, with its bits.
+    """Actors that each train one client at a time as ``lean`` does, with its bits.
+
+    ``workers``: their number, 0 = one per ``threads`` cores of the cluster.
 
     The data go to each machine once. An actor that is lost ends the run with a :class:`UserError`; the same command
     resumes from the last commit. ``note`` prints a line for the user; ``plugins``, ``others``: as of
@@ -86,8 +87,10 @@ class RayEngine:
         return found
 
     def _send(self, actor: Any, request: EngineRequest, places: dict[tuple[Any, ...], Any]) -> Any:
-        """Sends the request to ``actor``; returns the reference to its result. ``places``: vectors shared by requests
-        of this call are sent once."""
+        """Send the request to ``actor``; returns the reference to its result.
+
+        ``places``: vectors shared by requests of this call are sent once.
+        """
         model = request.model if isinstance(request, Inference) else request.start
         vectors = [model.weights, model.buffers, getattr(request, "control", None)]
         sent = [None if vector is None else self._placed(vector, places) for vector in vectors]
@@ -100,7 +103,7 @@ class RayEngine:
         return places[key]
 
     def _result(self, ended: Any) -> Result:
-        """Raises a :class:`UserError` of the actor's, and :class:`WorkerDied` where it was lost."""
+        """Raise a :class:`UserError` of the actor's, and :class:`WorkerDied` where it was lost."""
         try:
             return _as_tensors(self._ray.get(ended))
         except self._ray.exceptions.RayTaskError as problem:
@@ -115,8 +118,10 @@ class RayEngine:
 
 
 class EngineActor:
-    """In an actor of Ray: the data and a local engine. ``folder``: base of relative plug-in paths, if it exists
-    there."""
+    """In an actor of Ray: the data and a local engine.
+
+    ``folder``: base of relative plug-in paths, if it exists there.
+    """
 
     def __init__(
         self, held: Held, networks: list[Network], dtype: torch.dtype, threads: int, plugins: list[str], folder: str
@@ -131,7 +136,7 @@ class EngineActor:
     def run(
         self, request: EngineRequest, weights: np.ndarray, buffers: np.ndarray, control: np.ndarray | None
     ) -> Trained | np.ndarray:
-        """Returns the request's result, with arrays instead of tensors."""
+        """Return the request's result, with arrays instead of tensors."""
         model = ClientModel(_tensor(weights), _tensor(buffers))
         request = unpacked(request, model, None if control is None else _tensor(control))
         if isinstance(request, Inference):
@@ -142,7 +147,7 @@ class EngineActor:
 
 
 def _number(ray: Any, workers: int, threads: int) -> int:
-    """Returns the number of actors. Raises :class:`UserError` where the cluster has no room for them."""
+    """Return the number of actors. Raises :class:`UserError` where the cluster has no room for them."""
     cores = int(ray.cluster_resources().get("CPU", 0))
     count = workers or cores // threads
     if not 1 <= count <= cores // threads:
@@ -161,7 +166,7 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 
 def _as_tensors(result: Any) -> Result:
-    """A copy, since what came from Ray may not be written to."""
+    """Return a copy, since what came from Ray may not be written to."""
     if isinstance(result, np.ndarray):
         return torch.from_numpy(result.copy())
     vectors = {name: torch.from_numpy(getattr(result, name).copy()) for name in ("weights", "buffers")}

@@ -23,8 +23,10 @@ from knot_runner.models.network import Network
 
 
 class NativeBackward(ManualBackward):
-    """Compiled: of a CNN, pooling and the convolutions' gradients, under any objective; of an MLP, whole epochs of
-    cross-entropy at one temperature on logits. Everything else is as in the lean engine."""
+    """Compiled: of a CNN, pooling and the convolutions' gradients, under any objective.
+
+    Of an MLP, whole epochs of cross-entropy at one temperature on logits. Everything else is as in the lean engine.
+    """
 
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
         options = tempered(request.objective)
@@ -77,5 +79,5 @@ def make_native_client(network: Network, data: ClientData, test: ClientData, dty
 
 
 def has_passes(network: Network) -> bool:
-    """Whether there are compiled passes for a model of this kind."""
+    """Return whether there are compiled passes for a model of this kind."""
     return isinstance(network.spec, MlpSettings | CnnSettings | ResnetSettings | WrnSettings | VggSettings)

@@ -1,7 +1,8 @@
 """Compiles this folder's C++ once for the machine, keeps it, and calls it.
 
 What is compiled depends on the CPU (``-march=native``), so it lies in the user's cache folder under a name that holds
-the sources, the compiler and the CPU: a home that several kinds of machines share has one of each."""
+the sources, the compiler and the CPU: a home that several kinds of machines share has one of each.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _HERE = Path(__file__).parent
 
 @functools.cache
 def native_library(dtype: torch.dtype) -> ctypes.CDLL:
-    """The compiled passes for ``dtype`` (float32 or float64), from the cache folder if they are there.
+    """Return the compiled passes for ``dtype`` (float32 or float64), from the cache folder if they are there.
 
     Raises :class:`UserError` without a compiler, where it fails, and where the cache folder cannot be written.
     """
@@ -43,7 +44,7 @@ def native_library(dtype: torch.dtype) -> ctypes.CDLL:
 
 
 def find_compiler() -> str:
-    """The C++ compiler: ``CXX``, or the first of c++, g++ and clang++. Raises :class:`UserError`."""
+    """Return the C++ compiler: ``CXX``, or the first of c++, g++ and clang++. Raises :class:`UserError`."""
     named = os.environ.get("CXX")
     for name in [named] if named else ["c++", "g++", "clang++"]:
         found = shutil.which(name)

@@ -64,7 +64,7 @@ class Perceptron:
         self._options = (recipe.lr, recipe.momentum, decay, bias_decay, 1 / temperature)
 
     def train(self) -> tuple[float, int]:
-        """Returns (mean loss, steps) of all epochs."""
+        """Return (mean loss, steps) of all epochs."""
         recipe, total, steps = self._request.recipe, 0.0, 0
         for epoch in local.epochs(self._request, recipe.augment):
             order, pixels, labels = epoch.order.contiguous(), self._pixels, self._labels
@@ -78,7 +78,7 @@ class Perceptron:
         return total / max(steps, 1), steps
 
     def _gram_pays(self) -> bool:
-        """Whether the first layer is multiplied by the images' inner products (:class:`Gram`).
+        """Return whether the first layer is multiplied by the images' inner products (:class:`Gram`).
 
         Momentum and the proximal term leave W - W0 in the span of the images; weight decay and control variates do not.
         """

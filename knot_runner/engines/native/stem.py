@@ -44,8 +44,10 @@ class _Buffers:
 
 
 class PooledConvs:
-    """Convolutions, 2x2 max-pooling, ReLU (:class:`~knot_runner.engine.federated.lean.stems.Stem`), channels
-    last in memory, every input within its padding, so that a filter's row lies in one piece.
+    """Convolutions, 2x2 max-pooling and ReLU, channels last in memory.
+
+    See :class:`~knot_runner.engine.federated.lean.stems.Stem`. Every input lies within its padding, so that a filter's
+    row lies in one piece.
 
     ``layers``: (weight [C, I, K, K], bias [C]) of each; ``paddings`` of each; ``images`` [n, C, H, W].
     """
@@ -116,7 +118,7 @@ class PooledConvs:
             bias.add_(bias_slopes, alpha=alpha)
 
     def finish(self) -> None:
-        """The weights are up to date after every step."""
+        """Do nothing: the weights are up to date after every step."""
 
     def _memory(self, number: int, outputs: Tensor) -> _Buffers:
         """Memory of layer ``number`` for batches as large as that of ``outputs`` [B, H, W, C]."""
@@ -139,7 +141,7 @@ class PooledConvs:
 
 
 def _unpacked(packed: Tensor, weight: Tensor) -> Tensor:
-    """The view [C, I, K, K] of a packed array, shaped as ``weight``."""
+    """Return the view [C, I, K, K] of a packed array, shaped as ``weight``."""
     depth, kernel = weight.shape[1:3]
     return packed[:, :, : kernel * depth].unflatten(2, (kernel, depth)).permute(0, 3, 1, 2)
 
@@ -163,7 +165,7 @@ class WinogradConv2d(nn.Conv2d):
 
 
 def use_winograd(model: nn.Module, dtype: torch.dtype) -> None:
-    """Makes every convolution of ``model`` that can be a :class:`WinogradConv2d` one; parameters and names stay."""
+    """Make every convolution of ``model`` that can be a :class:`WinogradConv2d` one; parameters and names stay."""
     lanes = native_library(dtype).lanes()
     for module in model.modules():
         if type(module) is nn.Conv2d and _fits(module, lanes):
@@ -172,7 +174,7 @@ def use_winograd(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _fits(conv: nn.Conv2d, lanes: int) -> bool:
-    """Whether ``conv`` can be a :class:`WinogradConv2d`."""
+    """Return whether ``conv`` can be a :class:`WinogradConv2d`."""
     shape = conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups, conv.padding_mode
     fixed = shape == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros")
     return fixed and conv.in_channels % lanes == 0 and conv.out_channels % lanes == 0
@@ -209,7 +211,10 @@ class _Convolution(torch.autograd.Function):
 
 
 def _convolved(x: Tensor, weight: Tensor, turned: bool) -> Tensor:
-    """The convolution of ``x``, channels last; ``turned``: the gradient of its inputs from that of its outputs, x."""
+    """Return the convolution of ``x``, channels last.
+
+    ``turned``: the gradient of its inputs from that of its outputs, x.
+    """
     batch, _, height, width = x.shape
     shape = batch, weight.shape[1 if turned else 0], height, width
     y = torch.empty(shape, dtype=x.dtype, memory_format=torch.channels_last)

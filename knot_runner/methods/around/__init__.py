@@ -1,5 +1,7 @@
-"""What stands around any federated method and acts on the messages of its clients: privacy, compression, a fleet, a
-server that distills, clusters; and what a round computes."""
+"""What stands around any federated method and acts on the messages of its clients.
+
+Privacy, compression, a fleet, a server that distills, clusters; and what a round computes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ AROUND = ("privacy", "fleet")
 
 
 def surrounded(method: Method, settings: Settings, federation: Federation) -> tuple[Method, Federation, list[str]]:
-    """Returns ``method`` with all that ``settings`` put around it, its clients, and notes to the user.
+    """Return ``method`` with all that ``settings`` put around it, its clients, and notes to the user.
 
     Raises:
         UserError: The method does not go together with one of them.

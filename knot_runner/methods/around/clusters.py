@@ -35,13 +35,13 @@ def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
 
 
 def cluster_state(state: FederatedState, number: int) -> FederatedState:
-    """The state of cluster ``number`` by itself."""
+    """Return the state of cluster ``number`` by itself."""
     prefix = f"cluster/{number}/"
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def joint_state(states: list[FederatedState]) -> FederatedState:
-    """The clusters' states as one, in order."""
+    """Return the clusters' states as one, in order."""
     return {f"cluster/{number}/{name}": value for number, own in enumerate(states) for name, value in own.items()}
 
 
@@ -53,11 +53,11 @@ class _Clusters:
     clusters: list[Federation]
 
     def init(self, config: FederatedSettings, _: Federation) -> FederatedState:
-        """The state of all of them."""
+        """Return the state of all of them."""
         return joint_state([self.method.init(config, cluster) for cluster in self.clusters])
 
     def plan(self, config: FederatedSettings, state: FederatedState, _: Federation, round: int) -> list[LocalTraining]:
-        """The requests of all of them."""
+        """Return the requests of all of them."""
         requests: list[LocalTraining] = []
         for number, cluster in enumerate(self.clusters):
             requests += self.method.plan(config, cluster_state(state, number), cluster, round)
@@ -67,7 +67,7 @@ class _Clusters:
         self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained],
     ) -> tuple[FederatedState, State]:  # fmt: skip
-        """Folds each cluster; the log entries are those of :func:`on_clock`."""
+        """Fold each cluster; the log entries are those of :func:`on_clock`."""
         rows: list[State] = []
         folded, participants = [], []
         for number, cluster in enumerate(self.clusters):
@@ -85,7 +85,7 @@ class _Clusters:
         self, config: FederatedSettings, state: FederatedState, _: Federation, round: int,
         requests: list[LocalTraining], trained: list[Trained], engine: Engine,
     ) -> tuple[FederatedState, State, FurtherWork]:  # fmt: skip
-        """Runs the exchange of each cluster; the log entries are those of :func:`_distilled`."""
+        """Run the exchange of each cluster; the log entries are those of :func:`_distilled`."""
         states = []
         rows: list[State] = []
         joint = FurtherWork()
@@ -101,12 +101,12 @@ class _Clusters:
         return joint_state(states), _bytes(rows) | _distilled([row for row in rows if "distill_steps" in row]), joint
 
     def deployed(self, config: FederatedSettings, state: FederatedState, _: Federation, client: int) -> ClientModel:
-        """The model of the client's cluster."""
+        """Return the model of the client's cluster."""
         number = next(number for number, cluster in enumerate(self.clusters) if client in cluster.numbers)
         return self.method.deployed(config, cluster_state(state, number), self.clusters[number], client)
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, _: Federation, round: int) -> bool:
-        """Whether each of them is."""
+        """Return whether each of them is."""
         parts = enumerate(self.clusters)
         return all(self.method.is_finished(config, cluster_state(state, number), own, round) for number, own in parts)
 
@@ -114,7 +114,7 @@ class _Clusters:
 def _cluster_work(
     cluster: Federation, requests: list[LocalTraining], trained: list[Trained]
 ) -> tuple[list[LocalTraining], list[Trained]]:
-    """Returns the cluster's part of a round: its requests and their results, in order."""
+    """Return the cluster's part of a round: its requests and their results, in order."""
     members = set(cluster.numbers)
     work = [request for request in requests if request.client in members]
     return work, [result for result in trained if result.client in members]
@@ -139,8 +139,10 @@ def on_clock(rows: list[State], participants: list[int]) -> State:
 
 
 def _distilled(rows: list[State]) -> State:
-    """Return the log entries of the distilling servers: losses averaged over steps, accuracies over test examples; {}
-    if none distills."""
+    """Return the log entries of the distilling servers: losses averaged over steps, accuracies over test examples.
+
+    {} if none distills.
+    """
     if not rows:
         return {}
     steps = [row["distill_steps"] for row in rows]

@@ -1,5 +1,7 @@
-"""Top-k sparsification (Aji and Heafield 2017, section 3) of the updates of any method, without their error feedback:
-what a client does not send in a round is lost."""
+"""Top-k sparsification (Aji and Heafield 2017, section 3) of the updates of any method.
+
+Their error feedback is left out: what a client does not send in a round is lost.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ INDEX = 4
 
 
 def compressed(method: Method, config: FederatedSettings) -> Method:
-    """Returns ``method`` whose clients send the share ``top_k`` of the entries of their update, the largest ones; the
-    server takes the others for 0."""
+    """Return ``method`` whose clients send the share ``top_k`` of the entries of their update, the largest ones.
+
+    The server takes the others for 0.
+    """
     if not isinstance(config, AveragingSettings) or config.top_k is None:
         return method
     share = config.top_k
@@ -29,8 +33,10 @@ def compressed(method: Method, config: FederatedSettings) -> Method:
 
 
 def top_k(sent: Sent, share: float) -> Sent:
-    """Returns the message with that share of its update, at least one entry, each with its place; or the whole update
-    where that is not longer."""
+    """Return the message with that share of its update, at least one entry, each with its place.
+
+    Or the whole update where that is not longer.
+    """
     update = sent.parts["update"]
     count = max(1, round(share * len(update)))
     places = update.abs().topk(count).indices

@@ -1,5 +1,6 @@
-"""FLOPs of a federated round, of all of its clients together, estimated. Bytes are counted where messages are made, in
-:mod:`knot_runner.methods.federated.averaging`: numbers as they are sent.
+"""FLOPs of a federated round, of all of its clients together, estimated.
+
+Bytes are counted where messages are made, in :mod:`knot_runner.methods.federated.averaging`: numbers as they are sent.
 
 With F, the forward pass of one example, training takes 3 F per example and epoch, since the backward pass takes about
 twice the forward one (Kaplan et al. 2020, section 2.1), and inference takes F. Optimizer steps, aggregation, evaluation
@@ -18,8 +19,9 @@ from knot_runner.methods.contract import SERVER, FurtherWork
 def round_flops(
     flops: ExampleFlops | None, requests: Sequence[LocalTraining], further: FurtherWork
 ) -> dict[str, int | None]:
-    """``client_flops`` and ``server_flops`` of one round: local training by ``requests``, and the ``further`` work
-    after the fold; None where those of an example are unknown.
+    """``client_flops`` and ``server_flops`` of one round.
+
+    Local training by ``requests``, and the ``further`` work after the fold; None where those of an example are unknown.
 
     Where the server trains, it computes the clients' answers itself.
     """
@@ -40,8 +42,11 @@ def round_flops(
 
 
 def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
-    """Of one local training: 3 F per example and epoch; an epoch of the head alone needs no gradient below it, one of
-    the body none of the head's weights; a program may train further epochs of all."""
+    """Of one local training: 3 F per example and epoch.
+
+    An epoch of the head alone needs no gradient below it, one of the body none of the head's weights; a program may
+    train further epochs of all.
+    """
     recipe, count = request.recipe, len(request.rows)
     if recipe.drop_last:
         count -= count % recipe.batch_size

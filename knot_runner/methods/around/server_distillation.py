@@ -52,7 +52,7 @@ def with_distillation(method: Method, config: FederatedSettings) -> Method:
 
 
 def reads(spec: ServerDistillation) -> Literal["each", "either"]:
-    """Whether a distillation may read the mean of the clients' logits, or needs each client's, or its model."""
+    """Return whether a distillation may read the mean of the clients' logits, or needs each client's, or its model."""
     if spec.terms:
         from knot_runner.methods.distill.term import TERMS  # with all terms, which others need not
 
@@ -64,8 +64,10 @@ def reads(spec: ServerDistillation) -> Literal["each", "either"]:
 def ask(
     config: AveragingSettings | FedMdSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
-    """Requests inference of the client's ``model`` on the transfer set, then on the random examples, if the weighting
-    uses biases; [] in rounds that do not distill, and in a last one of heads alone."""
+    """Return requests for inference of the client's ``model`` on the transfer set, then on the random examples.
+
+    The latter only if the weighting uses biases. [] in rounds that do not distill, and in a last one of heads alone.
+    """
     spec = config.server_distillation
     if spec is None or not spec.distills(round) or round >= federation.training.rounds:
         return []
@@ -90,8 +92,10 @@ def plan(
     round: int,
     answers: Answers,
 ) -> list[LocalTraining]:
-    """Requests the training on the clients' logits: of the server's averaged model, or (FedMD) of each participant's
-    own."""
+    """Request the training on the clients' logits.
+
+    Of the server's averaged model, or (FedMD) of each participant's own.
+    """
     students = answers.students
     if "weights" in state:
         students = {SERVER: ClientModel(state["weights"], state["buffers"])}
@@ -102,9 +106,11 @@ def fold(
     config: AveragingSettings | FedMdSettings, state: FederatedState, federation: Federation, round: int,
     answers: Answers, distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """The distilled models in the place of those before; their loss and steps, and in rounds that are measured the
-    accuracy on the test examples before distillation and after: of the server's model on its own, of each client's on
-    the client's own."""
+    """Return the distilled models in the place of those before.
+
+    Their loss and steps, and in rounds that are measured the accuracy on the test examples before distillation and
+    after: of the server's model on its own, of each client's on the client's own.
+    """
     if not distilled:
         return state, {}
     models = kept_models(distilled) if distilled[0].client != SERVER else model_parts(distilled[0])
@@ -126,7 +132,7 @@ def _request(
     config: AveragingSettings | FedMdSettings, federation: Federation, round: int, answers: Answers, student: int,
     model: ClientModel,
 ) -> LocalTraining:  # fmt: skip
-    """The training of ``model``, known by the number ``student``, on the clients' ``answers``."""
+    """Return the training of ``model``, known by the number ``student``, on the clients' ``answers``."""
     from knot_runner.methods.losses import distillation  # with optimal transport, which averaging alone needs not
 
     spec = config.server_distillation
@@ -183,8 +189,10 @@ def _request(
 
 
 def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
-    """Returns the log entries of the models ``distilled`` in a round; ``tested``: total number of their test
-    examples, 0 where they were not evaluated."""
+    """Return the log entries of the models ``distilled`` in a round.
+
+    ``tested``: total number of their test examples, 0 where they were not evaluated.
+    """
     loss, steps = sum(one.loss for one in distilled) / len(distilled), sum(one.steps for one in distilled)
     row: dict[str, Any] = {"distill_loss": loss, "distill_steps": steps}
     if tested:
@@ -207,8 +215,11 @@ def distilled_facts(rounds: int, rows: list[State]) -> State:
 
 
 def drawn_examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
-    """Rows of one epoch of the server's training, [n]: the transfer set, or with ``steps`` as many as these take, from
-    one permutation of it after another."""
+    """Return the rows [n] of one epoch of the server's training.
+
+    These are the transfer set, or with ``steps`` as many rows as the steps take, from one permutation of it after
+    another.
+    """
     transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:
         return transfer
@@ -219,8 +230,10 @@ def drawn_examples(spec: ServerDistillation, federation: Federation, round: int)
 
 
 def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
-    """Rows of the transfer set that the server trains on, and those for early stopping (the share ``valid``, the same
-    in every round)."""
+    """Return the rows of the transfer set that the server trains on, and those for early stopping.
+
+    The latter are the share ``valid``, the same in every round.
+    """
     assert federation.transfer is not None
     transfer = federation.transfer.train
     count = int(spec.valid * len(transfer))
@@ -243,7 +256,7 @@ def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
 
 
 def _recipe(config: FederatedSettings, spec: ServerDistillation) -> Recipe:
-    """Returns the training recipe, without augmentation, since the clients' logits are of the original images."""
+    """Return the training recipe, without augmentation, since the clients' logits are of the original images."""
     return Recipe(
         phases=(Phase(1 if spec.steps else spec.epochs),),
         batch_size=spec.batch_size,

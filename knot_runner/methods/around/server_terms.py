@@ -1,5 +1,6 @@
-"""The server's distillation by loss terms (``method.server_distillation.terms``), those of ``method=distill``, in the
-place of a loss of KNOT: softened outputs, transport, and what compares inner layers or the examples of a batch.
+"""The server's distillation by loss terms (``method.server_distillation.terms``), those of ``method=distill``.
+
+They replace a loss of KNOT: softened outputs, transport, and what compares inner layers or the examples of a batch.
 
 The clients are one teacher, whose outputs are the weighted means of theirs, inner layers included (clients begin a
 round as one model, so that their features can be averaged). Inner layers are read from the models that the clients
@@ -44,8 +45,11 @@ _KEY = "method.server_distillation.terms"
 
 
 def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Sequence[Network], examples: int) -> None:
-    """Raises :class:`UserError` for terms that do not fit the clients' ``networks`` or the number of transfer
-    ``examples``, that read labels, which these have none of, or inner layers of clients that send no models."""
+    """Raise :class:`UserError` for terms that the server cannot distill by.
+
+    These do not fit the clients' ``networks`` or the number of transfer ``examples``, read labels, which the transfer
+    set has none of, or read inner layers of clients that send no models.
+    """
     for network in networks:
         for found in read_terms(spec.terms, network, [network], _KEY):
             where = f"{_KEY}.{found.name}"
@@ -76,8 +80,11 @@ def term_program(
     sent: list[ClientModel],
     weights: Tensor | None,
 ) -> LocalProgram:
-    """The training on ``spec.terms``. ``sent``: the clients' models; ``weights``: [n, K] of the clients in
-    the mean that is the teacher, None where nobody reads their inner layers."""
+    """Return the training on ``spec.terms``.
+
+    ``sent``: the clients' models; ``weights``: [n, K] of the clients in the mean that is the teacher, None where nobody
+    reads their inner layers.
+    """
     tensors: Tensors = {}
     if any(wanted_taps(read_terms(spec.terms, network, [network], _KEY), 1)[1]):
         for number, model in enumerate(sent):
@@ -89,7 +96,7 @@ def term_program(
 
 
 def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
-    """The server's steps on the weighted sum of the terms (a local program).
+    """Take the server's steps on the weighted sum of the terms (a local program).
 
     Adapters and memories begin anew with the round; draws are keyed by (seed, round, student).
     """
@@ -126,8 +133,10 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 
 
 class _Teacher:
-    """(positions [B], inputs of a batch) -> outputs of the one teacher, the mean of the clients; ``taps``: those that
-    terms read of it."""
+    """(positions [B], inputs of a batch) -> outputs of the one teacher, the mean of the clients.
+
+    ``taps``: those that terms read of it.
+    """
 
     def __init__(self, spec: TermSettings, work: LocalWork, taps: list[str]) -> None:
         self._logits, self._sent = work.request.inputs[ENSEMBLE], None

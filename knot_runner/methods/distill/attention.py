@@ -26,8 +26,10 @@ def attention_map(maps: Tensor, p: float) -> Tensor:
 
 
 def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
-    """Mean over positions of the squared difference of two networks' attention maps, [B]; the larger one, ``f`` or
-    ``g`` [B, channels, H, W], is pooled down first."""
+    """Return the mean squared difference [B], over positions, of two networks' attention maps.
+
+    The larger one of ``f`` and ``g`` [B, channels, H, W] is pooled down first.
+    """
     height, width = min(f.shape[2], g.shape[2]), min(f.shape[3], g.shape[3])
     own, other = (attention_map(pooled_to(maps, height, width), p) for maps in (f, g))
     return (own - other).square().mean(1)

@@ -56,8 +56,10 @@ class ContrastPair(nn.Module):
         self.to(f)
 
     def forward(self, f: Tensor, g: Tensor, batch: TermBatch) -> Tensor:
-        """Loss [B] of the student's embeddings against the teacher's memory and the other way round; while training,
-        both memories then move."""
+        """Loss [B] of the student's embeddings against the teacher's memory and the other way round.
+
+        While training, both memories then move.
+        """
         student = unit_length(self.student_embedding(f.flatten(1)))
         teacher = unit_length(self.teacher_embedding(g.flatten(1)))
         positions = batch.positions

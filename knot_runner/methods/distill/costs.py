@@ -28,7 +28,7 @@ NUMBER_BYTES = 4
 
 
 def sent_bytes(request: StageRequest, artifact: Artifact) -> int:
-    """Returns the bytes that a data owner sends when a stage is finished: a model, or records with it."""
+    """Return the bytes that a data owner sends when a stage is finished: a model, or records with it."""
     if isinstance(request, Train) and request.stage == "local":
         layout = layout_of(request.network)
         return NUMBER_BYTES * (layout.size + layout.buffer_size)
@@ -43,8 +43,10 @@ class StageCounter:
         self._known: dict[tuple[str, int], int | None] = {}
 
     def flops(self, request: StageRequest, artifact: Artifact) -> int | None:
-        """Returns the FLOPs of a stage; None if it is neither training nor inference on stored examples (making images,
-        say)."""
+        """Return the FLOPs of a stage.
+
+        None if it is neither training nor inference on stored examples (making images, say).
+        """
         if isinstance(request, Train):
             return self._times(3 * _epochs(artifact), request.network, request.train.examples)
         if isinstance(request, Predict | ReleaseRecords):
@@ -54,8 +56,10 @@ class StageCounter:
         return 0 if isinstance(request, PickStudent) else None
 
     def _students(self, request: TrainStudents, epochs: int) -> int | None:
-        """Returns the FLOPs of students and teachers; frozen teachers run once without augmentation, else in every
-        epoch."""
+        """Return the FLOPs of students and teachers.
+
+        Frozen teachers run once without augmentation, else in every epoch.
+        """
         examples = request.train.examples
         own = self._times(_passes(request.schedule) * epochs, request.network, examples)
         answers = 1 if request.augment == "none" else epochs
@@ -64,7 +68,7 @@ class StageCounter:
         return None if None in parts else sum(parts)
 
     def _times(self, passes: int, network: Network, examples: Ref) -> int | None:
-        """Returns the FLOPs of ``passes`` forward passes over all ``examples``."""
+        """Return the FLOPs of ``passes`` forward passes over all ``examples``."""
         info = self._store.get(*examples).info
         count = info["texts"] if network.reads_texts else info["images"]
         length = math.ceil(info["tokens"] / count) if network.reads_texts else 0
@@ -77,8 +81,10 @@ class StageCounter:
 
 
 def _passes(schedule: DistillSchedule) -> int:
-    """Returns the forward passes per example and epoch of a schedule's students, also as each other's teachers: 3 for
-    training, 1 for inference."""
+    """Return the forward passes per example and epoch of a schedule's students, also as each other's teachers.
+
+    3 for training, 1 for inference.
+    """
     if isinstance(schedule, MutualSchedule):  # whose training outputs are also those of teachers
         return 3 * schedule.students
     return 4 if isinstance(schedule, AverageSchedule | SnapshotSchedule) else 3

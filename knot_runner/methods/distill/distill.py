@@ -46,8 +46,10 @@ DistillState = dict[str, Any]
 
 
 def init(config: DistillSettings, federation: PartyFederation) -> DistillState:
-    """Returns the weights of teachers that are already stored, after checking that the terms fit the networks. Raises
-    :class:`UserError`."""
+    """Return the weights of teachers that are already stored, after checking that the terms fit the networks.
+
+    Raises :class:`UserError`.
+    """
     student = federation.server.network
     teachers = [teacher.network for teacher in federation.clients]
     if not isinstance(config.schedule, OfflineSchedule):
@@ -71,7 +73,7 @@ def init(config: DistillSettings, federation: PartyFederation) -> DistillState:
 
 
 def plan(config: DistillSettings, state: DistillState, federation: PartyFederation, round: int) -> list[StageRequest]:
-    """Returns the training requests of this round; [] when the method has finished."""
+    """Return the training requests of this round; [] when the method has finished."""
     schedule = config.schedule
     if isinstance(schedule, GenerationsSchedule):
         return plan_generation(config, state, federation, round, schedule.generations) if "student" not in state else []
@@ -97,7 +99,7 @@ def fold(
     config: DistillSettings, state: DistillState, federation: PartyFederation, round: int,
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[DistillState, dict[str, Any]]:  # fmt: skip
-    """Returns the next state and the round's log entries."""
+    """Return the next state and the round's log entries."""
     state, row = dict(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
         name = f"{artifact.stage}/{artifact.key}"
@@ -148,8 +150,10 @@ def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFede
 def plan_generation(
     config: DistillSettings, state: DistillState, federation: PartyFederation, round: int, generations: int
 ) -> list[StageRequest]:
-    """Student ``round`` of a line: the first learns from labels alone, each further one from the one before it; the
-    last is the run's student."""
+    """Student ``round`` of a line: the first learns from labels alone, each further one from the one before it.
+
+    The last is the run's student.
+    """
     student = federation.server
     name = generation_name(round) if round < generations else student.name
     if round == 0:
@@ -167,8 +171,10 @@ def train_students(
     teachers: list[tuple[Network, Ref]],
     made: StoredPart | None = None,
 ) -> TrainStudents:
-    """The request for the student ``party``, or for all that train together; with the generated examples ``made``
-    instead of real ones, these also select the epoch."""
+    """Return the request for the student ``party``, or for all that train together.
+
+    With the generated examples ``made`` instead of real ones, these also select the epoch.
+    """
     student, schedule = federation.server, config.schedule
     if isinstance(schedule, OfflineSchedule | GenerationsSchedule):
         schedule = OfflineSchedule("offline")
@@ -192,7 +198,7 @@ def train_students(
 
 
 def generation_name(number: int) -> str:
-    """Returns the name of a student that teaches the next one, from 0."""
+    """Return the name of a student that teaches the next one, from 0."""
     return f"generation {number + 1}"
 
 
@@ -200,13 +206,15 @@ DISTILL = RoundMethod(init, plan, fold)
 
 
 def phases_of(config: DistillSettings) -> list[PhaseSettings]:
-    """Returns the phases before training by ``method.terms``; [] where there are none."""
+    """Return the phases before training by ``method.terms``; [] where there are none."""
     return config.schedule.phases if isinstance(config.schedule, OfflineSchedule) else []
 
 
 def in_phase(config: DistillSettings, state: dict[str, Any], last: TrainStudents) -> TrainStudents:
-    """The next training of the student: that of the first phase missing in ``state``, else the ``last`` one, by
-    ``method.terms``; each starts from the weights of the previous phase.
+    """Return the next training of the student.
+
+    That of the first phase missing in ``state``, else the ``last`` one, by ``method.terms``; each starts from the
+    weights of the previous phase.
 
     A phase's batches are in an order of its own, and its last epoch is kept: what it trains need not classify yet.
     """

@@ -14,7 +14,7 @@ from knot_runner.util.errors import UserError
 
 
 def make_adapter(own: torch.Size, other: torch.Size, always: bool) -> nn.Module:
-    """A layer from features of shape ``own`` to shape ``other``: [B, channels, H, W] both, or [B, D] both.
+    """Return a layer from features of shape ``own`` to shape ``other``: [B, channels, H, W] both, or [B, D] both.
 
     Identity where the shapes are the same (unless ``always``), a linear layer for vectors, a 1x1 convolution where
     only channels differ, a strided or a transposed one where sizes do. Raises :class:`UserError` where there is none.
@@ -67,6 +67,7 @@ class Hint(nn.Module):
         self.adapter = make_adapter(f.shape, g.shape, options.adapter == "always").to(f)
 
     def forward(self, f: Tensor, g: Tensor, batch: TermBatch) -> Tensor:
+        """Return the loss [B] of the student's features ``f`` against the teacher's ``g``."""
         f = self.adapter(f)
         if self.form == "ce":
             return -(g.softmax(1) * F.log_softmax(f, 1)).sum(1).flatten(1).mean(1)

@@ -1,5 +1,7 @@
-"""Students that learn from teachers by loss terms: the networks, their outputs for a batch, and the loss; the outputs
-of frozen teachers, cached from one pass over all examples where possible."""
+"""Students that learn from teachers by loss terms: the networks, their outputs for a batch, and the loss.
+
+The outputs of frozen teachers, cached from one pass over all examples where possible.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,12 @@ class TermSpec:
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether it is 0 without one."""
+        """Return whether the loss is 0 without a teacher."""
         return TERMS[self.name].needs_teacher
 
 
 def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str = "method.terms") -> list[TermSpec]:
-    """The terms that the setting ``key`` names, their taps found in the networks. Raises :class:`UserError`."""
+    """Return the terms that the setting ``key`` names, their taps found in the networks. Raises :class:`UserError`."""
     found = []
     for name, options in terms.items():
         term, where = TERMS[name], f"{key}.{name}"
@@ -71,7 +73,7 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
 
 
 def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[list[str]]]:
-    """Returns the taps that ``terms`` read from the student and from each teacher, without duplicates."""
+    """Return the taps that ``terms`` read from the student and from each teacher, without duplicates."""
     own = dict.fromkeys(a for term in terms for pairs in term.pairs for a, _ in pairs)
     others = [
         dict.fromkeys(b for term in terms if term.pairs for _, b in term.pairs[number]) for number in range(teachers)
@@ -86,6 +88,7 @@ class OutputReader:
         self._read = read_taps(model, network, taps)
 
     def __call__(self, inputs: Tensors) -> NetworkOutputs:
+        """Return the outputs for a batch."""
         return NetworkOutputs(*self._read(**inputs))
 
 
@@ -118,7 +121,7 @@ class WeightedTerms(nn.Module):
     def forward(
         self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch, share: float = 1.0
     ) -> Tensor:
-        """The loss [] of a batch; ``share``: of the weights of terms that need a teacher (0 leaves them out)."""
+        """Return the loss [] of a batch; ``share``: of the weights of terms that need a teacher (0 leaves them out)."""
         total = torch.zeros((), device=student.logits.device)
         for spec in self.specs:
             factor = share if spec.needs_teacher else 1.0
@@ -134,8 +137,10 @@ class WeightedTerms(nn.Module):
     def weigh(
         self, batches: Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]], auto_ratio: float
     ) -> dict[str, dict[str, float]]:
-        """Set weights that are "auto" so that the term is ``auto_ratio`` times the cross-entropy on ``batches``, and
-        return of every term its ``weight`` and its ``ratio`` to the cross-entropy there, weight included.
+        """Set the weights that are "auto", and return the ``weight`` and ``ratio`` of every term.
+
+        An automatic weight makes the term ``auto_ratio`` times the cross-entropy on ``batches``. ``ratio``: of the
+        weighted term to the cross-entropy there.
 
         Without labels the cross-entropy is that of a uniform guess, log C. Raises :class:`UserError` for an automatic
         weight of a term that is 0.
@@ -188,6 +193,7 @@ class FrozenTeachers:
         self._teachers = [(reader, _outputs_of_all(reader, seen) if cached else None) for reader in readers]
 
     def __call__(self, positions: Tensor, inputs: Tensors) -> list[NetworkOutputs]:
+        """Return the outputs of each teacher for the batch at ``positions`` [B] of the examples."""
         if self._originals is not None:
             inputs = {"x": self._originals.images[positions.to(self._originals.rows.device)]}
         found = []
@@ -203,13 +209,13 @@ class FrozenTeachers:
 
 
 def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
-    """The network with stored ``weights``, in evaluation mode; none of its parameters has a gradient."""
+    """Return the network with stored ``weights``, in evaluation mode; none of its parameters has a gradient."""
     return stored_model(place, network, weights).requires_grad_(False).eval()
 
 
 @torch.no_grad()
 def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
-    """Returns the outputs for all examples, in order; None where they exceed the cache's limit."""
+    """Return the outputs for all examples, in order; None where they exceed the cache's limit."""
     kept: Tensors = {}
     for positions, inputs in examples.in_turn(EVALUATION_BATCH):
         output = reader(inputs)
@@ -225,7 +231,9 @@ def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOu
 
 @torch.no_grad()
 def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int) -> float:
-    """:func:`metrics.measured_score` on the examples ``valid``. Raises
-    :class:`DivergedError` that begins with ``title`` for predictions that are not finite."""
+    """:func:`metrics.measured_score` on the examples ``valid``.
+
+    Raises :class:`DivergedError` that begins with ``title`` for predictions that are not finite.
+    """
     logits = finite_logits(model, valid, title, epoch)
     return metrics.measured_score(logits.numpy(), valid.labels.cpu().numpy())

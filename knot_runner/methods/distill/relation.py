@@ -146,7 +146,7 @@ def _cosines(x: Tensor, corners: slice) -> Tensor:
 
 
 def _make_relation(compare: TapComparison, options: Any, inputs: TermInputs) -> TermLoss:
-    """The term of ``compare``, of relations among a batch's examples, with flattened maps; 0 for a batch of one."""
+    """Return the term of ``compare``, of relations among a batch's examples, with flattened maps; 0 for one example."""
 
     def compare_examples(f: Tensor, g: Tensor) -> Tensor:
         if len(f) < 2:

@@ -1,5 +1,7 @@
-"""Requests to train students by loss terms, from frozen teachers, from their own past or from each other, and to pick
-one of several that were trained together."""
+"""Requests to train students by loss terms, and to pick one of several that were trained together.
+
+Students learn from frozen teachers, from their own past or from each other.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,10 @@ from knot_runner.models.network import Network
 
 @dataclass(frozen=True)
 class TrainStudents(OwnTraining):
-    """Train one student, or several that teach each other; the artifact holds the weights of the one, or of each
-    student i under ``i.``."""
+    """Train one student, or several that teach each other.
+
+    The artifact holds the weights of the one, or of each student i under ``i.``.
+    """
 
     #: distill, or that of a phase before (:mod:`knot_runner.methods.distill.distill`)
     stage: str
@@ -74,9 +78,12 @@ class TrainStudents(OwnTraining):
     start: Ref | None = None
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
-        """The weights kept, and facts: those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``, the
-        weight of each and its first ratio to the cross-entropy. Raises :class:`DivergedError`, and :class:`UserError`
-        for terms that do not fit the networks."""
+        """Return the weights kept, and facts.
+
+        Those of :func:`knot_runner.engine.training.train_epochs`, and ``terms``, the weight of each and its first ratio
+        to the cross-entropy. Raises :class:`DivergedError`, and :class:`UserError` for terms that do not fit the
+        networks.
+        """
         students = Students(self, place, report)
         trainee = Trainee(
             students.module,
@@ -99,7 +106,7 @@ class PickStudent(OwnRequest):
     number: int
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
-        """Returns the student's weights, and the facts of all; it takes no time of its own."""
+        """Return the student's weights, and the facts of all; it takes no time of its own."""
         found, prefix = place.store.get(*self.together), f"{self.number}."
         tensors = {name.removeprefix(prefix): t for name, t in found.tensors().items() if name.startswith(prefix)}
         return tensors, found.info | {"seconds": 0.0}
@@ -160,7 +167,7 @@ class Students:
     def _first(
         self, number: int, order: torch.Generator, draws: torch.Generator
     ) -> Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]]:
-        """The first batches of student ``number``."""
+        """Return the first batches of student ``number``."""
         request = self.request
         self.module.eval()
         batches = self.train.epoch(request.training.batch_size, order, drop_last=False, augment=request.augment)
@@ -168,8 +175,10 @@ class Students:
             yield *self._outputs(batch)[number], self._batch(batch[0], draws, 1)
 
     def _outputs(self, batch: InputBatch) -> list[tuple[NetworkOutputs, list[NetworkOutputs]]]:
-        """Returns the outputs of each student for a batch, and those of its teachers: frozen ones, its own past, or the
-        other students."""
+        """Return the outputs of each student for a batch, and those of its teachers.
+
+        Frozen ones, its own past, or the other students.
+        """
         positions, inputs = batch
         outputs = [reader(inputs) for reader in self.readers]
         if len(outputs) == 1:
@@ -213,7 +222,7 @@ class Students:
 
     @torch.no_grad()
     def _average(self, teacher: nn.Module, decay: float) -> None:
-        """teacher <- decay teacher + (1 - decay) student, of weights; running statistics are copied."""
+        """Set the teacher's weights to decay teacher + (1 - decay) student; copy running statistics."""
         student = self.students[0]
         for mean, weights in zip(teacher.parameters(), student.parameters(), strict=True):
             mean.lerp_(weights, 1 - decay)
@@ -221,7 +230,7 @@ class Students:
             kept.copy_(statistics)
 
     def _share(self, epoch: int) -> float:
-        """Returns the factor on the weights of the teachers' terms in ``epoch``."""
+        """Return the factor on the weights of the teachers' terms in ``epoch``."""
         if isinstance(self.schedule, AverageSchedule) and self.schedule.ramp:
             return min(1.0, epoch / self.schedule.ramp)
         if isinstance(self.schedule, SnapshotSchedule):
@@ -235,5 +244,5 @@ class Students:
         return sum(found) / len(found)
 
     def weights(self) -> dict[str, Tensor]:
-        """A copy of the student's weights, or of all students', each under its number."""
+        """Return a copy of the student's weights, or of all students', each under its number."""
         return copy_weights(self.students if len(self.students) > 1 else self.students[0])

@@ -25,8 +25,11 @@ DefaultTaps = Literal["none", "features", "middle", "last", "maps"]
 
 @dataclass(frozen=True)
 class NetworkOutputs:
-    """Outputs of one network for a batch: ``logits`` [B, C], and the requested ``taps`` by name, maps [B, channels, H,
-    W] or features [B, D]. A teacher's carry no gradient."""
+    """Outputs of one network for a batch.
+
+    ``logits`` [B, C], and the requested ``taps`` by name, maps [B, channels, H, W] or features [B, D]. A teacher's
+    carry no gradient.
+    """
 
     logits: Tensor
     taps: dict[str, Tensor] = field(default_factory=dict)
@@ -56,9 +59,12 @@ TapComparison = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class TermInputs:
-    """Inputs for building a term. ``student`` and ``teachers``: outputs for a few examples, for the shapes of their
-    taps; ``pairs``: for each teacher, the (student's tap, teacher's tap) to be compared; ``examples``: number of the
-    student's training examples; ``points`` [C, d]: coordinates of the classes, for transport costs."""
+    """Inputs for building a term.
+
+    ``student`` and ``teachers``: outputs for a few examples, for the shapes of their taps; ``pairs``: for each teacher,
+    the (student's tap, teacher's tap) to be compared; ``examples``: number of the student's training examples;
+    ``points`` [C, d]: coordinates of the classes, for transport costs.
+    """
 
     student: NetworkOutputs
     teachers: list[NetworkOutputs]
@@ -127,8 +133,9 @@ def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
 
 
 class PairModules(nn.Module):
-    """A loss with a module for each pair of taps of each teacher: ``each[i](f, g, batch)`` [B] of pair i in the order
-    of :func:`compared_taps`, summed over pairs, mean over teachers.
+    """A loss with a module for each pair of taps of each teacher.
+
+    ``each[i](f, g, batch)`` [B] of pair i in the order of :func:`compared_taps`, summed over pairs, mean over teachers.
 
     ``make(f, g)``: such a module for features like the student's ``f`` and a teacher's ``g``.
     """
@@ -139,6 +146,7 @@ class PairModules(nn.Module):
         self.each = nn.ModuleList(make(f, g) for _, f, _, g in compared_taps(inputs))
 
     def forward(self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch) -> Tensor:
+        """Return the loss [B] of a batch."""
         modules = iter(self.each)
 
         def compare(f: Tensor, g: Tensor) -> Tensor:
@@ -156,5 +164,5 @@ def unit_length(x: Tensor) -> Tensor:
 
 
 def nothing_to_compare(f: Tensor) -> Tensor:
-    """A loss [] of 0 with a gradient of 0 by ``f``, of a batch with too few examples."""
+    """Return a loss [] of 0 with a gradient of 0 by ``f``, of a batch with too few examples."""
     return (f * 0).sum()

@@ -35,17 +35,17 @@ from knot_runner.methods.federation import FederatedState, Federation
 
 
 def plan(config: ApflSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Every participant trains the model it was sent and its own, step by step together."""
+    """Return requests that train the model a participant was sent and its own, step by step together."""
     return [_with_own(config, state, request) for request in averaging.plan(config, state, federation, round)]
 
 
 def own(config: ApflSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """The client's own model and its alpha."""
+    """Return the client's own model and its alpha."""
     return {name: work.trained[0].kept[name] for name in ("weights", "buffers", "alpha")}
 
 
 def deployed(config: ApflSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Returns the client's own model mixed with the current global one; the global one while it has none."""
+    """Return the client's own model mixed with the current global one; the global one while it has none."""
     whole, own = averaging.deployed(config, state, federation, client), kept_model(state, client)
     if own is None:
         return whole
@@ -62,8 +62,10 @@ def _with_own(config: ApflSettings, state: FederatedState, request: LocalTrainin
 
 
 def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
-    """A client's steps (a local program). ``settings``: ``adaptive``; tensors: ``weights`` [P], ``buffers`` [Q],
-    ``alpha``; it returns these and the mean ``loss`` of the mixed model.
+    """Take a client's steps (a local program).
+
+    ``settings``: ``adaptive``; tensors: ``weights`` [P], ``buffers`` [Q], ``alpha``. It returns these and the mean
+    ``loss`` of the mixed model.
 
     An adaptive alpha moves in the first step, by -lr <v - w, gradient at the mixed model> (eq. 10), within [0, 1].
     """

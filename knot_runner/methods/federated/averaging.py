@@ -73,8 +73,10 @@ def local_request(
         augment=federation.augment,
         optimizer=training.optimizer,
     )
-    network = federation.network_number(client)
-    request = LocalTraining(client, round, federation.seed, start, party.train, party.test, recipe, network=network)
+    request = LocalTraining(
+        client, round, federation.seed, start, party.train, party.test, recipe,
+        network=federation.network_number(client),
+    )  # fmt: skip
     return chilled(request, config, federation) if config.chills else request
 
 
@@ -82,8 +84,9 @@ def fold_round(
     method: Method, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Return the state after the messages of ``round`` are folded, and its log entries, with the ``bytes_down`` and
-    ``bytes_up`` of all its clients.
+    """Return the state after the messages of ``round`` are folded, and its log entries.
+
+    These include ``bytes_down`` and ``bytes_up``, of all its clients.
 
     Messages are made and summed one after another, in the order of the clients. A round of a thousand clients holds one
     sum, and bits do not depend on workers.
@@ -105,12 +108,11 @@ def fold_round(
             yield sent
 
     share = federation.share(len(works))
-    after: FederatedState = state
+    after = state
     row: RoundRow = {}
     if method.fold_each is None:
         empty = partial(method.empty_message, config, state, federation, round)
-        gathering = Gathering(round, 1, messages(), empty, config.aggregation, method.unweighted)
-        mean, row = method.reduce(gathering)
+        mean, row = method.reduce(Gathering(round, 1, messages(), empty, config.aggregation, method.unweighted))
         if mean:
             after, entries = method.fold(config, state, federation, round, mean, share)
             row = row | entries

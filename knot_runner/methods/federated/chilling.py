@@ -32,8 +32,10 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
 
 
 def stragglers(config: FederatedSettings, federation: Federation) -> set[int]:
-    """The clients that are slow in the whole run, whatever their cluster: a share of all, drawn from the seed, or the
-    slowest of the fleet."""
+    """Return the clients that are slow in the whole run, whatever their cluster.
+
+    A share of all, drawn from the seed, or the slowest of the fleet.
+    """
     assert config.stragglers is not None
     count = len(federation.clients)
     if config.stragglers.by == "speed":

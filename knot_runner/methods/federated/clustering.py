@@ -20,8 +20,10 @@ CLUSTERS = 5
 
 @dataclass(frozen=True)
 class Clusters:
-    """``labels``: the cluster of each client, numbered by their first clients; ``eigenvalues`` (ascending) of the
-    graph's normalized Laplacian, none where no graph was made."""
+    """``labels``: the cluster of each client, numbered by their first clients.
+
+    ``eigenvalues`` (ascending) of the graph's normalized Laplacian, none where no graph was made.
+    """
 
     labels: list[int]
     eigenvalues: list[float] = field(default_factory=list)
@@ -29,7 +31,7 @@ class Clusters:
 
     @property
     def members(self) -> list[list[int]]:
-        """The clients of each cluster, ascending."""
+        """Return the clients of each cluster, ascending."""
         count = max(self.labels) + 1
         return [[client for client, label in enumerate(self.labels) if label == number] for number in range(count)]
 
@@ -57,12 +59,12 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
 
 
 def one_cluster(clients: int) -> Clusters:
-    """All clients together."""
+    """Return all clients together."""
     return Clusters([0] * clients)
 
 
 def check_clustering(settings: ClusteringSettings, clients: int) -> None:
-    """Raises :class:`UserError` for settings that do not fit the number of clients; needs no distances."""
+    """Raise :class:`UserError` for settings that do not fit the number of clients; needs no distances."""
     if settings.graph == "none":
         return
     if isinstance(settings.clusters, int) and settings.clusters > clients:
@@ -79,7 +81,7 @@ def check_clustering(settings: ClusteringSettings, clients: int) -> None:
 
 
 def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
-    """The graph's weights [N, N], in [0, 1].
+    """Return the graph's weights [N, N], in [0, 1].
 
     affinity: (scale - D) / scale, so with scale=largest the most distant pair has no edge. sparseK: each client and its
     K - 1 nearest others (public code: the client itself counts), an edge of one direction alone weighing 1/2.
@@ -107,7 +109,9 @@ def eigenvalues(graph: np.ndarray) -> np.ndarray:
 
 
 def eigengap(values: np.ndarray) -> int:
-    """The k of 1..N/2 with the widest gap between the k-th and the next of ``values`` [N] (von Luxburg 2007, 8.3).
+    """Return the k of 1..N/2 with the widest gap between the k-th and the next of ``values`` [N].
+
+    See von Luxburg 2007, 8.3.
 
     Up to N/2, since clusters of single clients are none. Among clusters that still have much affinity to one another
     the widest gap can be the first: then all clients are one cluster.

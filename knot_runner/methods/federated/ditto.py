@@ -20,25 +20,25 @@ from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def plan(config: DittoSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Every participant's part of the global model; then, in the same order, every participant's own model."""
+    """Return requests for every participant's part of the global model, then for every participant's own model."""
     requests = averaging.plan(config, state, federation, round)
     return requests + [_own_request(config, state, federation, request) for request in requests]
 
 
 def observe(works: list[ClientWork]) -> RoundRow:
-    """The mean loss of the own models."""
+    """Return the mean loss of the own models."""
     return {"own_loss": sum(work.trained[1].loss for work in works) / len(works)}
 
 
 def deployed(config: AveragingSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """The client's own model, the last that it trained; the global one while it has none."""
+    """Return the client's own model, the last that it trained; the global one while it has none."""
     return kept_model(state, client) or averaging.deployed(config, state, federation, client)
 
 
 def _own_request(
     config: DittoSettings, state: FederatedState, federation: Federation, sent: LocalTraining
 ) -> LocalTraining:
-    """The training of a participant's own model; ``sent``: its part of the global one.
+    """Return the training of a participant's own model; ``sent``: its part of the global one.
 
     The proximal term pulls towards the model that a request starts from; a constant gradient of lam (v_start - w) makes
     up the difference.

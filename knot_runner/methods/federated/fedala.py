@@ -31,7 +31,7 @@ from knot_runner.util.errors import UserError
 
 
 def init(config: FedalaSettings, federation: Federation) -> FederatedState:
-    """The first global model. Raises :class:`UserError` where it has fewer layers than are to be mixed."""
+    """Return the first global model. Raises :class:`UserError` where it has fewer layers than are to be mixed."""
     there = len(layer_starts(federation.layout))
     if config.layers > there:
         raise UserError(
@@ -41,7 +41,7 @@ def init(config: FedalaSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedalaSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Every participant trains from its mix; from the model it was sent while it has none of its own."""
+    """Return requests for training from a participant's mix, or from the global model while it has none of its own."""
     requests = averaging.plan(config, state, federation, round)
     return [_with_mix(config, state, federation, request) for request in requests]
 
@@ -53,8 +53,10 @@ def own(config: FedalaSettings, state: FederatedState, federation: Federation, w
 
 
 def deployed(config: FedalaSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """Returns the model that the client trained last, or (``deployed``) its mix with the current global model by the
-    last weights; the global model while it has none of its own."""
+    """Return the model that the client trained last, or its mix with the current global model.
+
+    ``deployed`` decides which. The mix has the last weights. A client without a model of its own uses the global one.
+    """
     whole, own = averaging.deployed(config, state, federation, client), kept_model(state, client)
     if own is None or config.deployed == "trained":
         return own or whole
@@ -86,9 +88,12 @@ def _with_mix(
 
 
 def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
-    """Learn the weights of the mix, and train from it (a local program). ``settings``: those of the method, ``start``,
-    where the parameters of the mixed layers begin, and the most passes, ``max_epochs``; tensors: ``weights`` [P] of the
-    client's own model, ``mix`` [p]; it returns the learned ``mix`` and the ``passes`` that took."""
+    """Learn the weights of the mix, and train from it (a local program).
+
+    ``settings``: those of the method, ``start``, where the parameters of the mixed layers begin, and the most passes,
+    ``max_epochs``; tensors: ``weights`` [P] of the client's own model, ``mix`` [p]; it returns the learned ``mix`` and
+    the ``passes`` that took.
+    """
     own, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
     mix, passes = _learn_mix(work, own, sent, **settings)
     loss, steps = work.train()
@@ -127,7 +132,7 @@ def _learn_mix(
 
 
 def _settled(losses: list[float], window: int, threshold: float) -> bool:
-    """Whether the last ``window`` losses have a standard deviation below ``threshold``."""
+    """Return whether the last ``window`` losses have a standard deviation below ``threshold``."""
     if len(losses) <= window:
         return False
     last = torch.tensor(losses[-window:], dtype=torch.float64)
@@ -135,7 +140,7 @@ def _settled(losses: list[float], window: int, threshold: float) -> bool:
 
 
 def _mixed(start: int, own: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
-    """v + (w - v) W [P]: the global model before ``start``, mixed by ``mix`` [p] from there on."""
+    """Return v + (w - v) W [P]: the global model before ``start``, mixed by ``mix`` [p] from there on."""
     return torch.cat([sent[:start], own[start:] + (sent - own)[start:] * mix])
 
 

@@ -35,8 +35,7 @@ OF_LABELS = ("weight", "label_temperature")
 def plan_regularized(
     config: FedDistillSettings, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
-    """Requests training of every participant's own model on its own examples, regularized towards the others' latest
-    logits."""
+    """Return requests that train every participant's own model towards the others' latest logits."""
     requests = own_models.plan(config, state, federation, round)
     for place, request in enumerate(requests):
         means = others_means(state, federation, request.client)
@@ -50,9 +49,11 @@ def plan_regularized(
 
 
 def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
-    """(Mean logits [C, C], float64, of each label over the other clients that have sent some of it, whether there are
-    any [C]); None before another has sent anything. In private training those of the last round's participants, the
-    same for everybody."""
+    """Return the mean logits of each label over the other clients, and whether there are any.
+
+    Logits [C, C], float64, of the clients that have sent some of the label; [C]. None before another has sent anything.
+    In private training they are those of the last round's participants, the same for everybody.
+    """
     if "label_counts/all" in state:
         return state["label_logits/all"].double(), state["label_counts/all"] > 0
     sent = [other for other in federation.numbers if other != client and f"label_logits/{other}" in state]
@@ -65,8 +66,9 @@ def others_means(state: FederatedState, federation: Federation, client: int) -> 
 
 
 def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """CE(z, y) as ``cross_entropy`` has it, plus weight CE(z / tau, softmax(F_y / tau)), F_y the others' mean
-    logits, for examples whose label others know.
+    """Return CE(z, y), chilled or not, plus weight CE(z / tau, softmax(F_y / tau)).
+
+    F_y: the others' mean logits. The second term is of examples whose label others know.
 
     ``inputs.tensors``: ``label_logits`` [n, C], F_y of each example, and ``known`` [n].
     """
@@ -82,7 +84,7 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 
 
 def told(config: FedDistillSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """The others' mean logits, and of which labels there are any."""
+    """Return the others' mean logits, and of which labels there are any."""
     means = others_means(state, federation, client)
     if means is None:
         return {}
@@ -92,13 +94,15 @@ def told(config: FedDistillSettings, state: FederatedState, federation: Federati
 def ask(
     config: FedDistillSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
-    """Requests inference of the client's trained model on its own training examples."""
+    """Request inference of the client's trained model on its own training examples."""
     return [federation.inference(client, model, federation.clients[client].train, "train")]
 
 
 def answer(config: FedDistillSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """``labels`` [C, C], the mean logits that the client gives its training examples of each label, 0 without any;
-    ``present`` [C], 1 for labels of which it has some."""
+    """``labels`` [C, C], the mean logits that the client gives its training examples of each label, 0 without any.
+
+    ``present`` [C], 1 for labels of which it has some.
+    """
     (own,) = logits
     labels = federation.train_labels[federation.clients[client].train]
     counts = torch.bincount(labels, minlength=own.shape[1])
@@ -111,7 +115,7 @@ def fold_labels(
     config: FedDistillSettings, state: FederatedState, federation: Federation, round: int, answers: Answers,
     distilled: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Stores what each participant sends, or what all of them send on average."""
+    """Store what each participant sends, or what all of them send on average."""
     after = dict(state)
     for one in answers.each:
         after[f"label_logits/{one.client}"], after[f"label_counts/{one.client}"] = one.parts.values()

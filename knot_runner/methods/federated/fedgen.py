@@ -50,12 +50,15 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def init(config: FedGenSettings, federation: Federation) -> FederatedState:
-    """The first global model and a fresh generator. Raises :class:`UserError` where the last layer is not linear."""
+    """Return the first global model and a fresh generator.
+
+    Raises :class:`UserError` where the last layer is not linear.
+    """
     return averaging.init(config, federation) | model_tensors(_generator(config, federation, {}))
 
 
 def plan(config: FedGenSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Every participant trains from the global model; once there is a trained generator, on its features, too."""
+    """Return requests for training from the global model; once there is a trained generator, on its features, too."""
     requests = averaging.plan(config, state, federation, round)
     if LABELS not in state:
         return requests
@@ -64,7 +67,7 @@ def plan(config: FedGenSettings, state: FederatedState, federation: Federation, 
 
 
 def message(config: FedGenSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """FedAvg's, and ``labels`` [C], the share of each label in the client's examples."""
+    """Return FedAvg's message and ``labels`` [C], the share of each label in the client's examples."""
     labels = federation.train_labels[federation.clients[work.client].train]
     counts = torch.bincount(labels, minlength=len(federation.labels.names))
     parts = averaging.message(config, state, federation, work)
@@ -74,8 +77,10 @@ def message(config: FedGenSettings, state: FederatedState, federation: Federatio
 def fold(
     config: FedGenSettings, state: FederatedState, federation: Federation, round: int, mean: ClientMessage, share: float
 ) -> Folded:
-    """FedAvg's fold, and the generator trained by the last layer of the new global model, with labels as often as the
-    clients have them on average; all alike where noise leaves none."""
+    """Fold as FedAvg, and train the generator by the last layer of the new global model.
+
+    Labels are drawn as often as the clients have them on average, all alike where noise leaves none.
+    """
     after, _ = averaging.fold(config, state, federation, round, mean, share)
     shares = mean["labels"].double().clamp_min(0)
     if not shares.any():
@@ -87,7 +92,7 @@ def fold(
 def fold_each(
     config: FedGenSettings, state: FederatedState, federation: Federation, round: int, sent: list[Sent]
 ) -> Folded:
-    """FedAvg's fold, and the generator trained by the participants' last layers."""
+    """Fold as FedAvg, and train the generator by the participants' last layers."""
     mean, _ = averaging.mean_of(Gathering(round, 1, sent, dict, config.aggregation))
     after, _ = averaging.fold(config, state, federation, round, mean, len(sent) / len(federation))
     heads = []
@@ -108,7 +113,7 @@ def _with_generator(
 
 
 def with_generator(config: FedGenSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """The model, and once it is trained the generator with the counts of labels."""
+    """Return the model, and once it is trained the generator with the counts of labels."""
     parts = averaging.received(config, state, federation, client)
     if LABELS in state:
         parts |= {name: tensor for name, tensor in state.items() if name == LABELS or name.startswith(MODEL)}
@@ -116,7 +121,7 @@ def with_generator(config: FedGenSettings, state: FederatedState, federation: Fe
 
 
 def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """The loss of a client (see above), its cross-entropy as ``cross_entropy`` has it, chilled or not.
+    """Return the loss of a client (see above), its cross-entropy as ``cross_entropy`` has it, chilled or not.
 
     ``inputs.tensors``: ``drawn`` [n], a label for each example, ``drawn_features`` [n, H] generated for it, and
     ``own_features`` [n, H] generated for the example's own label; ``inputs.head``: the last layer as it stands.
@@ -151,7 +156,7 @@ def _on_features(
 
 
 def _generator(config: FedGenSettings, federation: Federation, state: FederatedState) -> nn.Module:
-    """The generator of ``state``; a fresh one where that has none."""
+    """Return the generator of ``state``; a fresh one where that has none."""
     weight, _ = _head_fields(federation)
     classes, features = weight.shape
     model = new_generator(config.generator, classes, features, federation.seed, federation.model.weights.dtype)
@@ -170,8 +175,10 @@ def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
 
 
 def _head(federation: Federation, weights: Tensor, counts: Tensor) -> Head:
-    """Returns the last layer of a model [P], which is part of what a participant sends, with its label ``counts`` [C],
-    sent in addition."""
+    """Return the last layer of a model [P] with its label ``counts`` [C].
+
+    The layer is part of what a participant sends, and the counts are sent in addition.
+    """
     weight, bias = flat.views(weights, _head_fields(federation)).values()
     return Head(weight, bias, counts)
 
@@ -221,7 +228,7 @@ def noisy_features(
 
 
 def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
-    """Returns the generator's loss on a batch: ``features`` [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
+    """Return the generator's loss on a batch: ``features`` [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
     counts = torch.stack([head.counts for head in heads]).to(features.dtype)  # [K, C]
     shares = (counts / counts.sum(0).clamp_min(1))[:, labels]  # [K, B]
     total = features.new_zeros(())
@@ -236,8 +243,11 @@ def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head
 def train_generator(
     spec: LatentGenerator, model: nn.Module, kept: Tensors, heads: list[Head], seed: int, round: int
 ) -> tuple[Tensors, float]:
-    """The generator after the steps of ``round``, as tensors of a state, and its mean loss. ``model`` changes in place;
-    ``kept``: the state before, which has Adam's from earlier rounds. Draws are keyed by (seed, round, step)."""
+    """Return the generator after the steps of ``round``, as tensors of a state, and its mean loss.
+
+    ``model`` changes in place; ``kept``: the state before, which has Adam's from earlier rounds. Draws are keyed by
+    (seed, round, step).
+    """
     parameters = list(model.parameters())
     optimizer = torch.optim.Adam(parameters, lr=spec.lr, weight_decay=spec.weight_decay)
     if f"{ADAM}0.step" in kept:
@@ -262,7 +272,7 @@ def train_generator(
 
 
 def model_tensors(model: nn.Module) -> Tensors:
-    """The generator's weights and running statistics, as a state has them."""
+    """Return the generator's weights and running statistics, as a state has them."""
     return {f"{MODEL}{name}": tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 

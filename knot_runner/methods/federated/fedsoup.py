@@ -34,7 +34,7 @@ ROWS = 256
 
 
 def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
-    """The first global model. Raises :class:`UserError` where a client holds out nothing to select on."""
+    """Return the first global model. Raises :class:`UserError` where a client holds out nothing to select on."""
     clients = [federation.clients[number] for number in federation.numbers]
     without = [client.name for client in clients if not len(client.valid)]
     if without:
@@ -47,7 +47,7 @@ def init(config: FedsoupSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedsoupSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Every participant trains the model it was sent; in the later rounds it then chooses its soup."""
+    """Return requests for training the model a participant was sent; in later rounds it then chooses its soup."""
     requests = averaging.plan(config, state, federation, round)
     if round + 1 <= config.start * federation.training.rounds:
         return requests
@@ -72,8 +72,10 @@ def _with_soup(state: FederatedState, federation: Federation, request: LocalTrai
 
 
 def train_and_soup(settings: dict[str, Any], work: LocalWork) -> LocalResult:
-    """Train, then keep one of two soups (a local program). Tensors: rows ``valid`` [v], ``pool`` [P], ``pool_size``; it
-    returns the last two."""
+    """Train, then keep one of two soups (a local program).
+
+    Tensors: rows ``valid`` [v], ``pool`` [P], ``pool_size``; it returns the last two.
+    """
     loss, steps = work.train()
     trained, buffers = flat.flat_vectors(work.model)
     pool, size = work.tensors["pool"], int(work.tensors["pool_size"])
@@ -87,7 +89,7 @@ def train_and_soup(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 
 
 def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
-    """How many of the held-out examples the model with ``weights`` classifies correctly."""
+    """Return how many of the held-out examples the model with ``weights`` classifies correctly."""
     flat.load_flat(work.model, work.layout, weights, buffers)
     examples = work.select(work.tensors["valid"])
     return int((forward_all(work.model, examples, ROWS).argmax(1) == examples.labels).sum())

@@ -16,32 +16,32 @@ from knot_runner.methods.federation import FederatedState, Federation, RoundRow
 
 
 def init(config: FederatedSettings, federation: Federation) -> FederatedState:
-    """Returns an empty state: all clients start from their architecture's initial model."""
+    """Return an empty state: all clients start from their architecture's initial model."""
     return {}
 
 
 def plan(config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """Requests that every participant trains its own model further."""
+    """Return requests that train every participant's own model further."""
     return drawn_requests(config, federation, round, partial(deployed, config, state, federation))
 
 
 def own(config: FederatedSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """The model that the client trained last, in the round."""
+    """Return the model that the client trained last, in the round."""
     return model_parts(work.trained[-1])
 
 
 def deployed(config: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
-    """The client's own model; the first one of its architecture while it has not trained."""
+    """Return the client's own model; the first one of its architecture while it has not trained."""
     return kept_model(state, client) or federation.start_of(client)
 
 
 def model_parts(result: Trained) -> ClientMessage:
-    """A trained model as tensors."""
+    """Return a trained model as tensors."""
     return {"weights": result.weights, "buffers": result.buffers}
 
 
 def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedState:
-    """The part of the state that holds what clients have ``trained``, below ``prefix``."""
+    """Return the part of the state that holds what clients have ``trained``, below ``prefix``."""
     kept: FederatedState = {}
     for result in trained:
         kept |= {f"{prefix}/{result.client}/{name}": tensor for name, tensor in model_parts(result).items()}
@@ -49,7 +49,7 @@ def kept_models(trained: list[Trained], prefix: str = "client") -> FederatedStat
 
 
 def kept_model(state: FederatedState, client: int) -> ClientModel | None:
-    """The own model of ``client``; None while it has not trained."""
+    """Return the own model of ``client``; None while it has not trained."""
     weights = state.get(f"client/{client}/weights")
     if weights is None:
         return None

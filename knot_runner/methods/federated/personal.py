@@ -22,7 +22,7 @@ from knot_runner.util.errors import UserError
 
 
 def init(config: FedPerSettings, federation: Federation) -> FederatedState:
-    """The first global model. Raises :class:`UserError` when there is no body, or it gets no epoch."""
+    """Return the first global model. Raises :class:`UserError` when there is no body, or it gets no epoch."""
     if not federation.layout.mask("body").any():
         raise UserError(
             f"{config.algorithm} shares all layers except the head. Use at least one hidden layer", "model.hidden"
@@ -38,7 +38,7 @@ def init(config: FedPerSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: FedPerSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """The drawn clients in every round; all clients' heads alone in one more, if ``final_head_epochs`` is set."""
+    """Return requests of the drawn clients; if ``final_head_epochs`` is set, of all heads alone in one more round."""
     start = partial(deployed, config, state, federation)
     requests = drawn_requests(config, federation, round, start)
     if round == federation.training.rounds and config.final_head_epochs:
@@ -50,7 +50,7 @@ def plan(config: FedPerSettings, state: FederatedState, federation: Federation, 
 
 
 def message(config: FedPerSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """The body; the head, too, where the server uses its mean; nothing after an epoch of heads alone."""
+    """Return the body; the head, too, where the server uses its mean; nothing after an epoch of heads alone."""
     if all(phase.trains == "head" for phase in work.requests[0].recipe.phases):
         return {}
     whole = config.first_head == "averaged" or config.server_distillation is not None
@@ -58,7 +58,7 @@ def message(config: FedPerSettings, state: FederatedState, federation: Federatio
 
 
 def received(config: FedPerSettings, state: FederatedState, federation: Federation, client: int) -> ClientMessage:
-    """The body; the mean head, too, which ``first_head=averaged`` gives to clients without one of their own."""
+    """Return the body; the mean head, too, which ``first_head=averaged`` gives to clients without one of their own."""
     parts = averaging.received(config, state, federation, client)
     return parts | {"weights": state["weights"]} if config.first_head == "averaged" else parts
 

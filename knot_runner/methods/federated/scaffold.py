@@ -21,7 +21,7 @@ from knot_runner.util.errors import UserError
 
 
 def init(config: AveragingSettings, federation: Federation) -> FederatedState:
-    """The first global model; all controls are 0. Raises :class:`UserError` for anything but plain SGD."""
+    """Return the first global model; all controls are 0. Raises :class:`UserError` for anything but plain SGD."""
     if federation.training.optimizer != "sgd":
         raise UserError("the control variates of scaffold require plain SGD. Use sgd", "training.optimizer")
     if federation.training.momentum:
@@ -34,7 +34,7 @@ def init(config: AveragingSettings, federation: Federation) -> FederatedState:
 
 
 def plan(config: AveragingSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
-    """FedAvg's requests, with c - c_k added to every gradient (line 10)."""
+    """Return FedAvg's requests, with c - c_k added to every gradient (line 10)."""
     requests = averaging.plan(config, state, federation, round)
     server = control_of(state, "control")
     return [
@@ -45,7 +45,7 @@ def plan(config: AveragingSettings, state: FederatedState, federation: Federatio
 def message(
     config: AveragingSettings, state: FederatedState, federation: Federation, work: ClientWork
 ) -> ClientMessage:
-    """FedAvg's, and ``control``, c_k+ - c_k = (w - w_k) / (K lr) - c (line 12)."""
+    """Return FedAvg's message and ``control``, c_k+ - c_k = (w - w_k) / (K lr) - c (line 12)."""
     request, result = work.requests[0], work.trained[0]
     moved = (request.start.weights - result.weights).double()
     change = moved / (result.steps * request.recipe.lr) - control_of(state, "control").double()
@@ -56,7 +56,7 @@ def message(
 def keep(
     config: AveragingSettings, state: FederatedState, federation: Federation, client: int, sent: ClientMessage
 ) -> ClientMessage:
-    """c_k moves by the change that was sent."""
+    """Move c_k by the change that was sent."""
     own = control_of(state, f"client/{client}/control")
     return {"control": own + sent["control"]}
 
@@ -69,21 +69,21 @@ def fold(
     mean: ClientMessage,
     share: float,
 ) -> Folded:
-    """FedAvg's fold, and c + sum (c_k+ - c_k) / N (line 17), the mean change times the share that took part."""
+    """Fold as FedAvg, and c + sum (c_k+ - c_k) / N (line 17), the mean change times the share that took part."""
     after, row = averaging.fold(config, state, federation, round, mean, share)
     control = control_of(state, "control")
     return {**after, "control": (control.double() + share * mean["control"]).to(control.dtype)}, row
 
 
 def control_of(state: FederatedState, name: str) -> Tensor:
-    """The control variate ``name`` [P]; zeros while nobody has changed it."""
+    """Return the control variate ``name`` [P]; zeros while nobody has changed it."""
     return state.get(name, torch.zeros_like(state["weights"]))
 
 
 def with_control(
     config: AveragingSettings, state: FederatedState, federation: Federation, client: int
 ) -> ClientMessage:
-    """The model and the server's control variate (line 5)."""
+    """Return the model and the server's control variate (line 5)."""
     return averaging.received(config, state, federation, client) | {"control": control_of(state, "control")}
 
 

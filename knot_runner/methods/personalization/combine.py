@@ -1,5 +1,6 @@
-"""Linear combinations of clients' models, computed as products with the matrix of all models, and what the signs of
-such a matrix say of groups of clients: whose updates help whom (docs/papers/soup.md).
+"""Linear combinations of clients' models, computed as products with the matrix of all models.
+
+The signs of such a matrix show groups of clients: whose updates help whom (docs/papers/soup.md).
 
 Products are taken in float64, a block of parameters at a time, so that no second copy of all models is made.
 """
@@ -36,14 +37,17 @@ def stacked_models(models: Sequence[ClientModel]) -> Tensors:
 
 
 def client_models(state: Tensors) -> list[ClientModel]:
-    """The models of a state, see :func:`stacked_models`."""
+    """Return the models of a state, see :func:`stacked_models`."""
     return [ClientModel(*pair) for pair in zip(state["theta/weights"], state["theta/buffers"], strict=True)]
 
 
 @dataclass(frozen=True)
 class Updates:
-    """Clients' updates: dW_i = ``trained`` [K, P] - the model it began from, which several clients share: row
-    ``begins[i]`` of ``starts`` [U, P]."""
+    """Clients' updates.
+
+    DW_i = ``trained`` [K, P] - the model it began from, which several clients share: row ``begins[i]`` of ``starts``
+    [U, P].
+    """
 
     starts: Tensor
     begins: Tensor
@@ -58,15 +62,20 @@ class Updates:
         return Updates(torch.stack(distinct), torch.tensor(begins), trained)
 
     def applied(self, matrix: Tensor) -> Tensor:
-        """W_k = W_0 + sum_i matrix_ki dW_i, [K, P]. Exactly the trained models under the identity, and the starts under
-        zero, which W_0 + (W_k - W_0) need not be: the starts have the weight that is left to them."""
+        """W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
+
+        Exactly the trained models under the identity, and the starts under zero, which W_0 + (W_k - W_0) need not be:
+        the starts have the weight that is left to them.
+        """
         chosen = torch.nn.functional.one_hot(self.begins, len(self.starts)).double()
         left = chosen - matrix.double() @ chosen
         return weighted_sums(torch.cat([left, matrix.double()], 1), torch.cat([self.starts, self.trained]))
 
     def products(self, moved: Sequence[tuple[Tensor, Tensor]] | None = None) -> Tensor:
-        """<a - b, dW_i> of every pair (a, b) of models in ``moved`` ([P] each; without: of the updates themselves),
-        float64 [M, K]."""
+        """Return <a - b, dW_i> of every pair (a, b) of models in ``moved``, float64 [M, K].
+
+        Each model is [P]. Without ``moved``, the updates themselves take its place.
+        """
         count = len(self.trained) if moved is None else len(moved)
         found = torch.zeros(count, len(self.trained), dtype=torch.float64)
         for block in _blocks(self.trained):
@@ -86,8 +95,10 @@ def _blocks(models: Tensor) -> Iterator[slice]:
 
 
 def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
-    """Area under the ROC curve of "i is in k's group" by lambda_ki over all pairs of two clients, ties counting half;
-    None where all pairs are alike."""
+    """Return the area under the ROC curve of "i is in k's group" by lambda_ki over all pairs of two clients.
+
+    Ties count half. None where all pairs are alike.
+    """
     same, others = _pairs(groups)
     within, across = matrix[same], matrix[others].sort().values
     if not len(within) or not len(across):
@@ -97,8 +108,10 @@ def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
 
 
 def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]:
-    """Means of lambda [K, K] over clients' ``own`` updates and those of ``others``; where there are groups, over others
-    ``within`` and ``across`` them, with the ``auc`` of telling these apart; the share of others that are ``negative``.
+    """Return the means of lambda [K, K] over clients' ``own`` updates and those of ``others``.
+
+    Where there are groups, also over others ``within`` and ``across`` them, with the ``auc`` of telling these apart;
+    and the share of others that are ``negative``.
     """
     off = ~torch.eye(len(matrix), dtype=torch.bool)
     found = {
@@ -115,7 +128,7 @@ def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]
 
 
 def _pairs(groups: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """bool [K, K]: pairs of two clients in one group, and in two."""
+    """Return bool [K, K]: pairs of two clients in one group, and in two."""
     numbers = torch.tensor(list(groups))
     same = numbers[:, None] == numbers
     return same & ~torch.eye(len(numbers), dtype=torch.bool), ~same

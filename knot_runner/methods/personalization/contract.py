@@ -1,5 +1,8 @@
-"""The interface of a personalization: a method over the clients, the points at which their models are measured, and
-clients' training after the rounds: as in the rounds, with its own learning rate, optimizer and number of epochs."""
+"""The interface of a personalization.
+
+A method over the clients, the points at which their models are measured, and clients' training after the rounds: as in
+the rounds, with its own learning rate, optimizer and number of epochs.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,11 @@ from knot_runner.methods.federation import FederatedState, Federation, Folded
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalFederation(Federation):
-    """All clients after the last round. ``method``: the settings of the rounds; ``start(client)``: the model that the
-    client used after the last one, theta_0 (FedAvg: the global model); ``groups``: of each client, where the partition
-    has planted some."""
+    """All clients after the last round.
+
+    ``method``: the settings of the rounds; ``start(client)``: the model that the client used after the last one,
+    theta_0 (FedAvg: the global model); ``groups``: of each client, where the partition has planted some.
+    """
 
     method: FederatedSettings
     start: Callable[[int], ClientModel]
@@ -47,9 +52,12 @@ class PersonalFederation(Federation):
 
 @dataclass(frozen=True)
 class Point:
-    """One model of every client. ``step``: saves of its training since the last round, 0 before any; ``epochs``: so
-    many of local training; ``alpha``: its weight against theta_0, 1 for the trained model itself; ``phase``: whether a
-    client ``trained`` it or it was ``combined`` from those of several, where a kind has both."""
+    """One model of every client.
+
+    ``step``: saves of its training since the last round, 0 before any; ``epochs``: so many of local training;
+    ``alpha``: its weight against theta_0, 1 for the trained model itself; ``phase``: whether a client ``trained`` it or
+    it was ``combined`` from those of several, where a kind has both.
+    """
 
     step: int
     epochs: int
@@ -58,7 +66,7 @@ class Point:
 
     @property
     def mixed(self) -> bool:
-        """Whether its weights lie between models, so that running statistics are to be estimated anew."""
+        """Return whether its weights lie between models, so that running statistics are to be estimated anew."""
         return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
@@ -72,9 +80,11 @@ Finished = tuple[dict[str, Tensor], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Personalization:
-    """``method``: ``init``, ``plan`` and ``fold`` over a :class:`PersonalFederation`; ``rounds(settings, federation)``:
-    number of its rounds; ``points(settings)``: all measured points, in order; ``measured``: the models due after a
-    round, point by point. Over all rounds every client's model of every point is measured once.
+    """``method``: ``init``, ``plan`` and ``fold`` over a :class:`PersonalFederation`.
+
+    ``rounds(settings, federation)``: number of its rounds; ``points(settings)``: all measured points, in order;
+    ``measured``: the models due after a round, point by point. Over all rounds every client's model of every point is
+    measured once.
 
     ``check(settings, federation)``: notes for the user before the rounds; raises ``UserError`` where it cannot
     personalize these clients.
@@ -95,8 +105,10 @@ PERSONALIZATIONS: Table[Personalization] = Table("PERSONALIZATIONS", {}, papers=
 
 
 def personal_recipe(config: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
-    """SGD without momentum and weight decay (or AdamW) at its ``rate``; temperature, batches and augmentation are those
-    of the last round."""
+    """Return the recipe of local training after the rounds: SGD, or AdamW, at its ``rate``.
+
+    There is no momentum and no weight decay. Temperature, batches and augmentation are those of the last round.
+    """
     training = federation.training
     whole = local_request(federation.method, federation, training.rounds, client, federation.model).recipe
     return dataclasses.replace(
@@ -132,6 +144,9 @@ def train_all(
 
 
 def with_trained(state: FederatedState, models: FederatedState, trained: Sequence[Trained]) -> Folded:
-    """The state with ``models`` (below ``theta/``) in the place of the last ones, and the mean loss of training."""
+    """Return the state with ``models`` in the place of the last ones, and the mean loss of training.
+
+    ``models``: entries below ``theta/``.
+    """
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
     return kept | models, {"train_loss": sum(result.loss for result in trained) / len(trained)}

@@ -38,7 +38,7 @@ def label_similarities(federation: Federation) -> Tensor:
 
 
 def aggregation_weights(similarities: Tensor, config: CossimSettings) -> Tensor:
-    """A [K, K]: S where it is above the cut-off, else 0; a client's own 1 always is, and stays.
+    """Return A [K, K]: S where it is above the cut-off, else 0; a client's own 1 always is, and stays.
 
     ``weighted``: rows sum to 1; ``indicator``: the same of 1 where S is above the cut-off; ``unnormalized``: as the
     formula is printed, so that rows sum to as many as K.
@@ -55,7 +55,7 @@ def _check(config: CossimSettings, federation: Federation) -> list[str]:
 def _plan(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Requests an epoch of every client: from theta_0 first, then from the aggregated models."""
+    """Request an epoch of every client: from theta_0 first, then from the aggregated models."""
     if round > config.rounds:
         return []
     starts = aggregated_models(config, state, federation) if round else federation.starts
@@ -82,7 +82,10 @@ def _rounds(config: CossimSettings, federation: PersonalFederation) -> int:
 
 
 def _points(config: CossimSettings) -> list[Point]:
-    """The models after the first epoch; then, of every aggregation, those aggregated and those trained from them."""
+    """Return the models after the first epoch.
+
+    Then, of every aggregation, those aggregated and those trained from them.
+    """
     points = [Point(0, config.epochs, phase="trained")]
     for number in range(1, config.rounds + 1):
         points += [Point(number, number * config.epochs, phase="combined")]

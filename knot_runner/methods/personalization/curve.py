@@ -1,5 +1,8 @@
-"""Facts on clients' own models: metrics of every point, and the trade-offs of points in the plane of OOD and ID
-accuracy, higher is better in both (docs/papers/soup.md)."""
+"""Facts on clients' own models.
+
+Metrics of every point, and the trade-offs of points in the plane of OOD and ID accuracy, higher is better in both
+(docs/papers/soup.md).
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,18 @@ MATCHED = (1, 2, 5)
 
 
 def id_at_matched_ood(points: Sequence[Pair], start_ood: float, given_up: float) -> float | None:
-    """The best ID among ``points`` whose OOD is at least ``start_ood`` - ``given_up``; None where none has that."""
+    """Return the best ID among ``points`` whose OOD is at least ``start_ood`` - ``given_up``.
+
+    None where no point has that.
+    """
     return max((own for other, own in points if other >= start_ood - given_up - 1e-12), default=None)
 
 
 def area(points: Sequence[Pair], reference: Pair) -> float:
-    """The area between ``reference`` and the upper right envelope of ``points`` (the hypervolume); those that are not
-    better than it in both add none."""
+    """Return the area between ``reference`` and the upper right envelope of ``points`` (the hypervolume).
+
+    Those that are not better than it in both add none.
+    """
     low_ood, low_id = reference
     total, reached = 0.0, low_id
     for other, own in sorted(points, reverse=True):  # from the highest OOD down, each adds what lies above the last
@@ -35,8 +43,10 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
 
 
 def point_facts(federation: Federation, point: Point, steps: float, measures: dict[str, float], valid: Tensor) -> Facts:
-    """Returns the position of ``point``, its ``measures``, and its validation accuracy, unweighted over clients.
-    ``steps``: of the optimizer, mean over clients; ``valid`` [K]: correct predictions on held-out examples."""
+    """Return the position of ``point``, its ``measures``, and its validation accuracy, unweighted over clients.
+
+    ``steps``: of the optimizer, mean over clients; ``valid`` [K]: correct predictions on held-out examples.
+    """
     sizes = [len(rows) for rows in federation.rows("valid")]
     shares = [int(valid[client]) / sizes[client] for client in federation.numbers if sizes[client]]
     about = {"step": point.step, "epochs": point.epochs, "sgd_steps": steps, "alpha": point.alpha}
@@ -46,10 +56,12 @@ def point_facts(federation: Federation, point: Point, steps: float, measures: di
 
 
 def trade_offs(points: Sequence[Facts], start: dict[str, float], chance: float) -> Facts:
-    """Returns facts of the curve of ``points`` with theta_0 (``start``): the best ID accuracy whose OOD accuracy is at
-    most 1, 2 or 5 points below that of theta_0; the gain over theta_0 at 1 point; and the area above the ID accuracy of
-    theta_0 and the OOD accuracy of guessing (``chance``), where all variants of one federated run have the same
-    corner."""
+    """Return facts of the curve of ``points`` with theta_0 (``start``).
+
+    The best ID accuracy whose OOD accuracy is at most 1, 2 or 5 points below that of theta_0; the gain over theta_0 at
+    1 point; and the area above the ID accuracy of theta_0 and the OOD accuracy of guessing (``chance``), where all
+    variants of one federated run have the same corner.
+    """
     pairs = [(point["ood_accuracy"], point["id_accuracy"]) for point in [start, *points]]
     matched = {str(lost): id_at_matched_ood(pairs, start["ood_accuracy"], lost / 100) for lost in MATCHED}
     gain = matched["1"] - start["id_accuracy"]

@@ -32,7 +32,7 @@ FEWEST = 8
 def plan(
     config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Requests the next part of the training clients' epochs; once they have finished, the next few clients start."""
+    """Request the next part of the training clients' epochs; once they have finished, the next few clients start."""
     step = round % config.checkpoints
     return [
         finetune_request(config, federation, state, client, step) for client in under_way(config, federation, round)
@@ -43,7 +43,7 @@ def fold(
     config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """Returns the current models of the training clients."""
+    """Return the current models of the training clients."""
     return with_trained(state, kept_models(trained, "theta"), trained)
 
 
@@ -65,19 +65,19 @@ def finetune_request(
 
 
 def current(state: FederatedState, client: int) -> ClientModel:
-    """Returns the current model of a training client."""
+    """Return the current model of a training client."""
     return ClientModel(state[f"theta/{client}/weights"], state[f"theta/{client}/buffers"])
 
 
 def under_way(config: TuningSettings, federation: PersonalFederation, round: int) -> list[int]:
-    """Returns the clients that train in ``round``; [] when all have finished."""
+    """Return the clients that train in ``round``; [] when all have finished."""
     size = _at_once(federation)
     first = round // config.checkpoints * size
     return list(federation.everyone[first : first + size])
 
 
 def finetune_rounds(config: TuningSettings, federation: PersonalFederation) -> int:
-    """All of them."""
+    """Return all of them."""
     return math.ceil(len(federation.clients) / _at_once(federation)) * config.checkpoints
 
 

@@ -25,8 +25,11 @@ HURT_EXAMPLES = 2
 
 @dataclass(frozen=True)
 class TestRows:
-    """Index of clients' test examples. ``rows`` [N]: the distinct test examples of all clients; ``places`` [M]: the
-    position in ``rows`` of each client's examples, concatenated over clients; ``owners`` [M]: their clients."""
+    """Index of clients' test examples.
+
+    ``rows`` [N]: the distinct test examples of all clients; ``places`` [M]: the position in ``rows`` of each client's
+    examples, concatenated over clients; ``owners`` [M]: their clients.
+    """
 
     __test__ = False  # not a class of tests
 
@@ -47,8 +50,10 @@ class TestRows:
         return self.places[self.owners == client]
 
     def sums(self, values: Tensor, client: int) -> Tensor:
-        """Sums [..., K] of ``values`` [..., N] (one per row) over each client's examples; other clients' examples that
-        ``client`` also has are left out."""
+        """Sums [..., K] of ``values`` [..., N] (one per row) over each client's examples.
+
+        Other clients' examples that ``client`` also has are left out.
+        """
         kept = values.double()[..., self.places]
         has = torch.zeros(len(self.rows), dtype=torch.bool)
         has[self.own(client)] = True
@@ -62,8 +67,11 @@ class TestRows:
 
 
 def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple[Tensor, Tensor]:
-    """The model of ``client`` on every client's examples: how many are correct, int32 [K], and their summed
-    cross-entropy in nats [K]; from its ``logits`` [N, C] and the ``labels`` [N] of ``tests.rows``."""
+    """Return how the model of ``client`` does on every client's examples.
+
+    How many are correct, int32 [K], and their summed cross-entropy in nats [K], from its ``logits`` [N, C] and the
+    ``labels`` [N] of ``tests.rows``.
+    """
     right = logits.argmax(1) == labels
     losses = F.cross_entropy(logits.double(), labels, reduction="none")
     correct, loss = tests.sums(torch.stack([right.double(), losses]), client)
@@ -73,7 +81,7 @@ def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> tuple
 def matrix_measures(
     examples: Tensor, correct: Tensor, loss: Tensor, clients: Sequence[int], global_correct: Tensor | None = None
 ) -> dict[str, float]:
-    """Measures of a K x K record (docs/papers/soup.md).
+    """Return the measures of a K x K record (docs/papers/soup.md).
 
     ``examples``, ``correct``, ``loss`` [K, K]; ``clients``: those that took part, over which all metrics are taken
     except ``unseen_accuracy``, the ID accuracy of the others; ``global_correct`` [K]: the global model's correct
@@ -104,8 +112,10 @@ def matrix_measures(
 def _out_of_distribution(
     examples: Tensor, correct: Tensor, share: Tensor, mean_loss: Tensor, clients: Sequence[int]
 ) -> dict[str, float]:
-    """Returns off-diagonal means, unweighted over the other clients and weighted by their examples; {} where there are
-    none."""
+    """Return off-diagonal means, unweighted over the other clients and weighted by their examples.
+
+    {} where there are none.
+    """
     even, weighted, losses = [], [], []
     for client in clients:
         others = [other for other in clients if other != client and examples[client, other]]
@@ -119,8 +129,10 @@ def _out_of_distribution(
 
 
 def check_own_models(spec: Any, federation: Federation) -> None:
-    """Raises :class:`UserError` where clients' models cannot be measured on other clients' examples; ``spec``: the
-    settings of personalization, if any."""
+    """Raise :class:`UserError` where clients' models cannot be measured on other clients' examples.
+
+    ``spec``: the settings of personalization, if any.
+    """
     key, clients = "evaluate.matrix" if spec is None else "method.personalization", len(federation.clients)
     if len(federation) < 2:
         raise UserError("there is only one client, so there are no others to evaluate on. Use null", key)
@@ -133,7 +145,7 @@ def check_own_models(spec: Any, federation: Federation) -> None:
 
 
 def untested_notes(federation: Federation) -> list[str]:
-    """A note on the clients without test examples, of whom a record says nothing; none where all have some."""
+    """Return a note on the clients without test examples, of whom a record says nothing; none where all have some."""
     without = [client.name for client in federation.clients if not len(client.test)]
     if not without:
         return []

@@ -1,5 +1,7 @@
-"""Clients' models: those of several architectures (``method.models``) and the result of each; the files of the last
-models and predictions that a run writes beside its metrics."""
+"""Clients' models: those of several architectures (``method.models``) and the result of each.
+
+The files of the last models and predictions that a run writes beside its metrics.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ from knot_runner.util.files import Facts, LogRow, write_atomic
 
 
 def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
-    """Returns, for each of several architectures, its clients, its parameter count and the last round's accuracy of its
-    clients' models on their own test examples (weighted by examples, and unweighted over clients; None without test
-    examples)."""
+    """Return the clients, the parameter count and the last accuracy of each of several architectures.
+
+    The accuracy is that of its clients' models on their own test examples, weighted by examples, and unweighted over
+    clients; None without test examples.
+    """
     federation = setup.federation
     if len(federation.architectures) == 1:
         return {}
@@ -47,7 +51,7 @@ def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
 
 
 def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
-    """Writes the last predictions on all test images and the final state into the run's folder."""
+    """Write the last predictions on all test images and the final state into the run's folder."""
     if outcome.personal is not None:
         found = outcome.personal.found
     else:
@@ -69,7 +73,7 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
 
 
 def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: Tensors) -> KeptModels:
-    """Returns the global model, or that of each cluster, and clients' own ones where they predict with these."""
+    """Return the global model, or that of each cluster, and clients' own ones where they predict with these."""
     federation, kept = setup.federation, KeptModels()
     bases = [key.removesuffix("weights") for key in outcome.state if re.fullmatch(r"(cluster/\d+/)?weights", key)]
     for base in bases:
@@ -99,8 +103,10 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
 
 
 def _named(config: FederatedSettings, federation: Federation, state: FederatedState) -> Tensors:
-    """Returns each global model by parameter name, with clients' own parts (``client/<k>/<parameter>``); prefix
-    ``cluster/<c>/`` where there are several."""
+    """Return each global model by parameter name, with clients' own parts (``client/<k>/<parameter>``).
+
+    Prefix ``cluster/<c>/`` where there are several.
+    """
     tensors: Tensors = {}
     shared = shared_of(config, federation)
     for key, value in state.items():

@@ -32,7 +32,6 @@ from knot_runner.methods.federation import Federation, with_server
 from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext, as_kind
-from knot_runner.pipelines.models import first_model
 from knot_runner.util.errors import UserError, counted
 from knot_runner.util.files import Facts
 
@@ -78,13 +77,13 @@ class Setup:
 
     @property
     def notes(self) -> list[str]:
-        """Returns notes to the user, made before training. Raises :class:`UserError`."""
+        """Return notes to the user, made before training. Raises :class:`UserError`."""
         own = [*check_sizes(self.federation), *self.counts.warnings()]
         return [*self.task.notes, *self.partition.notes, *own]
 
 
 def make_setup(context: RunContext) -> Setup:
-    """Reads the examples, partitions them, describes the model. Raises :class:`UserError`."""
+    """Read the examples, partitions them, describes the model. Raises :class:`UserError`."""
     settings = context.settings
     if settings.on_images:
         task = context.images()
@@ -161,8 +160,10 @@ def open_engine(context: RunContext, setup: Setup) -> Engine:
 
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
-    """Returns the run's partition over clients, and the rows of the training examples [n] that are held out before it.
-    Raises :class:`UserError`."""
+    """Return the run's partition over clients, and the rows of the training examples [n] that are held out before it.
+
+    Raises :class:`UserError`.
+    """
     settings, shares = context.settings, context.settings.held_out
     if shares is not None and shares.transfer is not None:
         partition, taken = _deal_rest(context, task, shares.transfer)
@@ -177,7 +178,7 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
 
 
 def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) -> tuple[Partition, np.ndarray]:
-    """Returns :func:`deal_clients` where ``share`` of the training examples are held out as a transfer set."""
+    """Return :func:`deal_clients` where ``share`` of the training examples are held out as a transfer set."""
     from knot_runner.data.parties import transfer_rows
 
     settings = context.settings
@@ -193,13 +194,13 @@ def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) ->
 
 
 def _architecture(context: RunContext, network: Network, dtype: torch.dtype) -> Architecture:
-    """Returns ``network`` with its clients' initial model, in ``dtype``."""
-    weights, buffers = first_model(network, context.settings.seed, context.data_root)
+    """Return ``network`` with its clients' initial model, in ``dtype``."""
+    weights, buffers = flat.initial(network, context.settings.seed, context.data_root)
     return Architecture(network, flat.layout_of(network), ClientModel(weights.to(dtype), buffers.to(dtype)))
 
 
 def _clients(partition: Partition, architectures: list[Architecture]) -> Iterator[Party]:
-    """Yields each client with its part of ``partition``, and ``architectures`` in turn."""
+    """Yield each client with its part of ``partition``, and ``architectures`` in turn."""
     splits = {"train": partition.train, "test": partition.test, "valid": partition.valid}
     for number, name in enumerate(partition.names):
         rows = {split: torch.from_numpy(own[number]) for split, own in splits.items() if own is not None}
@@ -207,7 +208,7 @@ def _clients(partition: Partition, architectures: list[Architecture]) -> Iterato
 
 
 def resident(task: ImageTask) -> list[ImageData]:
-    """The training and test images of ``task`` as the engines hold them."""
+    """Return the training and test images of ``task`` as the engines hold them."""
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (task.mean, task.std))
     parts = (task.train, task.test)
     return [ImageData(torch.from_numpy(part.pixels), torch.from_numpy(part.labels), mean, std) for part in parts]
@@ -226,8 +227,10 @@ def client_counts(setup: Setup) -> Facts:
 
 
 def check_sizes(federation: Federation) -> list[str]:
-    """Notes on clients smaller than a batch. Raises :class:`UserError` for settings that clients have too few examples
-    for."""
+    """Notes on clients smaller than a batch.
+
+    Raises :class:`UserError` for settings that clients have too few examples for.
+    """
     training, clients = federation.training, federation.clients
     notes, wanted = [], training.clients_per_round
     if isinstance(wanted, int) and wanted > len(federation):

@@ -1,5 +1,7 @@
-"""Examples for clients and a server that distills: texts, all labeled ones in one pool, encoded once and cached;
-examples that no client has, held out from a partition, unlabeled."""
+"""Examples for clients and a server that distills: texts, all labeled ones in one pool, encoded once and cached.
+
+Examples that no client has, held out from a partition, unlabeled.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,12 @@ from knot_runner.data.tasks import Examples
 from knot_runner.engine.examples import ClientData, ImageData, TextData, joined_data
 from knot_runner.methods.losses import check_loss_and_weighting
 from knot_runner.methods.party import label_points
-from knot_runner.methods.weighting import needs_bias
+from knot_runner.methods.weighting import needs_bias, random_images
 from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import vocabulary_size
 from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.features.texts import feature_notes
-from knot_runner.pipelines.federations.images import random_images
 from knot_runner.pipelines.federations.texts import (
     encoded_pool,
     load_tokenizer,
@@ -36,8 +37,10 @@ from knot_runner.util.errors import UserError
 
 
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
-    """``task`` with the data set of images that ``transfer`` names as its transfer set; as it is where the run distills
-    nothing, which is said. Raises :class:`UserError`."""
+    """``task`` with the data set of images that ``transfer`` names as its transfer set.
+
+    As it is where the run distills nothing, which is said. Raises :class:`UserError`.
+    """
     settings, config = context.settings, context.method
     transfer = as_kind(settings.transfer, ImageTaskSettings)
     if isinstance(config, FederatedSettings) and server_distillation(config) is None:
@@ -49,9 +52,11 @@ def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
 def server_examples(
     context: RunContext, task: ImageTask | TextPool, labels: Labels, data: ClientData, held_out: np.ndarray
 ) -> tuple[ClientData, dict[str, Tensor]]:
-    """Returns the training examples ``data`` with the server's unlabeled ones appended, and the rows of the latter:
+    """Return the training examples ``data`` with the server's unlabeled ones appended, and the rows of the latter.
+
     ``transfer`` [n], the transfer set, and ``random`` [r], random examples for probability biases (none where no
-    weighting uses them). Raises :class:`UserError`."""
+    weighting uses them). Raises :class:`UserError`.
+    """
     spec = context.method.server_distillation
     check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.server_distillation")
     own, random = _more_examples(context, task, data, held_out)
@@ -74,8 +79,10 @@ def server_examples(
 def _more_examples(
     context: RunContext, task: ImageTask | TextPool, data: ClientData, held_out: np.ndarray
 ) -> tuple[ClientData | None, ClientData | None]:
-    """Returns the task's own transfer set (of texts, or the data set that ``transfer`` names), if any, and random
-    examples, if the weighting uses biases; both unlabeled."""
+    """Return the task's own transfer set, if any, and random examples, if the weighting uses biases.
+
+    The transfer set is of texts, or the data set that ``transfer`` names. Both are unlabeled.
+    """
     spec = context.method.server_distillation
     biased = needs_bias(spec.weighting)
     if isinstance(task, TextPool):
@@ -99,7 +106,7 @@ MANY_CUT = 0.05
 
 
 def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
-    """Returns the labeled texts of a task in one pool, its network, and the encoded training and test texts."""
+    """Return the labeled texts of a task in one pool, its network, and the encoded training and test texts."""
     settings, root = context.settings, context.data_root
     model, length = as_kind(settings.model, ModelSettings), settings.task.max_length
     task = context.services.texts(settings.task, root)
@@ -116,8 +123,10 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
 
 
 def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[TextData | None, TextData | None]:
-    """Returns the task's own transfer set, if it has one, and random texts for probability biases, if ``biased``; both
-    unlabeled."""
+    """Return the task's own transfer set, if it has one, and random texts for biases, if ``biased``.
+
+    Both are unlabeled.
+    """
     settings, store = context.settings, context.store
     length = settings.task.max_length
     tokenizer = load_tokenizer(as_kind(settings.model, ModelSettings), pool.whole, context.data_root)
@@ -131,7 +140,7 @@ def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[Tex
 
 
 def _cut_note(train: TextData, longest: int) -> list[str]:
-    """Returns a note where many texts reach the model's maximum length, since the rest of them is truncated."""
+    """Return a note where many texts reach the model's maximum length, since the rest of them is truncated."""
     full = float((train.texts.offsets.diff() >= longest).double().mean())
     if full <= MANY_CUT:
         return []

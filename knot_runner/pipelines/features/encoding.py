@@ -1,6 +1,7 @@
 """Examples as points, for runs that train no model: reading images or texts, the rows of each client, and their points.
-Images: normalized pixels, or codes of an autoencoder, which is trained once and kept as an artifact; texts:
-texts.py."""
+
+Images: normalized pixels, or codes of an autoencoder, which is trained once and kept as an artifact; texts: texts.py.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ DATA_SETS = Natural("natural", by="user", least=1, num_clients=None, alpha=1.0, 
 
 
 def read_examples(context: RunContext, described: Described) -> ImageTask | TextPool:
-    """Returns the task's images, or its labeled texts with notes on their features. Raises :class:`UserError`."""
+    """Return the task's images, or its labeled texts with notes on their features. Raises :class:`UserError`."""
     settings, root = context.settings, context.data_root
     if settings.on_images:
         return context.images()
@@ -52,7 +53,7 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
 
 
 def client_partition(context: RunContext, task: ImageTask | TextPool) -> Partition:
-    """Returns the run's partition of ``task``; without one, texts are split by data set. Raises :class:`UserError`."""
+    """Return the run's partition of ``task``; without one, texts are split by data set. Raises :class:`UserError`."""
     settings = context.settings
     return make_partition(settings.partition or DATA_SETS, task, settings.seed)
 
@@ -108,8 +109,10 @@ class Space:
 def feature_space(
     context: RunContext, described: Described, task: ImageTask | TextPool, train_rows: np.ndarray | None = None
 ) -> Space | TextSpace:
-    """Returns the feature space of a task: of images by ``described.encoder`` (see :func:`space`), of texts by
-    ``features``."""
+    """Return the feature space of a task.
+
+    Of images by ``described.encoder`` (see :func:`space`), of texts by ``features``.
+    """
     if isinstance(task, TextPool):
         return text_space(context, described.features, task)
     return space(context, described.encoder, task, train_rows)
@@ -118,8 +121,10 @@ def feature_space(
 def space(
     context: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
 ) -> Space:
-    """Normalized pixels for ``spec`` None; else codes of the autoencoder, trained on ``train_rows`` of the training
-    images (None = all) for ``spec.epochs`` epochs of Adam on the mean squared error of normalized pixels, on the CPU.
+    """Return the feature space of images: normalized pixels for ``spec`` None, else codes of an autoencoder.
+
+    The autoencoder is trained on ``train_rows`` of the training images (None = all) for ``spec.epochs`` epochs of Adam
+    on the mean squared error of normalized pixels, on the CPU.
 
     ``epochs=0``: as initialized from the seed. A trained one is an artifact that all runs with the same data, rows,
     seed and settings share. Raises :class:`UserError` where all images are the same, or when training diverges.

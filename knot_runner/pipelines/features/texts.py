@@ -13,13 +13,13 @@ from knot_runner.config.settings import ModelSettings, TextFeatures
 from knot_runner.data.pools import TextPool
 from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.data.tasks import Examples
+from knot_runner.engine.federated.flat import initial_network
 from knot_runner.engine.seeds import keyed
 from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import batches, cut_to, encode, vocabulary_size
 from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.federations.texts import load_tokenizer
-from knot_runner.pipelines.models import initial_network
 from knot_runner.util.errors import UserError
 
 #: Texts that an encoder reads at once.
@@ -53,7 +53,7 @@ class TextSpace:
 
 
 def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -> TextSpace:
-    """Returns the space described by ``spec``, fitted on its part of ``pool``; deterministic for a seed.
+    """Return the space described by ``spec``, fitted on its part of ``pool``; deterministic for a seed.
 
     Raises :class:`UserError` naming the setting of ``spec`` that does not fit these texts.
     """
@@ -75,7 +75,7 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
 
 
 def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
-    """Returns a note on the text features and on the texts that they were fitted on."""
+    """Return a note on the text features and on the texts that they were fitted on."""
     if spec is None:
         return []
     fitted, called = _fitted(spec, pool)
@@ -91,7 +91,7 @@ def feature_notes(spec: TextFeatures | None, pool: TextPool) -> list[str]:
 
 
 def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
-    """Returns the texts that features are fitted on, and their name in notes."""
+    """Return the texts that features are fitted on, and their name in notes."""
     if spec.fitted_on == "clients":
         return pool.train, "all clients"
     data = next(data for data in pool.whole.datasets.values() if data.role == spec.fitted_on)
@@ -130,7 +130,7 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
 
 
 def plain_texts(examples: Examples) -> list[str]:
-    """Returns each text with its earlier utterances and its second sentence, for counting words."""
+    """Return each text with its earlier utterances and its second sentence, for counting words."""
     pairs = examples.pairs or [""] * len(examples)
     return [f"{text.replace(CONTEXT_MARK, ' ')} {pair}" for text, pair in zip(examples.texts, pairs, strict=True)]
 
@@ -139,8 +139,10 @@ def plain_texts(examples: Examples) -> list[str]:
 
 
 def _cls(context: RunContext, pool: TextPool) -> Features:
-    """Returns the last hidden state at [CLS] of the run's model as clients start from it, without dropout, in float32
-    on the CPU."""
+    """Return the last hidden state at [CLS] of the run's model as clients start from it.
+
+    It is computed without dropout, in float32, on the CPU.
+    """
     settings, root = context.settings, context.data_root
     model = as_kind(settings.model, ModelSettings)
     tokenizer = load_tokenizer(model, pool.whole, root)

@@ -1,31 +1,31 @@
-"""From a task's images to a federation: every party's images in the store, a network for each; random images, on which
-a model's outputs show its probability bias (KNOT section 5.2)."""
+"""From a task's images to a federation: every party's images in the store, a network for each.
+
+Random images, on which a model's outputs show its probability bias (KNOT section 5.2).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import torch
 
 from knot_runner.config.settings import BiasSettings, ImageTaskSettings, Settings
 from knot_runner.config.settings.methods.distill import View
-from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.config.strict import digest
 from knot_runner.data.images.views import task_in_view, viewed_images
 from knot_runner.data.tasks import Images, PartyTask
+from knot_runner.engine.federated.flat import check_network
 from knot_runner.engine.requests import Ref
-from knot_runner.engine.seeds import numpy_generator
 from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation, StoredParty
+from knot_runner.methods.weighting import random_images
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import as_kind
 from knot_runner.pipelines.federations.parties import party_federation, used_examples
-from knot_runner.pipelines.models import check_network
 
 
 def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:
-    """Puts every split of every party into ``store``; returns the federation.
+    """Put every split of every party into ``store``; returns the federation.
 
     ``bias``: also make the random images for probability biases. Raises :class:`UserError`.
     """
@@ -63,7 +63,7 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
 def _with_view(
     student: StoredParty, splits: dict[str, Images], task: ImageTaskSettings, view: View, store: Store
 ) -> StoredParty:
-    """Returns ``student`` with each of its ``splits`` transformed by ``view``."""
+    """Return ``student`` with each of its ``splits`` transformed by ``view``."""
     shown = {split: viewed_images(images, view) for split, images in splits.items()}
     own = task_in_view(task, shown["train"])
     return dataclasses.replace(
@@ -75,7 +75,7 @@ def _with_view(
 
 
 def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
-    """Puts ``images`` into the store, with their normalization."""
+    """Put ``images`` into the store, with their normalization."""
     stats = {"mean": task.mean, "std": task.std}
     ref = ("images", digest({"images": images.digest, **stats}))
     with store.lock(*ref):
@@ -84,17 +84,3 @@ def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
             tensors |= {name: torch.tensor(values, dtype=torch.float64) for name, values in stats.items()}
             store.put(*ref, tensors, {"images": len(images)})
     return ref
-
-
-def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
-    """Returns ``bias.images`` unlabeled images of the shape of the transfer set's ``public`` ones: uniform noise, or
-    these with their pixels permuted (all channels alike)."""
-    draw, count = numpy_generator(seed, "random images", bias.noise), bias.images
-    shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELED, dtype=np.int64)
-    if bias.noise == "uniform":
-        whole = public.pixels.dtype == np.uint8
-        pixels = draw.integers(256, size=(count, *shape), dtype=np.uint8) if whole else draw.random((count, *shape))
-        return Images(pixels.astype(public.pixels.dtype, copy=False), labels)
-    chosen = public.pixels[draw.integers(len(public), size=count)].reshape(count, shape[0], -1)
-    places = draw.permuted(np.tile(np.arange(chosen.shape[2]), (count, 1)), axis=1)
-    return Images(np.take_along_axis(chosen, places[:, None, :], axis=2).reshape(count, *shape), labels)

@@ -1,5 +1,8 @@
-"""The federation of a task whose examples are in the store: its data sets are the parties, by their roles, of whose
-training examples a stage uses ``training.STAGE.max_examples`` at most."""
+"""The federation of a task whose examples are in the store.
+
+Its data sets are the parties, by their roles, of whose training examples a stage uses ``training.STAGE.max_examples``
+at most.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,24 @@ from knot_runner.pipelines.context import as_kind
 
 
 def stages_of(settings: Settings) -> dict[Role, StageSettings]:
-    """Returns role of a data set -> the stage that trains on it."""
+    """Return role of a data set -> the stage that trains on it."""
     training = as_kind(settings.training, CentralTraining)
     server = training.pretrain if isinstance(training, TrainingSettings) else training.distill
     return {"local": training.local, "global": server, "transfer": training.distill}
 
 
 def used_count(dataset: Dataset, split: str, settings: Settings) -> int:
-    """Returns the number of used examples of a split; of ``train`` at most the stage's ``limit``."""
+    """Return the number of used examples of a split; of ``train`` at most the stage's ``limit``."""
     limit = stages_of(settings)[dataset.role].max_examples if split == "train" else None
     count = len(dataset.splits[split])
     return count if limit is None else min(count, limit)
 
 
 def used_examples(dataset: Dataset, split: str, settings: Settings) -> Examples | Images:
-    """Returns the used examples (see :func:`used_count`), sampled by the run's seed, in their order; a smaller limit
-    gives a subset of a larger one's."""
+    """Return the used examples (see :func:`used_count`), sampled by the run's seed, in their order.
+
+    A smaller limit gives a subset of a larger one's.
+    """
     examples, count = dataset.splits[split], used_count(dataset, split, settings)
     if count == len(examples):
         return examples
@@ -48,9 +53,11 @@ def party_federation(
     notes: list[str],
     **more: Any,
 ) -> PartyFederation:
-    """Returns the federation of ``task`` from ``examples`` by (data set, split) and ``networks``; without a transfer
-    set, the server's examples serve as one. ``more``: further fields of the federation, besides its
-    ``notes``."""
+    """Return the federation of ``task`` from ``examples`` by (data set, split) and ``networks``.
+
+    Without a transfer set, the server's examples serve as one. ``more``: further fields of the federation, besides its
+    ``notes``.
+    """
     by_role: dict[str, list[StoredParty]] = {"local": [], "global": [], "transfer": []}
     for data in task.datasets.values():
         own = {split: examples[data.name, split] for split in data.splits}

@@ -47,7 +47,7 @@ MIN_ROWS = 2
 def text_federation(
     settings: Settings, task: PartyTask, store: Store, data_root: Path | None, bias: BiasSettings | None
 ) -> PartyFederation:
-    """Encodes every split of every data set (cached); returns the federation.
+    """Encode every split of every data set (cached); returns the federation.
 
     ``bias``: also make the random texts for probability biases. Raises :class:`UserError`.
     """
@@ -79,7 +79,7 @@ def load_tokenizer(model: ModelSettings, task: PartyTask, data_root: Path | None
 
 
 def _train_texts(task: PartyTask) -> list[str]:
-    """Returns all train texts, counted once where parties share them (a student and its teachers)."""
+    """Return all train texts, counted once where parties share them (a student and its teachers)."""
     trains = [as_kind(dataset.splits["train"], Examples) for dataset in task.datasets.values()]
     if all(train.texts is trains[0].texts for train in trains) and task.read:
         trains = trains[:1]
@@ -87,7 +87,7 @@ def _train_texts(task: PartyTask) -> list[str]:
 
 
 def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
-    """Returns the identity of a pre-trained encoder for an artifact's key."""
+    """Return the identity of a pre-trained encoder for an artifact's key."""
     if model.weights == "scratch":
         return "scratch"
     if model.weights == "hub":
@@ -96,7 +96,7 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
 
 
 def weights_notes(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
-    """Returns the notes that :func:`text_federation` would make on pre-trained weights. Raises :class:`UserError`."""
+    """Return the notes that :func:`text_federation` would make on pre-trained weights. Raises :class:`UserError`."""
     if model.weights == "scratch":
         return []
     size = vocabulary_size(load_tokenizer(model, task, data_root))
@@ -108,8 +108,10 @@ def _networks(model: ModelSettings, task: PartyTask, vocabulary: int) -> dict[st
 
 
 def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:
-    """Checks, before training, that the pre-trained encoder fits each of ``networks``; returns notes on it. Raises
-    :class:`UserError`."""
+    """Checks, before training, that the pre-trained encoder fits each of ``networks``; returns notes on it.
+
+    Raises :class:`UserError`.
+    """
     described: dict[str, None] = {}
     seen: list[Network] = []
     for network in networks:
@@ -126,7 +128,7 @@ def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[
 
 
 def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
-    """Returns the local files of vocabulary and weights named in ``model``, to be recorded with the task's."""
+    """Return the local files of vocabulary and weights named in ``model``, to be recorded with the task's."""
     paths: list[Path] = []
     if model.vocab not in ("train", "hub"):
         place = local_path(model.vocab, data_root)
@@ -143,7 +145,7 @@ def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
 
 
 def save_texts(examples: Examples, tokenizer: Tokenizer, key: str, store: Store) -> Ref:
-    """Encodes ``examples`` into the store under ``key``, unless they are there."""
+    """Encode ``examples`` into the store under ``key``, unless they are there."""
     with store.lock("tokens", key):
         if store.find("tokens", key) is None:
             encoded = encode(tokenizer, examples.texts, examples.pairs)
@@ -174,8 +176,11 @@ def _encoded(examples: Examples, tokenizer: Tokenizer, max_length: int, store: S
 
 
 def _random_texts(bias: BiasSettings, tokenizer: Tokenizer, max_length: int, seed: int, store: Store) -> Ref:
-    """Stores ``bias.texts`` texts of ``bias.tokens`` word pieces drawn uniformly, with replacement, from the whole
-    vocabulary, special and ## pieces included, joined by blanks (KNOT App. D.1)."""
+    """Store ``bias.texts`` random texts of ``bias.tokens`` word pieces.
+
+    Pieces are drawn uniformly, with replacement, from the whole vocabulary, special and ## pieces included, and joined
+    by blanks (KNOT App. D.1).
+    """
     words = digest(tokenizer.to_str())
     key = digest({"random": [bias.texts, bias.tokens], "words": words, "max_length": max_length, "seed": seed})
     if store.find("tokens", key) is not None:

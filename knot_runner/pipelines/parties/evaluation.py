@@ -1,6 +1,8 @@
-"""Evaluation after a method has finished: predictions on every test set, metrics, features, and probes of models of
-texts (sentences that differ in one word, KNOT App. D.2); what a finished distillation has left in the store: its rounds
-and its models."""
+"""Evaluation after a method has finished.
+
+Predictions on every test set, metrics, features, and probes of models of texts (sentences that differ in one word, KNOT
+App. D.2); what a finished distillation has left in the store: its rounds and its models.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from knot_runner import metrics
 from knot_runner.config.settings import ModelSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.tasks import Examples, PartyTask
+from knot_runner.engine.examples import selected_rows
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.loop import key_of
 from knot_runner.engine.requests import Predict, Ref, StageRequest, ref_of, request_title
@@ -27,7 +29,7 @@ from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.party import PartyFederation, StoredParty
 from knot_runner.models.network import Network
-from knot_runner.models.tokens import Encoded, cut_to
+from knot_runner.models.tokens import cut_to
 from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.federations.texts import load_tokenizer, save_texts
 from knot_runner.pipelines.rounds.loop import State
@@ -42,7 +44,7 @@ Predictions = tuple[np.ndarray, np.ndarray]
 def evaluate(
     context: RunContext, task: PartyTask, federation: PartyFederation, state: State, executor: Executor
 ) -> Facts:
-    """Writes ``predictions``, ``vectors`` and ``probe`` into the run's folder and returns the metrics.
+    """Write ``predictions``, ``vectors`` and ``probe`` into the run's folder and returns the metrics.
 
     Keys: ``metrics`` (after the method; of teachers alone, each on its own test set), ``before`` (the pretrained global
     model), ``teachers`` (each on its own test set): measure -> data set -> value, see :func:`metrics.measure_all`;
@@ -83,8 +85,10 @@ def evaluate(
 def _baselines(
     teachers: dict[str, TrainedModel], federation: PartyFederation, executor: Executor, coordinates: np.ndarray
 ) -> dict[str, dict[str, float]]:
-    """Evaluates every teacher, and their ensemble where there are several, on the global model's test set; returns name
-    -> metric -> value."""
+    """Evaluate every teacher, and their ensemble where there are several, on the global model's test set.
+
+    Returns name -> metric -> value.
+    """
     found, labels = {}, np.empty(0)
     server, clients = federation.server, {client.name for client in federation.clients}
     for party, teacher in teachers.items():  # clients read the original images, of which the server may see a view
@@ -96,17 +100,17 @@ def _baselines(
 
 
 def _on_tests(model: TrainedModel, tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
-    """Returns the predictions of ``model`` for the ``tests`` of parties."""
+    """Return the predictions of ``model`` for the ``tests`` of parties."""
     return dict(zip(tests, _predicted(model, list(tests.values()), executor), strict=True))
 
 
 def _on_own_tests(models: dict[str, TrainedModel], tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
-    """Returns predictions of the parties that have their own models, each for its own ``tests``."""
+    """Return predictions of the parties that have their own models, each for its own ``tests``."""
     return {name: _predicted(models[name], [test], executor)[0] for name, test in tests.items() if name in models}
 
 
 def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> list[Predictions]:
-    """Returns the predictions of ``model`` for stored ``tests``."""
+    """Return the predictions of ``model`` for stored ``tests``."""
     requests = [model.predict("predictions", test) for test in tests]
     found = []
     for test, artifact in zip(tests, executor(requests), strict=True):
@@ -116,7 +120,7 @@ def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> lis
 
 
 def _write_vectors(student: TrainedModel, federation: PartyFederation, executor: Executor, folder: Path) -> None:
-    """Writes the inputs of the student's last layer for some of the global model's test examples (App. C)."""
+    """Write the inputs of the student's last layer for some of the global model's test examples (App. C)."""
     store: Store = executor.place.store
     some = balanced_subset(federation.server.test, VECTORS_PER_LABEL, federation.seed, store)
     artifact = executor([student.predict("features", some, "features")])[0]
@@ -125,7 +129,7 @@ def _write_vectors(student: TrainedModel, federation: PartyFederation, executor:
 
 
 def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:
-    """Stores at most ``per_label`` examples of each label, drawn by ``seed``, for the scatter plots (App. C)."""
+    """Store at most ``per_label`` examples of each label, drawn by ``seed``, for the scatter plots (App. C)."""
     ref = (examples[0], digest({"of": examples, "per_label": per_label, "seed": seed}))
     with store.lock(*ref):
         if store.find(*ref) is None:
@@ -135,27 +139,17 @@ def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> R
             groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
             rows = np.sort(np.concatenate([draw.permutation(group)[:per_label] for group in groups]))
             kind = "images" if "pixels" in tensors else "texts"
-            store.put(*ref, select_stored(tensors, rows), {kind: len(rows)})
+            store.put(*ref, selected_rows(tensors, rows), {kind: len(rows)})
     return ref
-
-
-def select_stored(tensors: dict[str, Tensor], rows: np.ndarray) -> dict[str, Tensor]:
-    """Returns the stored texts (repacked) or images at ``rows``, with their labels."""
-    labels = {"labels": tensors["labels"][rows]}
-    if "pixels" in tensors:
-        return tensors | {"pixels": tensors["pixels"][rows]} | labels
-    pieces = [tensors["ids"][tensors["offsets"][row] : tensors["offsets"][row + 1]] for row in rows]
-    lengths = torch.tensor([len(piece) for piece in pieces])
-    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-    texts = Encoded(torch.cat(pieces), offsets, tensors["second"][torch.from_numpy(rows)])
-    return texts.tensors() | labels
 
 
 def write_probe(
     context: RunContext, task: PartyTask, federation: PartyFederation, state: State, executor: Executor
 ) -> None:
-    """Writes the predictions of the student, of the global model before distillation (if any) and of every teacher for
-    paired sentences that differ in one word (App. D.2)."""
+    """Write the predictions for paired sentences that differ in one word (App. D.2).
+
+    They are those of the student, of the global model before distillation (if any) and of every teacher.
+    """
     settings, words_task = context.settings, context.settings.task
     rows = []
     for probe, spec in words_task.probe.items():
@@ -196,14 +190,14 @@ class TrainedModel:
     weights: Ref
 
     def predict(self, stage: Any, examples: Ref, output: Any = "logits") -> Predict:
-        """Returns the request for its ``output`` on stored ``examples``."""
+        """Return the request for its ``output`` on stored ``examples``."""
         return Predict(stage, self.name, self.network, self.weights, examples, output)
 
 
 def trained_models(
     federation: PartyFederation, state: State
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
-    """Returns the student, the global model before distillation (if any), and every other model by party."""
+    """Return the student, the global model before distillation (if any), and every other model by party."""
     networks = {party.name: party.network for party in federation.teachers}
     own = federation.server.network
     student = TrainedModel("student", own, ref_of(state["student"]))
@@ -217,8 +211,10 @@ def trained_models(
 
 
 def parties_after(federation: PartyFederation, state: State) -> dict[str, TrainedModel]:
-    """Returns every party's own model after mutual learning, including the current global one; {} without mutual
-    learning."""
+    """Return every party's own model after mutual learning, including the current global one.
+
+    {} without mutual learning.
+    """
     parties = [party for party in federation.teachers if f"after/{party.name}" in state]
     if not parties:
         return {}
@@ -245,8 +241,10 @@ class FinishedRound:
 
 
 def finished_rounds(context: RunContext, federation: PartyFederation, store: Store) -> Iterator[FinishedRound]:
-    """Yields every round of the run's method. Raises :class:`UserError` naming the first stage that is not in
-    ``store``."""
+    """Yield every round of the run's method.
+
+    Raises :class:`UserError` naming the first stage that is not in ``store``.
+    """
     config, method = context.method, METHODS[context.method.algorithm]
     state, round = method.init(config, federation), 0
     while requests := method.plan(config, state, federation, round):

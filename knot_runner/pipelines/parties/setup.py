@@ -15,6 +15,7 @@ from knot_runner.config.strict import digest, without
 from knot_runner.data.parties import image_parties, teaching_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.commit import load_bytes
+from knot_runner.engine.federated.flat import check_network
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation
@@ -23,15 +24,16 @@ from knot_runner.pipelines.clients.transfer_set import with_other_set
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.images import image_federation
 from knot_runner.pipelines.federations.texts import load_tokenizer, model_files, text_federation
-from knot_runner.pipelines.models import check_network
 from knot_runner.provenance import DATA_CHANGE, Opened, data_changes
 from knot_runner.records import MODEL_FILE, read_record, read_result, recorded_config, require_result
 from knot_runner.util.errors import UserError
 
 
 def read_parties(context: RunContext) -> PartyTask:
-    """Reads every party's examples: the data sets of a text task, or images split by ``partition``. Raises
-    :class:`UserError`."""
+    """Read every party's examples: the data sets of a text task, or images split by ``partition``.
+
+    Raises :class:`UserError`.
+    """
     settings = context.settings
     on_images = settings.on_images
     task = context.images() if on_images else context.services.texts(settings.task, context.data_root)
@@ -45,7 +47,7 @@ def read_parties(context: RunContext) -> PartyTask:
 
 
 def make_federation(context: RunContext, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:
-    """Returns the federation of ``task``, whose examples are put into ``store`` unless they are there.
+    """Return the federation of ``task``, whose examples are put into ``store`` unless they are there.
 
     ``bias``: also make the random examples for probability biases. Raises :class:`UserError`.
     """
@@ -62,8 +64,10 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
 
 
 def with_teachers(federation: PartyFederation, config: DistillSettings, store: Store) -> PartyFederation:
-    """Returns ``federation`` with the networks of the teachers named in ``config``, and with the weights of finished
-    runs put into ``store``. Raises :class:`UserError`."""
+    """Return ``federation`` with the networks of the teachers that ``config`` names.
+
+    The weights of finished runs are put into ``store``. Raises :class:`UserError`.
+    """
     teachers = []
     for number, (party, spec) in enumerate(zip(federation.clients, config.teachers, strict=True)):
         if isinstance(spec, RunTeacher):
@@ -82,7 +86,7 @@ def with_teachers(federation: PartyFederation, config: DistillSettings, store: S
 
 
 def model_sources(context: RunContext) -> list[Opened]:
-    """Returns the local files of vocabulary and weights, to be recorded with the task's."""
+    """Return the local files of vocabulary and weights, to be recorded with the task's."""
     if not isinstance(context.settings.model, ModelSettings):
         return []
     return model_files(context.settings.model, context.data_root)
@@ -100,8 +104,10 @@ FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length",
 
 
 def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
-    """Raises :class:`UserError` naming a teacher that does not fit the student of ``task``, or that may have learned
-    from the student's test examples, since it is of another task or of other data."""
+    """Raise :class:`UserError` naming a teacher that does not fit the student of ``task``.
+
+    A teacher of another task or of other data does not, since it may have learned from the student's test examples.
+    """
     for number, teacher in enumerate(context.method.teachers):
         if not isinstance(teacher, RunTeacher):
             continue
@@ -128,7 +134,7 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
 
 
 def _check_task(run: str, theirs: object, ours: object) -> None:
-    """Raises :class:`UserError` naming the first setting in which the tasks of teacher and student differ."""
+    """Raise :class:`UserError` naming the first setting in which the tasks of teacher and student differ."""
     own = without(dataclasses.asdict(theirs), *FREE_KEYS)
     wanted = without(dataclasses.asdict(ours), *FREE_KEYS)
     for name in wanted:
@@ -140,7 +146,7 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
 
 
 def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -> Ref:
-    """Puts the run's weights into ``store``, checked against the network that its settings describe."""
+    """Put the run's weights into ``store``, checked against the network that its settings describe."""
     ref = (FINISHED_STAGE, digest({"run": teacher.run, "weights": teacher.weights}))
     with store.lock(*ref):
         if store.find(*ref) is None:

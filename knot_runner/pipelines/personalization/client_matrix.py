@@ -27,8 +27,11 @@ VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**23, 8
 
 @dataclass(frozen=True)
 class ClientMatrix:
-    """``examples``, ``correct`` (int32) and ``loss`` (float64, summed nats) [K, K]: client k's model (row) on client
-    j's test examples (column); ``global_correct`` [K]: the global model's, where there is one."""
+    """The K x K record of clients' models.
+
+    ``examples``, ``correct`` (int32) and ``loss`` (float64, summed nats) [K, K]: client k's model (row) on client j's
+    test examples (column). ``global_correct`` [K]: the global model's, where there is one.
+    """
 
     examples: Tensor
     correct: Tensor
@@ -48,7 +51,7 @@ class ClientMatrix:
 def logits_of(
     engine: Engine, tests: TestRows, models: Iterable[tuple[int, ClientModel]], classes: int, federation: Federation
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yields (client, logits [N, C] on ``tests.rows``) of every model, holding a few models in memory at a time.
+    """Yield (client, logits [N, C] on ``tests.rows``) of every model, holding a few models in memory at a time.
 
     Requests of models that share the first one's body, as in FedPer and FedRep, where only heads are personal, name it.
     """
@@ -78,7 +81,7 @@ def deployed_matrix(
     classes: int,
     engine: Engine,
 ) -> ClientMatrix:
-    """Measures the models deployed to clients after a round; ``labels`` [all test examples]."""
+    """Measure the models deployed to clients after a round; ``labels`` [all test examples]."""
     tests = TestRows.of(federation.rows("test"))
     own, everyone = labels[tests.rows], range(len(federation.clients))
     if one_model(method, config):

@@ -69,7 +69,7 @@ class PersonalModels:
 
 
 def personalize(context: RunContext, setup: Setup, engine: Engine, before: TrainingResult) -> TrainingResult:
-    """Carries out each client's personalization after the rounds; returns their outcome with the deployed models."""
+    """Carry out each client's personalization after the rounds; returns their outcome with the deployed models."""
     work = _Work(context, setup, engine, before.method, before.state)
     folder, data = context.folder / PERSONAL_COMMITS, setup.task.digest
     state, rows = run_rounds(work.advance, context.commits(data, folder), work.begin)
@@ -88,9 +88,12 @@ def personalize(context: RunContext, setup: Setup, engine: Engine, before: Train
 
 
 class _Work:
-    """One run's personalization. State, beside the kind's own: the record of every point, ``record/correct``
-    [points, K, K], ``record/loss`` [points, K, K], ``record/valid`` [points, K] and ``record/logits`` [points, M, C] of
-    clients' models on their own test examples, one client after another."""
+    """One run's personalization.
+
+    State, beside the kind's own: the record of every point, ``record/correct`` [points, K, K], ``record/loss`` [points,
+    K, K], ``record/valid`` [points, K] and ``record/logits`` [points, M, C] of clients' models on their own test
+    examples, one client after another.
+    """
 
     def __init__(
         self, context: RunContext, setup: Setup, engine: Engine, method: RoundMethod, state: FederatedState
@@ -108,7 +111,7 @@ class _Work:
         self.kept = self._kept_points()
 
     def _kept_points(self) -> range:
-        """Returns the points whose models may be deployed; none, and says so, where their files would be too large."""
+        """Return the points whose models may be deployed; none, and says so, where their files would be too large."""
         points = range(len(self.points))[0 if self.spec.select == "valid" else -1 :]
         size = len(points) * len(self.federation.clients) * self.federation.model.weights.nbytes
         if size <= MODELS_BYTES:
@@ -146,7 +149,7 @@ class _Work:
         return state, row
 
     def _record(self, state: FederatedState, number: int, models: dict[int, ClientModel]) -> None:
-        """Records the counts of the ``models`` of point ``number``. Raises :class:`DivergedError`."""
+        """Record the counts of the ``models`` of point ``number``. Raises :class:`DivergedError`."""
         federation, step = self.federation, self.points[number].step
         if self.points[number].mixed and any(federation.layout_of(client).buffer_size for client in models):
             models = self._estimated(number, models)
@@ -172,8 +175,10 @@ class _Work:
         return logits_of(self.engine, self.tests, models, self.classes, self.federation)
 
     def _estimated(self, number: int, models: dict[int, ClientModel]) -> dict[int, ClientModel]:
-        """Returns the ``models`` of point ``number`` with running statistics re-estimated on their clients' training
-        examples: one epoch at rate 0."""
+        """Return the ``models`` of point ``number`` with running statistics re-estimated.
+
+        They are estimated on the clients' training examples, in one epoch at rate 0.
+        """
         step, requests = self.points[number].step, []
         for client, model in models.items():
             recipe = personal_recipe(self.spec, self.federation, client, epochs=1)
@@ -183,7 +188,7 @@ class _Work:
         return {one.client: ClientModel(models[one.client].weights, one.buffers) for one in trained}
 
     def result(self, state: FederatedState) -> tuple[PersonalModels, Facts]:
-        """Summarizes the record and writes it into the run's folder; returns the deployed models and the facts."""
+        """Summarize the record and writes it into the run's folder; returns the deployed models and the facts."""
         federation, before = self.federation, self.start
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
         sizes = [len(rows) for rows in federation.rows("train")]
@@ -213,8 +218,10 @@ class _Work:
         return PersonalModels(models, predictions, measures[chosen]), facts
 
     def _losses(self, client: int, models: Iterable[ClientModel]) -> Tensor:
-        """Returns the mean loss [models, K] on every client's test examples; NaN for a client without examples that
-        count."""
+        """Return the mean loss [models, K] on every client's test examples.
+
+        NaN for a client without examples that count.
+        """
         shown = self._logits((client, model) for model in models)
         losses = [count(self.tests, logits, self.labels, client)[1] for _, logits in shown]
         return torch.stack(losses) / self.start.examples[client].double()

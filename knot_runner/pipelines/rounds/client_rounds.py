@@ -72,7 +72,7 @@ class ClientRounds:
 
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
-    """Returns whether the last round reached the target accuracy of a run that stops at it."""
+    """Return whether the last round reached the target accuracy of a run that stops at it."""
     if not training.stop_at_target or not rows or ACCURACY not in rows[-1]:
         return False
     return bool(rows[-1][ACCURACY] >= training.target)

@@ -24,8 +24,11 @@ Advance = Callable[[State, int, list[LogRow]], Advanced]
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The outcome of all rounds: the deployed method and state, all rows, further facts for the result, and the seconds
-    outside rounds; ``personal``: clients' own models after personalization."""
+    """The outcome of all rounds.
+
+    The deployed method and state, all rows, further facts for the result, and the seconds outside rounds; ``personal``:
+    clients' own models after personalization.
+    """
 
     method: RoundMethod
     state: State
@@ -88,7 +91,7 @@ def by_requests(
 
 
 def scalars(row: LogRow) -> LogRow:
-    """Returns the scalar entries of a row."""
+    """Return the scalar entries of a row."""
     return {key: value for key, value in row.items() if isinstance(value, int | float)}
 
 
@@ -97,7 +100,7 @@ def _joined(values: State, tensors: dict[str, Tensor]) -> State:
 
 
 def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> State:
-    """Commits the state; returns it with the tensors shared between commits memory-mapped."""
+    """Commit the state; returns it with the tensors shared between commits memory-mapped."""
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     plain = {name: value for name, value in state.items() if name not in tensors}
     return {**state, **commits.save(round, tensors, rows, {"state": plain} if plain else {})}

@@ -1,5 +1,8 @@
-"""Metrics of one round: the deployed models on the clients' test examples, as one row of ``rounds.jsonl``; and those on
-their validation examples (``partition.valid``), by which runs are selected."""
+"""Metrics of one round.
+
+The deployed models on the clients' test examples, as one row of ``rounds.jsonl``; and those on their validation
+examples (``partition.valid``), by which runs are selected.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TestPredictions:
-    """Predictions of the deployed models: ``logits`` [M, C] and ``labels`` [M] of all test examples, and the accuracy
-    of each client's model on its own (None for a client without test examples); ``unseen``: that of the clients that
-    never take part, whose examples are not in ``logits``."""
+    """Predictions of the deployed models.
+
+    ``logits`` [M, C] and ``labels`` [M] of all test examples, and the accuracy of each client's model on its own (None
+    for a client without test examples); ``unseen``: that of the clients that never take part, whose examples are not in
+    ``logits``.
+    """
 
     logits: Tensor
     labels: Tensor
@@ -46,7 +52,7 @@ NO_WORK: LogRow = {
 def predict_test(
     method: RoundMethod, config: Any, state: FederatedState, federation: Federation, labels: Tensor, engine: Engine
 ) -> TestPredictions:
-    """Runs inference on the test examples: a global model on each of them once, clients' own models on their own.
+    """Run inference on the test examples: a global model on each of them once, clients' own models on their own.
 
     ``labels`` [N]: of all test images.
     """
@@ -70,7 +76,7 @@ def predict_test(
 
 
 def _check_same(model: ClientModel, other: ClientModel, config: Any) -> None:
-    """Raises :class:`UserError` for two models of a method that declares one: which accuracy it is would be wrong."""
+    """Raise :class:`UserError` for two models of a method that declares one: which accuracy it is would be wrong."""
     if model.weights is not other.weights and not torch.equal(model.weights, other.weights):
         raise UserError(
             "its clients use different models, but one_model=True. Register it with one_model=False",
@@ -81,7 +87,7 @@ def _check_same(model: ClientModel, other: ClientModel, config: Any) -> None:
 def _own_logits(
     method: RoundMethod, config: Any, state: FederatedState, federation: Federation, clients: list[int], engine: Engine
 ) -> Iterator[Tensor]:
-    """Yields logits of each client's model on its own test examples, making a few models at a time."""
+    """Yield logits of each client's model on its own test examples, making a few models at a time."""
     at_once = max(FEWEST_AT_ONCE, VALUES_AT_ONCE // federation.layout.size)
     for first in range(0, len(clients), at_once):
         part = clients[first : first + at_once]
@@ -91,16 +97,18 @@ def _own_logits(
 
 
 def one_model(method: RoundMethod, config: Any) -> bool:
-    """Whether all clients use the same model."""
+    """Return whether all clients use the same model."""
     return method.one_model and config.batchnorm != "local"
 
 
 def score(
     predictions: TestPredictions, federation: Federation, temperature: float, coordinates: list[list[float]] | None
 ) -> LogRow:
-    """Returns every metric of the table that is defined (semantic distance where classes have coordinates, the loss of
-    logits / T at ``temperature``, recorded as ``test_temperature``), and the clients' accuracies: over all test images
-    (weighted), over clients (unweighted), and of each."""
+    """Return every metric of the table that is defined, and the clients' accuracies.
+
+    Semantic distance is defined where classes have coordinates. The loss is of logits / T at ``temperature``, recorded
+    as ``test_temperature``. Accuracies are over all test images (weighted), over clients (unweighted), and of each.
+    """
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
     row: LogRow = {
         **metrics.measured(metrics.of_logits(logits, labels, coordinates, temperature)),
@@ -116,7 +124,7 @@ def score(
 
 
 def over_clients(accuracies: list[float | None], sizes: list[int]) -> dict[str, float]:
-    """Returns the mean accuracy over clients, weighted by test images (``weighted``) and not (``unweighted``)."""
+    """Return the mean accuracy over clients, weighted by test images (``weighted``) and not (``unweighted``)."""
     shown = [(value, size) for value, size in zip(accuracies, sizes, strict=True) if value is not None]
     return {
         "weighted": sum(value * size for value, size in shown) / sum(size for _, size in shown),
@@ -137,8 +145,10 @@ def over_clusters(accuracies: list[float | None], federation: Federation, cluste
 def measure_valid(
     method: RoundMethod, config: object, state: FederatedState, setup: Setup, engine: Engine
 ) -> dict[str, float] | None:
-    """Returns every metric of the deployed models on the clients' own validation examples, pooled; {}
-    for logits that are not finite, None where nothing is held out."""
+    """Return every metric of the deployed models on the clients' own validation examples, pooled.
+
+    {} for logits that are not finite, None where nothing is held out.
+    """
     federation = setup.federation
     with_valid = [client for client in federation.numbers if len(federation.clients[client].valid)]
     if not with_valid:
@@ -155,20 +165,21 @@ def measure_valid(
 
 
 def check_logits(predictions: TestPredictions, round: int) -> None:
-    """Raises :class:`DivergedError` for logits that are not finite."""
+    """Raise :class:`DivergedError` for logits that are not finite."""
     if not bool(torch.isfinite(predictions.logits).all()):
         number = round + 1
         raise DivergedError(f"diverged in round {number}: the averaged model's logits are not finite", round=number)
 
 
 def evaluation_temperature(config: Any, round: int) -> float:
-    """Returns the temperature of ``tempered_loss``."""
+    """Return the temperature of ``tempered_loss``."""
     return 1.0 if config.lr_control else scheduled(config.temperature, config.schedule, round)
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
-    """Returns facts of the participants' training: accuracy on own test images before and after, steps, and the mean
-    loss and temperature that they trained at.
+    """Return facts of the participants' training.
+
+    Accuracy on own test images before and after, steps, and the mean loss and temperature that they trained at.
 
     For a client that trains several models in a round, these describe the first, which it sends; steps count all.
     """
@@ -193,8 +204,10 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> LogRow
 
 
 def summarize(rows: list[LogRow], target: float | None) -> Facts:
-    """Returns the result's metrics: those of the last evaluated round, the best accuracy, the first round at
-    ``target``."""
+    """Return the result's metrics.
+
+    Those of the last evaluated round, the best accuracy, the first round at ``target``.
+    """
     measured = [row for row in rows if "accuracy" in row]
     if not measured:
         problem = f"plan ended after {counted(len(rows), 'round')}, before an evaluation"

@@ -33,8 +33,9 @@ NOT_IN_KEY = ("name", "clustering", "personalization")
 def run_shared_rounds(
     context: RunContext, key: str, commits: Commits, train: Callable[[], tuple[FederatedState, list[LogRow]]]
 ) -> tuple[FederatedState, list[LogRow]]:
-    """Return the final state and all rows of the rounds with ``key``: those of ``train()``, which commits its steps,
-    unless another run has trained them.
+    """Return the final state and all rows of the rounds with ``key``.
+
+    They are those of ``train()``, which commits its steps, unless another run has trained them.
 
     Raises :class:`DivergedError`.
     """
@@ -92,8 +93,11 @@ def _clients_key(federation: Federation) -> list[Any]:
 
 
 def _examples_key(setup: Setup) -> list[Any]:
-    """Return the key's entries for the examples as network inputs. For texts: their tokens, which depend on vocabulary
-    and ``task.max_length``, and the initial weights, which may come from a file."""
+    """Return the key's entries for the examples as network inputs.
+
+    For texts: their tokens, which depend on vocabulary and ``task.max_length``, and the initial weights, which may come
+    from a file.
+    """
     if isinstance(setup.task, ImageTask):
         return [setup.task.digest, setup.task.mean, setup.task.std]
     content = hashlib.sha256()

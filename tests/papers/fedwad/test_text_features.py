@@ -14,13 +14,13 @@ from tokenizers import BertWordPieceTokenizer
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import Dataset, Examples
+from knot_runner.engine.federated.flat import initial_network
 from knot_runner.engine.seeds import keyed
 from knot_runner.papers.fedwad.matrix import clients_data, inspect_matrix
 from knot_runner.pipelines.clustered import compute_distances, labeled
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features import texts as text_features
 from knot_runner.pipelines.federations.texts import load_tokenizer
-from knot_runner.pipelines.models import initial_network
 from tests import runs
 from tests.golden.messages import refuses
 

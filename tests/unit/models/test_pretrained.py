@@ -20,7 +20,6 @@ from knot_runner.models.bert import TextClassifier
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
 from knot_runner.pipelines.federations.texts import _check_weights, load_tokenizer, weights_identity
-from knot_runner.pipelines.models import first_model
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses
 from tests.unit.models.test_bert import SHAPE, SPEC
@@ -77,7 +76,7 @@ def test_first_model_starts_from_pretrained_weights(saved):
     root, tensors = saved
     network = Network(LOCAL, 500, 5)
     layout = flat.layout_of(network)
-    starts = [flat.views(first_model(network, seed, root)[0], layout.parameters) for seed in (3, 4)]
+    starts = [flat.views(flat.initial(network, seed, root)[0], layout.parameters) for seed in (3, 4)]
     for start in starts:
         for name, tensor in tensors.items():
             assert torch.equal(start[f"bert.{name}"], tensor), name

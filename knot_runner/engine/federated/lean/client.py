@@ -76,8 +76,10 @@ class ManualBackward:
         self._recent: dict[tuple[str | bytes, ...], Tensor | Foreground] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :class:`TrainingClient`. ``weights`` [P], if given: memory for the trained weights. Only plain requests
-        have the manual backward pass."""
+        """See :class:`TrainingClient`.
+
+        ``weights`` [P], if given: memory for the trained weights. Only plain requests have the manual backward pass.
+        """
         if not request.is_plain:
             return AutogradClient(self._network, self._data, self._test, self._dtype).train_client(request)
         weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
@@ -107,11 +109,11 @@ class ManualBackward:
             return (read if request.output == "features" else self._head(parameters, read)).clone()
 
     def _images(self, request: Inference) -> Tensor:
-        """Returns the images of ``request``, normalized."""
+        """Return the images of ``request``, normalized."""
         return normalized(self._test if request.split == "test" else self._data, request.rows, self._dtype)
 
     def _rows_of_many(self, request: Inference) -> Tensor | Foreground:
-        """Returns the images of ``request``, in the form for inference by many models."""
+        """Return the images of ``request``, in the form for inference by many models."""
         images = self._images(request)
         if isinstance(self._network.spec, CnnSettings) or len(self._layout.parameters) == 2 or not len(images):
             return images
@@ -119,8 +121,10 @@ class ManualBackward:
         return found if found.saves else images
 
     def _kept(self, key: tuple[str | bytes, ...], make: Callable[[], Any]) -> Any:
-        """Returns ``make()``, cached by ``key`` for recent requests, since many models may be evaluated on the same
-        images (every client's model on all clients' examples)."""
+        """Return ``make()``, cached by ``key`` for recent requests.
+
+        Many models may be evaluated on the same images: every client's model on all clients' examples.
+        """
         found = self._recent.pop(key, None)
         if found is None:
             found = make()
@@ -154,7 +158,7 @@ class ManualBackward:
         return total / max(steps, 1), steps
 
     def _loss(self, request: LocalTraining, weights: Tensor, images: Tensor) -> BatchLoss:
-        """The objective's loss, with a gradient in closed form where it is a cross-entropy."""
+        """Return the objective's loss, with a gradient in closed form where it is a cross-entropy."""
         labels = self._data.labels[request.rows]
         options = tempered(request.objective)
         if options is not None:
@@ -189,7 +193,7 @@ class ManualBackward:
         return Convs(layers, paddings, images)
 
     def _correct(self, weights: Tensor, rows: Tensor) -> int:
-        """How many of the test images at ``rows`` are classified correctly."""
+        """Return how many of the test images at ``rows`` are classified correctly."""
         found = 0
         for part in rows.split(INFERENCE_ROWS) if len(rows) else ():
             logits = self._logits(weights, normalized(self._test, part, self._dtype))
@@ -197,18 +201,18 @@ class ManualBackward:
         return found
 
     def _logits(self, weights: Tensor, images: Tensor) -> Tensor:
-        """The model's output [n, classes] for normalized ``images`` [n, C, H, W]."""
+        """Return the model's output [n, classes] for normalized ``images`` [n, C, H, W]."""
         parameters = pairs(weights, self._layout)
         found = [self._head(parameters, self._features(parameters, x)) for x in images.split(INFERENCE_ROWS)]
         return torch.cat(found)
 
     def _all_features(self, weights: Tensor, images: Tensor) -> Tensor:
-        """The head's inputs [n, features] for normalized ``images`` [n, C, H, W]."""
+        """Return the head's inputs [n, features] for normalized ``images`` [n, C, H, W]."""
         parameters = pairs(weights, self._layout)
         return torch.cat([self._features(parameters, x) for x in images.split(INFERENCE_ROWS)])
 
     def _features(self, parameters: LayerPairs, x: Tensor | Foreground) -> Tensor:
-        """Returns the head's inputs [n, features] for normalized images [n, C, H, W]."""
+        """Return the head's inputs [n, features] for normalized images [n, C, H, W]."""
         spec, (convs, layers) = self._network.spec, parameters
         layers = layers[:-1]
         if isinstance(x, Foreground):
@@ -223,7 +227,7 @@ class ManualBackward:
         return x
 
     def _head(self, parameters: LayerPairs, features: Tensor) -> Tensor:
-        """Returns the model's output [n, classes] for its head's inputs."""
+        """Return the model's output [n, classes] for its head's inputs."""
         found = affine(features, parameters[1][-1])
         return torch.softmax(found, 1) if self._softmax else found
 

@@ -39,7 +39,7 @@ def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
 
 
 def affine(x: Tensor, pair: WeightBias) -> Tensor:
-    """x W' + b: x [B, in], W [out, in], b [out] -> [B, out]."""
+    """Return x W' + b: x [B, in], W [out, in], b [out] -> [B, out]."""
     weight, bias = pair
     if by_onednn(weight):
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -47,7 +47,7 @@ def affine(x: Tensor, pair: WeightBias) -> Tensor:
 
 
 def by_onednn(weight: Tensor) -> bool:
-    """Whether oneDNN computes x W': by the weight's size and type alone, so that it is the same in every run."""
+    """Return whether oneDNN computes x W': by the weight's size and type alone, so that it is the same in every run."""
     return weight.numel() >= LARGE and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
@@ -91,8 +91,10 @@ class Dense:
         self._targets = targets
 
     def backward(self, gradient: Tensor, through: bool, by_features: Tensor | None = None) -> Tensor | None:
-        """Gradients of all layers that learn from that of the logits, and that by the head's input beside it; that of x
-        [B, in] if ``through``, else None."""
+        """Gradients of all layers that learn from that of the logits, and that by the head's input beside it.
+
+        That of x [B, in] if ``through``, else None.
+        """
         lowest = -1 if through else self._learning.start
         found: list[Tensor | None] = [None] * len(self.layers)
         for i in range(len(self.layers) - 1, max(lowest, 0) - 1, -1):
@@ -144,7 +146,7 @@ class Foreground:
 
     @property
     def saves(self) -> bool:
-        """Returns whether few enough pixels are multiplied for this to be faster."""
+        """Return whether few enough pixels are multiplied for this to be faster."""
         return len(self._often) <= MOST_MULTIPLIED * len(self._background)
 
     def numel(self) -> int:

@@ -84,8 +84,10 @@ _FEW_ROWS = 4096
 
 
 class LeanPool:
-    """``workers`` processes with ``threads`` torch threads each, started at once and kept until :meth:`close`; every
-    process trains any of ``networks``."""
+    """``workers`` processes with ``threads`` torch threads each, started at once and kept until :meth:`close`.
+
+    Every process trains any of ``networks``.
+    """
 
     def __init__(
         self, networks: Sequence[Network], data: SharedData, dtype: torch.dtype, workers: int, threads: int,
@@ -119,7 +121,7 @@ class LeanPool:
         self._slots.memory.close()
 
     def _orders(self, requests: list[EngineRequest], slots: list[int]) -> Iterator[Order]:
-        """Yields the order of each request, whose slot is appended to ``slots``."""
+        """Yield the order of each request, whose slot is appended to ``slots``."""
         for request in requests:
             slot = self._free.pop()
             slots.append(slot)
@@ -139,7 +141,7 @@ class LeanPool:
 
 
 def _is_small(request: EngineRequest) -> bool:
-    """Whether the request, without its model, fits into a pipe, and so does its result."""
+    """Return whether the request, without its model, fits into a pipe, and so does its result."""
     if isinstance(request, LocalTraining) and (request.program is not None or request.inputs or request.models):
         return False
     if isinstance(request, Inference) and request.output == "features":

@@ -68,7 +68,7 @@ class Sgd:
         self.alpha = 1.0 if self.momentum else -self.lr
 
     def target(self, trains: str) -> Tensor:
-        """The vector [P] to which gradients are added: the weights, or the velocity."""
+        """Return the vector [P] to which gradients are added: the weights, or the velocity."""
         if not self.momentum:
             return self.weights
         if trains not in self._velocities:
@@ -113,9 +113,11 @@ def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | 
 
 
 class BatchLoss(Protocol):
-    """The mean loss of each batch of a client's examples. ``scale``: the factor on the head's output that
-    :meth:`gradient` expects. ``by_features`` [B, H]: beside what :meth:`gradient` returned, the gradient by what the
-    head reads; None: there is none."""
+    """The mean loss of each batch of a client's examples.
+
+    ``scale``: the factor on the head's output that :meth:`gradient` expects. ``by_features`` [B, H]: beside what
+    :meth:`gradient` returned, the gradient by what the head reads; None: there is none.
+    """
 
     scale: float
     by_features: Tensor | None
@@ -125,8 +127,11 @@ class BatchLoss(Protocol):
         ...
 
     def gradient(self, logits: Tensor, batch: int, features: Tensor) -> tuple[Tensor, float]:
-        """(G [B, C], f) such that f G is the gradient of the loss of batch number ``batch`` of the block with respect
-        to the head's output, which ``logits`` is ``scale`` times; ``features`` [B, H] are its input."""
+        """Return (G [B, C], f) such that f G is the gradient of the loss with respect to the head's output.
+
+        The loss is that of batch number ``batch`` of the block. ``logits`` is ``scale`` times the head's output;
+        ``features`` [B, H] are its input.
+        """
         ...
 
     def total(self) -> float:
@@ -195,8 +200,10 @@ class TemperedLoss:
 
 
 class AutogradLoss:
-    """Any objective: autograd on the logits [B, C], and on the features [B, H] if it ``reads`` them; the layers below
-    keep their manual backward passes."""
+    """Any objective: autograd on the logits [B, C], and on the features [B, H] if it ``reads`` them.
+
+    The layers below keep their manual backward passes.
+    """
 
     scale = 1.0
 

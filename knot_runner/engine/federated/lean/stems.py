@@ -1,5 +1,6 @@
-"""The layers before the dense ones in the lean engine: none (pixels), convolutions, or the first dense layer by inner
-products of images.
+"""The layers before the dense ones in the lean engine.
+
+None (pixels), convolutions, or the first dense layer by inner products of images.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Stem(Protocol):
     learns: bool
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Any]:
-        """The images at positions ``part`` [n'] of the client's, augmented, as batches that :meth:`forward` takes."""
+        """Return the client's images at positions ``part`` [n'], augmented, as batches for :meth:`forward`."""
         ...
 
     def forward(self, x: Any) -> Tensor:
@@ -81,7 +82,10 @@ class Pixels:
 
 
 class Convs:
-    """Convolutions, 2x2 max-pooling, ReLU, channels last in memory.
+    """Convolutions, 2x2 max-pooling and ReLU, channels last in memory.
+
+    See :class:`~knot_runner.engine.federated.lean.stems.Stem`. Every input lies within its padding, so that a filter's
+    row lies in one piece.
 
     ReLU follows the pooling, with which it commutes, and so works on a quarter of the values; for the same reason the
     biases' gradient is summed over pooled positions. The images' own gradient is never computed.
@@ -140,12 +144,13 @@ class Convs:
             bias.add_(dbias, alpha=alpha)
 
     def finish(self) -> None:
-        """The weights are up to date after every step."""
+        """Do nothing: the weights are up to date after every step."""
 
 
 class Gram:
-    """First dense layer with ReLU in terms of the client's images instead of pixels: exact, and less work over several
-    epochs of plain SGD on unchanging images X [n, in].
+    """First dense layer with ReLU in terms of the client's images instead of pixels.
+
+    Exact, and less work over several epochs of plain SGD on unchanging images X [n, in].
 
     Every gradient of W [out, in] is D' X, so W = W0 + A' X with one row of A [n, out] per image, and the layer's output
     for a batch is X_b W0' + b + (X_b X' + 1) A: with both products computed once, a step multiplies by n instead of
@@ -166,7 +171,7 @@ class Gram:
 
     @staticmethod
     def is_cheaper(images: int, pixels: int, outputs: int, epochs: int) -> bool:
-        """Whether this form needs fewer multiplications for ``images`` n, layer ``pixels`` x ``outputs``."""
+        """Return whether this form needs fewer multiplications for ``images`` n, layer ``pixels`` x ``outputs``."""
         ordinary = 2 * epochs * images * pixels * outputs
         gram = epochs * images**2 * outputs + images**2 * pixels + 2 * images * pixels * outputs
         return gram <= MIN_SAVING * ordinary
@@ -190,7 +195,7 @@ class Gram:
         return self._output
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """The changes are this layer's target."""
+        """Do nothing: the changes are this layer's target."""
 
     def backward(self, gradient: Tensor) -> None:
         """See :class:`Stem`."""

@@ -37,15 +37,17 @@ class SharedData:
         self.memory = self._arrays.memory
 
     def views(self) -> list[ClientData]:
-        """The data on the shared memory, in the order given."""
+        """Return the data on the shared memory, in the order given."""
         tensors = iter([torch.from_numpy(array) for array in self._arrays.arrays()])
         return [kind.of([next(tensors) for _ in range(count)]) for kind, count in self._kinds]
 
 
 @dataclass(frozen=True)
 class Slots:
-    """Shared memory of orders, in slots of three vectors: the model (weights [P] then buffers [Q]) that an order begins
-    with, its control variate [P], and its result, a model or logits.
+    """Shared memory of orders, in slots of three vectors.
+
+    The model (weights [P] then buffers [Q]) that an order begins with, its control variate [P], and its result, a model
+    or logits.
 
     ``sizes``: (P, Q) of every network; ``length``: values of a vector.
     """
@@ -78,7 +80,7 @@ class Slots:
         return self._split(self._vectors()[slot, 0], network)
 
     def control(self, slot: int, network: int) -> Tensor:
-        """The control variate [P]."""
+        """Return the control variate [P]."""
         return self._split(self._vectors()[slot, 1], network)[0]
 
     def result(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
@@ -86,7 +88,7 @@ class Slots:
         return self._split(self._vectors()[slot, 2], network)
 
     def logits(self, slot: int, rows: int, classes: int) -> Tensor:
-        """[rows, classes]"""
+        """Return the logits [rows, classes] of the order."""
         return self._vectors()[slot, 2, : rows * classes].view(rows, classes)
 
     def _vectors(self) -> Tensor:
@@ -107,8 +109,10 @@ class Order:
 
 
 def packed(request: EngineRequest) -> EngineRequest:
-    """The request without its vectors (the model's, control), with arrays in the place of other tensors: a tensor would
-    be pickled with all of the memory that it is a view of."""
+    """Return the request without its vectors (the model's, control), with arrays in the place of other tensors.
+
+    A tensor would be pickled with all of the memory that it is a view of.
+    """
     if isinstance(request, Inference):
         sent: dict[str, Any] = {"model": None}
     else:
@@ -123,7 +127,7 @@ def packed(request: EngineRequest) -> EngineRequest:
 
 
 def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
-    """The request that was :func:`packed`, with these vectors."""
+    """Return the request that was :func:`packed`, with these vectors."""
     rows = torch.from_numpy(request.rows)
     if isinstance(request, Inference):
         return replace(request, model=model, rows=rows)

@@ -56,8 +56,10 @@ class Stacked:
         self.note, self.limits = note, dict[Structure, int]()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`; requests that are not plain run in the plain loop. Raises :class:`UserError` when memory
-        runs out with one client at a time."""
+        """See :class:`Engine`; requests that are not plain run in the plain loop.
+
+        Raises :class:`UserError` when memory runs out with one client at a time.
+        """
         stacked = [place for place, request in enumerate(cohort) if request.is_plain]
         found: dict[int, Trained] = {}
         for structure, positions in chunks([cohort[place] for place in stacked]).items():
@@ -77,7 +79,7 @@ class Stacked:
         self.programs.clear()
 
     def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
-        """Requests of one structure, as many at a time as fit; with half as many whenever memory runs out."""
+        """Request of one structure, as many at a time as fit; with half as many whenever memory runs out."""
         trained: list[Trained] = []
         while len(trained) < len(requests):
             left = len(requests) - len(trained)
@@ -130,7 +132,7 @@ class Stacked:
         return results
 
     def _program(self, structure: Structure, clients: int) -> Program:
-        """The structure's program, replaced by a larger one when it is too narrow for ``clients``."""
+        """Return the structure's program, replaced by a larger one when it is too narrow for ``clients``."""
         program = self.programs.get(structure)
         if program is None or program.clients < clients:
             self.programs.pop(structure, None)  # frees its memory before the next one allocates
@@ -145,7 +147,7 @@ class Stacked:
         return torch.stack(sample_temperatures(options, self._start_logits(request), self._labels(request)), 1)
 
     def _loss(self, request: LocalTraining) -> tuple[LossRows, SampleLoss]:
-        """The rows and the loss of the client's objective."""
+        """Return the rows and the loss of the client's objective."""
         inputs = ObjectiveInputs(
             self._labels(request),
             request.inputs,
@@ -163,7 +165,7 @@ class Stacked:
         return self.measuring.data.labels[request.rows.to(self.device)].cpu()
 
     def _correct(self, request: LocalTraining, model: ClientModel) -> int:
-        """How many of the client's test images are classified correctly by ``model``."""
+        """Return how many of the client's test images are classified correctly by ``model``."""
         if not len(request.test_rows):
             return 0
         logits = self.logits([Inference(model, request.test_rows)])[0]
@@ -184,8 +186,10 @@ def _tf32(wanted: bool) -> Iterator[None]:
 
 
 def out_of_memory(problem: BaseException | None) -> bool:
-    """Returns whether ``problem`` is, or was caused by, exhausted CUDA memory (the end of a graph's capture may hide
-    it)."""
+    """Return whether ``problem`` is, or was caused by, exhausted CUDA memory.
+
+    The end of a graph's capture may hide it.
+    """
     while problem is not None:
         if isinstance(problem, torch.OutOfMemoryError):
             return True

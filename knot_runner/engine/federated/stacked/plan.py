@@ -59,7 +59,7 @@ class PhasePlan:
 
 
 def structure_of(request: LocalTraining) -> Structure:
-    """The structure of one client's training: a function of that client alone."""
+    """Return the structure of one client's training: a function of that client alone."""
     recipe, options = request.recipe, tempered(request.objective)
     whole = max(FULL_BATCH, 1 << max(len(request.rows) - 1, 0).bit_length())
     return Structure(
@@ -108,8 +108,11 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
 
 
 def width(active: int) -> int:
-    """``active`` rounded up to three significant bits (1..8, 10, 12, 14, 16, 20, ...): a stack that shrinks client by
-    client then needs few programs, and which one a step uses depends on ``active`` alone."""
+    """``active`` rounded up to three significant bits (1..8, 10, 12, 14, 16, 20, ...).
+
+    A stack that shrinks client by client then needs few programs, and which one a step uses depends on ``active``
+    alone.
+    """
     grain = 1 << max(active.bit_length() - 3, 0)
     return -(-active // grain) * grain
 

@@ -67,8 +67,10 @@ class Program:
         self.graphs: dict[tuple[int, str], torch.cuda.CUDAGraph] = {}
 
     def load(self, chunk: list[LocalTraining], losses: list[tuple[LossRows, SampleLoss]] | None = None) -> None:
-        """Start the clients of ``chunk``; positions beyond them keep their values and are never trained. ``losses``:
-        the rows and the loss of each client's objective, unless that is cross-entropy."""
+        """Start the clients of ``chunk``; positions beyond them keep their values and are never trained.
+
+        ``losses``: the rows and the loss of each client's objective, unless that is cross-entropy.
+        """
         k = len(chunk)
         self.weights[:k] = torch.stack([request.start.weights for request in chunk]).to(self.device, self.dtype)
         self.buffers[:k] = torch.stack([request.start.buffers for request in chunk]).to(self.device, self.dtype)
@@ -87,8 +89,10 @@ class Program:
             self._load_losses(losses)
 
     def _load_losses(self, losses: list[tuple[LossRows, SampleLoss]]) -> None:
-        """Loads the objectives' rows, padded to the longest client and for absent clients. Raises :class:`UserError`
-        for losses that differ otherwise."""
+        """Load the objectives' rows, padded to the longest client and for absent clients.
+
+        Raises :class:`UserError` for losses that differ otherwise.
+        """
         self.loss, self.loss_rows = losses[0][1], {}
         if any(not _same_tensors(self.loss, loss) for _, loss in losses[1:]):
             raise UserError(
@@ -107,7 +111,7 @@ class Program:
         return self.weights, self.buffers, self.total
 
     def run(self, phase: PhasePlan) -> None:
-        """All steps of a phase, each for as many clients as still have one."""
+        """Return all steps of a phase, each for as many clients as still have one."""
         self.rows.fill_(PADDING)  # places beyond the chunk stay padding
         pairs = [
             (self.rows, phase.rows),
@@ -130,7 +134,7 @@ class Program:
         self.graphs[k, trains].replay()
 
     def _captured(self, k: int, trains: str) -> torch.cuda.CUDAGraph:
-        """The graph of one step. The warm-up sees padding alone, of which a step changes nothing."""
+        """Return the graph of one step. The warm-up sees padding alone, of which a step changes nothing."""
         rows = self.rows.clone()
         self.rows.fill_(PADDING)
         side = torch.cuda.Stream(self.device)
@@ -207,7 +211,7 @@ class Program:
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
     def _forward(self, weights: Tensors, buffers: Tensors, images: Tensor, real: Tensor) -> tuple[Tensor, ...]:
-        """A client's logits, and what its head reads if the objective does."""
+        """Return a client's logits, and what its head reads if the objective does."""
         logits = functional_call(self.model, {**weights, **buffers, **dict.fromkeys(self.masks, real)}, (images,))
         return (logits, self._read) if self.structure.features else (logits,)
 
@@ -235,21 +239,23 @@ class Program:
 
 
 def _same_tensors(one: SampleLoss, other: SampleLoss) -> bool:
-    """Whether two losses that one function made hold equal tensors beside their arguments."""
+    """Return whether two losses that one function made hold equal tensors beside their arguments."""
     pairs = zip(_held(one), _held(other), strict=True)
     return all(torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor))
 
 
 def _held(loss: SampleLoss) -> list[Any]:
-    """What a function holds beside its arguments, and what the loss holds that :func:`make_loss` has put a check
-    around."""
+    """Return what a function holds beside its arguments.
+
+    For a loss that :func:`make_loss` has put a check around, what that loss holds.
+    """
     held = [cell.cell_contents for cell in getattr(loss, "__closure__", None) or ()]
     inner = [each for each in held if isinstance(each, FunctionType)]
     return held + [cell.cell_contents for each in inner for cell in each.__closure__ or ()]
 
 
 def _number(request: LocalTraining, name: str) -> float:
-    """A number of the recipe, or the constant temperature of a cross-entropy (1 without one)."""
+    """Return a number of the recipe, or the constant temperature of a cross-entropy (1 without one)."""
     if name != "temperature":
         return getattr(request.recipe, name)
     options = tempered(request.objective)
@@ -257,7 +263,7 @@ def _number(request: LocalTraining, name: str) -> float:
 
 
 def _trained_model(network: Network, structure: Structure) -> nn.Module:
-    """The module in training mode, without memory: every step brings its own parameters and buffers."""
+    """Return the module in training mode, without memory: every step brings its own parameters and buffers."""
     with torch.device("meta"):
         model = build_network(network).train()
     for module in model.modules():
@@ -267,7 +273,7 @@ def _trained_model(network: Network, structure: Structure) -> nn.Module:
 
 
 def _span(layout: flat.FlatLayout, trains: str) -> tuple[int, int]:
-    """The flat range of what a phase trains: the head is the last layer of every model."""
+    """Return the flat range of what a phase trains: the head is the last layer of every model."""
     places = layout.mask(trains).nonzero()[:, 0]
     start, stop = int(places[0]), int(places[-1]) + 1
     if stop - start != len(places):

@@ -53,8 +53,10 @@ def discounted(method: Method, fleet: FleetSettings) -> Method:
 
 
 def fleet_facts(rows: list[State], target: float | None) -> State:
-    """Return ``fleet`` and ``time_to_target`` of a result: the clock at the end and at the first round at ``target``,
-    and what became of clients; {} without a clock."""
+    """Return ``fleet`` and ``time_to_target`` of a result.
+
+    The clock at the end and at the first round at ``target``, and what became of clients; {} without a clock.
+    """
     if not rows or "clock" not in rows[-1]:
         return {}
     arrived = [len(row["participants"]) for row in rows]

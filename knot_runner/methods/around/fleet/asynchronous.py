@@ -37,8 +37,11 @@ class Flight:
 
 @dataclass(frozen=True)
 class ServerStep:
-    """A server step: the aggregated ``updates`` (by client), the clients still training (``flying``), the ``clock``,
-    and how many clients ``dropped`` out since the last step."""
+    """A server step of asynchronous aggregation.
+
+    ``updates``: what is aggregated, by client; ``flying``: the clients still training; ``clock``: its time;
+    ``dropped``: the number of clients that failed since the last step.
+    """
 
     updates: list[Flight]
     flying: list[Flight]
@@ -50,8 +53,10 @@ class Asynchronous(Simulation):
     """Server steps of a method by the clients of a fleet."""
 
     def init(self, config: FederatedSettings, federation: Federation) -> FederatedState:
-        """Returns the method's initial state at 0 seconds, with no client in flight. Raises :class:`UserError` for a
-        buffer that does not fill."""
+        """Return the method's initial state at 0 seconds, with no client in flight.
+
+        Raises :class:`UserError` for a buffer that does not fill.
+        """
         at_once, fleet = federation.participants, self.fleet
         if fleet.buffer is not None and fleet.buffer > at_once:
             raise UserError(
@@ -64,7 +69,10 @@ class Asynchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """The updates that arrive until the next server step, each from what its client was sent when it began."""
+        """Return the requests whose updates arrive until the next server step.
+
+        Each trains from what its client was sent when it began.
+        """
         if self.is_finished(config, state, federation, round):
             return []
         found, step = [], self.next_step(config, state, federation, round)
@@ -78,7 +86,7 @@ class Asynchronous(Simulation):
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Returns the state with those who go on training, and the versions that they train from."""
+        """Return the state with those who go on training, and the versions that they train from."""
         step = self.next_step(config, before, federation, round)
         kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
         for version in {flight.version for flight in step.flying}:
@@ -89,13 +97,13 @@ class Asynchronous(Simulation):
         return {**kept, **_in_flight(step.flying, step.clock)}, facts
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
-        """Whether the server has taken all its steps, ``training.rounds``."""
+        """Return whether the server has taken all its steps, ``training.rounds``."""
         return round >= federation.training.rounds
 
     def next_step(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> ServerStep:
-        """Simulates until the next server step. Depends only on the seed, the clock and the clients in flight.
+        """Simulate until the next server step. Depends only on the seed, the clock and the clients in flight.
 
         A client that finishes is replaced by another, which starts from the current model; updates arriving at one time
         are taken before new clients start. No client starts twice from one model. Where no client can start, the server
@@ -128,7 +136,7 @@ class Asynchronous(Simulation):
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int,
         flying: list[Flight], done: set[int], now: float,
     ) -> list[Flight]:  # fmt: skip
-        """Returns the clients that start ``now``, as many as there is room for, in the order of FedAvg's sampling."""
+        """Return the clients that start ``now``, as many as there is room for, in the order of FedAvg's sampling."""
         fleet = self.fleet
         there, away = devices.available_clients(fleet, federation, now), done | {flight.client for flight in flying}
         free = [client for client in federation.in_turn(round) if there[client] and client not in away]
@@ -154,8 +162,11 @@ def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
 
 
 def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
-    """``state`` before the fold of ``round`` with what clients are sent as it was before that of ``version``
-    (``fleet/sent/<version>/<name>``); what clients keep does not change while they train."""
+    """Return ``state`` with what clients are sent as it was before the fold of ``version``.
+
+    ``state``: before the fold of ``round``. Entries of that version are ``fleet/sent/<version>/<name>``. What clients
+    keep does not change while they train.
+    """
     if version == round:
         return state
     prefix = f"fleet/sent/{version}/"
@@ -164,8 +175,10 @@ def as_begun(state: FederatedState, version: int, round: int) -> FederatedState:
 
 
 def version_entries(state: FederatedState, version: int, round: int) -> FederatedState:
-    """The entries that keep ``version`` for those who go on training from it; ``state``: before the fold of
-    ``round``."""
+    """Return the entries that keep ``version`` for those who go on training from it.
+
+    ``state``: before the fold of ``round``.
+    """
     prefix = f"fleet/sent/{version}/"
     if version == round:  # copies, since commits hold no tensor under two names
         held = {name: tensor for name, tensor in state.items() if not name.startswith(NOT_SENT)}

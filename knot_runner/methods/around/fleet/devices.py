@@ -76,7 +76,7 @@ def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
 
 
 def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, up: float) -> Tensor:
-    """Returns the seconds to send so many numbers to each client and back, float64 [N]."""
+    """Return the seconds to send so many numbers to each client and back, float64 [N]."""
     network = fleet.network
     if network is None:
         return torch.zeros(len(federation.clients), dtype=torch.float64)
@@ -102,8 +102,11 @@ def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
 def work_times(
     fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], down: float, up: float
 ) -> dict[int, WorkTime]:
-    """Of each client of ``requests``, in order, for all that it trains, with what a program does besides (the second
-    model of APFL), spread over the epochs of what it sends; it receives ``down`` numbers and sends ``up``."""
+    """Return the time that each client of ``requests`` takes for its work, in order.
+
+    It covers all that the client trains, with what a program does besides (the second model of APFL), spread over the
+    epochs of what it sends. The client receives ``down`` numbers and sends ``up``.
+    """
     compute, sending = seconds_per_example(fleet, federation), sending_seconds(fleet, federation, down, up)
     found = {}
     for client, own in by_client(requests).items():
@@ -119,8 +122,11 @@ def work_times(
 
 
 def shortened_work(own: list[LocalTraining], epochs: int) -> list[LocalTraining]:
-    """A client's requests with the first ``epochs`` epochs of what it sends, and as large a share, at least one epoch,
-    of what it keeps."""
+    """Return a client's requests with fewer epochs.
+
+    The first request, of what the client sends, has its first ``epochs`` epochs. Those of what it keeps have as large a
+    share, at least one epoch.
+    """
     whole = _epochs(own[0])
     kept = [shortened(request, max(_epochs(request) * epochs // whole, 1)) for request in own[1:]]
     return [shortened(own[0], epochs), *kept]
@@ -131,7 +137,7 @@ def _epochs(request: LocalTraining) -> int:
 
 
 def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
-    """The first ``epochs`` of the request's epochs, phase after phase."""
+    """Return the first ``epochs`` of the request's epochs, phase after phase."""
     phases, left = [], epochs
     for phase in request.recipe.phases:
         if left:
@@ -141,15 +147,17 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
 
 
 def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
-    """Returns, for each client [N] starting in ``round``, the share of its time after which it fails; None: it does not
-    fail."""
+    """Return the share of its time after which each client [N] that starts in ``round`` fails.
+
+    None: the client does not fail.
+    """
     draws = generator(federation.seed, "fleet", "dropout", round)
     fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64).tolist()
     return [share if draw < fleet.dropout else None for draw, share in zip(fails, after, strict=True)]
 
 
 def available_clients(fleet: FleetSettings, federation: Federation, at: float) -> list[bool]:
-    """Whether each client [N] can be drawn ``at`` seconds from the start."""
+    """Return whether each client [N] can be drawn ``at`` seconds from the start."""
     spec, count = fleet.availability, len(federation.clients)
     if spec is None:
         return [True] * count
@@ -157,7 +165,7 @@ def available_clients(fleet: FleetSettings, federation: Federation, at: float) -
 
 
 def await_clients(fleet: FleetSettings, federation: Federation, clients: list[int], at: float) -> float:
-    """The first moment from ``at`` on at which one of ``clients`` can be drawn."""
+    """Return the first moment from ``at`` on at which one of ``clients`` can be drawn."""
     while True:
         there = available_clients(fleet, federation, at)
         if any(there[client] for client in clients):

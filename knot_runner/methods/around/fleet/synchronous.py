@@ -23,8 +23,10 @@ class Synchronous(Simulation):
     """Rounds of a method by the clients of a fleet."""
 
     def init(self, config: FederatedSettings, federation: Federation) -> FederatedState:
-        """Returns the method's initial state at 0 seconds. Raises :class:`UserError` for a deadline that nobody can
-        meet."""
+        """Return the method's initial state at 0 seconds.
+
+        Raises :class:`UserError` for a deadline that nobody can meet.
+        """
         method, fleet = self.method, self.fleet
         state = {**method.init(config, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
         if isinstance(fleet.deadline, float):
@@ -43,26 +45,28 @@ class Synchronous(Simulation):
     def arriving(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> list[LocalTraining]:
-        """Returns the method's requests whose results will arrive; lost work is not trained."""
+        """Return the method's requests whose results will arrive; lost work is not trained."""
         return self.simulate(config, state, federation, round)[0]
 
     def pass_time(
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
         federation: Federation, round: int,
     ) -> Folded:  # fmt: skip
-        """Returns the state with the clock at the end of the round."""
+        """Return the state with the clock at the end of the round."""
         _, row = self.simulate(config, before, federation, round)
         return {**after, CLOCK: torch.tensor([row["clock"]], dtype=torch.float64)}, row
 
     def is_finished(self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> bool:
-        """Returns whether the method plans no request for any set of participants."""
+        """Return whether the method plans no request for any set of participants."""
         return not self.method.plan(config, state, federation.choosing(federation.numbers), round)
 
     def simulate(
         self, config: FederatedSettings, state: FederatedState, federation: Federation, round: int
     ) -> tuple[list[LocalTraining], RoundRow]:
-        """Returns the requests of ``round`` whose results arrive, and its log entries: the ``clock`` at its end, and
-        how many clients ``dropped`` out, came ``late`` (their work is lost) or gave ``partial`` work.
+        """Return the requests of ``round`` whose results arrive, and its log entries.
+
+        The ``clock`` at its end, and how many clients ``dropped`` out, came ``late`` (their work is lost) or gave
+        ``partial`` work.
 
         Depends only on the seed and the clock, not on training results. A round ends when all have arrived: failures
         are known when they happen, late clients are waited for until the deadline.

@@ -40,8 +40,10 @@ CENTERED = ("logits", "labels")
 
 @dataclass(frozen=True)
 class UserPrivacy:
-    """``clip_norm`` C (None: not clipped), ``noise_multiplier`` z, and how ``participants`` of ``clients`` are drawn:
-    qK of K, with ``poisson`` each independently, so that this is a round's mean number.
+    """The mechanism of user-level privacy.
+
+    ``clip_norm``: C (None: not clipped); ``noise_multiplier``: z; ``sampling``: how ``participants`` of ``clients`` are
+    drawn, qK of K. With ``poisson`` each is drawn independently, so that this is a round's mean number.
 
     ``scales``: what parts of the first message are multiplied by before it is clipped; ``clip_logits``: B.
     ``messages``: how many vectors a client sends in a round, each clipped to its own bound and covered by noise of z
@@ -63,13 +65,13 @@ class UserPrivacy:
         return self.participants / self.clients
 
     def scale(self, name: str, phase: int) -> float:
-        """s of a part; of the second message, B of what is no logit."""
+        """Return s of a part; of the second message, B of what is no logit."""
         if phase == 1:
             return dict(self.scales).get(name, 1.0)
         return 1.0 if name in CENTERED else self.clip_logits
 
     def bound(self, parts: ClientMessage, phase: int) -> float | None:
-        """The largest norm of a message of such parts."""
+        """Return the largest norm of a message of such parts."""
         if phase == 1 or self.clip_norm is None:
             return self.clip_norm
         return self.clip_logits * math.sqrt(sum(len(part) for part in parts.values()))
@@ -78,8 +80,9 @@ class UserPrivacy:
 def privately(
     method: Method, spec: UserPrivacySettings, settings: Settings, federation: Federation
 ) -> tuple[Method, Federation, list[str]]:
-    """Returns ``method`` whose messages are clipped and covered by noise, the clients as they are then sampled, and
-    notes to the user.
+    """Return ``method`` with private messages, the clients as they are then sampled, and notes to the user.
+
+    Messages are clipped, and noise covers their mean.
 
     Raises:
         UserError: Clients send nothing, or the server reads each message by itself; clients are not drawn as the
@@ -110,7 +113,7 @@ def privately(
 
 
 def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
-    """Returns a message as it leaves its client, which notes its ``norm`` before clipping."""
+    """Return a message as it leaves its client, which notes its ``norm`` before clipping."""
     parts = {name: part for name, part in sent.parts.items() if name != "statistics"}
     if not parts:
         return replace(sent, parts={})
@@ -124,8 +127,10 @@ def clip(privacy: UserPrivacy, sent: Sent, phase: int) -> Sent:
 
 
 def reduce(ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering) -> tuple[ClientMessage, RoundRow]:
-    """Returns the noisy sum of the messages over the expected number of clients, in float64, and the round's log
-    entries: the norms before clipping, the share of them that was clipped, and epsilon.
+    """Return the noisy mean of the messages, in float64, and the round's log entries.
+
+    The mean is the noisy sum over the expected number of clients. Entries: the norms before clipping, the share of them
+    that was clipped, and epsilon.
 
     Noise is drawn from (seed, round), for each message of a round anew, so that a resumed run adds the same.
     """
@@ -169,8 +174,10 @@ def _centered(logits: Tensor) -> Tensor:
 
 
 def _messages(one: str, other: str, method: Method, exchange: Exchange | None) -> int:
-    """Returns how many messages a client sends in a round. Raises :class:`UserError` where the server reads them one
-    by one, or there are none."""
+    """Return how many messages a client sends in a round.
+
+    Raises :class:`UserError` where the server reads them one by one, or there are none.
+    """
     first = method.fold is not None
     if method.fold_each is not None and not first:
         raise Misfit(one, other, "the server reads the message of each client, but only their mean is private")
@@ -185,7 +192,7 @@ def _messages(one: str, other: str, method: Method, exchange: Exchange | None) -
 def _mechanism(
     spec: UserPrivacySettings, settings: Settings, federation: Federation, messages: int, method: Method
 ) -> UserPrivacy:
-    """Returns the mechanism, without noise while that is to be found."""
+    """Return the mechanism, without noise while that is to be found."""
     config = settings.method
     clients, participants = len(federation), federation.participants
     if config.batchnorm == "averaged" and len(federation.model.buffers):
@@ -228,14 +235,16 @@ class Ledger:
     exchanges: bool
 
     def epsilon(self, rounds: int) -> float | None:
-        """Epsilon after ``rounds``; clients' own training after the last one sends nothing and costs nothing. None
-        without noise."""
+        """Epsilon after ``rounds``; clients' own training after the last one sends nothing and costs nothing.
+
+        None without noise.
+        """
         from knot_runner.methods.around.privacy.accountant import epsilon_after
 
         return epsilon_after(self.privacy, self.delta)(min(rounds, self.rounds))
 
     def facts(self, rounds: int, rows: list[State]) -> State:
-        """Returns ``privacy`` of a result after ``rounds``, with these ``rows`` of them."""
+        """Return ``privacy`` of a result after ``rounds``, with these ``rows`` of them."""
         from knot_runner.methods.around.privacy.accountant import accountant_name, neighbors
 
         privacy = self.privacy

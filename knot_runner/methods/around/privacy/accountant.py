@@ -38,7 +38,7 @@ def accountant_name() -> str:
 
 
 def neighbors(privacy: UserPrivacy) -> str:
-    """Returns the accountant's neighboring relation: ``add or remove``, or ``replace``."""
+    """Return the accountant's neighboring relation: ``add or remove``, or ``replace``."""
     return "replace" if _without_replacement(privacy) else "add or remove"
 
 
@@ -66,8 +66,10 @@ def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float |
 
 @functools.cache
 def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -> float:
-    """The smallest noise multiplier, rounded up, whose epsilon after ``rounds`` is at most ``epsilon``; that of
-    ``privacy`` is not read. Raises :class:`UserError` where there is none."""
+    """Return the smallest noise multiplier, rounded up, whose epsilon after ``rounds`` is at most ``epsilon``.
+
+    The multiplier of ``privacy`` is not read. Raises :class:`UserError` where there is none.
+    """
     most = epsilon_after(replace(privacy, noise_multiplier=BRACKET[0]), delta)(rounds)
     if most is not None and most <= epsilon:
         raise UserError(

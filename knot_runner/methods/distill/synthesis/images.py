@@ -1,5 +1,8 @@
-"""Images synthesized from a trained teacher: found by Adam on their pixels, so that they match the teacher's statistics
-or records of its activations; or of a generator that is trained against the teacher alone (Chen et al. 2019, DAFL)."""
+"""Images synthesized from a trained teacher.
+
+Found by Adam on their pixels, so that they match the teacher's statistics or records of its activations; or of a
+generator that is trained against the teacher alone (Chen et al. 2019, DAFL).
+"""
 
 from __future__ import annotations
 
@@ -39,14 +42,17 @@ def image_prior(x: Tensor, tv: float, l2: float) -> Tensor:
 
 
 def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """The model's modules with running statistics, in forward order of their definition."""
+    """Return the model's modules with running statistics, in forward order of their definition."""
     return [module for module in model.modules() if getattr(module, "running_mean", None) is not None]
 
 
 @contextmanager
 def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Within the block, each forward pass appends to the list, for every batch normalization, the squared differences
-    of its input's mean and (biased) variance per channel from the running ones, summed over channels, []."""
+    """Collect, within the block, how far the inputs of batch normalizations are from the running statistics.
+
+    Each forward pass appends to the list, for every batch normalization, the squared differences of its input's mean
+    and (biased) variance per channel from the running ones, summed over channels, [].
+    """
     found: list[Tensor] = []
 
     def compare(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -63,14 +69,19 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def activation_difference(taps: Tensors, wanted: Tensors, scales: dict[str, float]) -> Tensor:
-    """Mean squared difference of activations [B, ...] from the ``wanted`` ones [B, D], each tap's over its scale (the
-    mean variance of its elements), summed over taps, []."""
+    """Return the mean squared difference [] of activations [B, ...] from the ``wanted`` ones [B, D].
+
+    Each tap's is taken over its scale (the mean variance of its elements), and summed over taps.
+    """
     return torch.stack([(taps[name].flatten(1) - wanted[name]).square().mean() / scales[name] for name in wanted]).sum()
 
 
 def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSynthesis) -> Tensor:
-    """DAFL's loss of a batch of generated images, []: cross-entropy of the teacher's logits with their own argmax, less
-    the mean size of its ``features``, less the entropy (in nats) of its mean probabilities."""
+    """Return DAFL's loss [] of a batch of generated images.
+
+    It is the cross-entropy of the teacher's logits with their own argmax, less the mean size of its ``features``, less
+    the entropy (in nats) of its mean probabilities.
+    """
     certain = F.cross_entropy(outputs.logits, outputs.logits.argmax(1))
     active = outputs.taps[features].abs().mean()
     mean = outputs.logits.softmax(1).mean(0)
@@ -80,8 +91,9 @@ def generator_loss(outputs: NetworkOutputs, features: str, weights: GeneratorSyn
 
 
 class OptimizedImages:
-    """Batches of images, one after the other, each by ``config.steps`` steps of Adam from noise; the target of image i
-    is class i modulo the number of classes. ``model``: the teacher, frozen, in evaluation mode.
+    """Batches of images, one after the other, each by ``config.steps`` steps of Adam from noise.
+
+    The target of image i is class i modulo the number of classes. ``model``: the teacher, frozen, in evaluation mode.
 
     An epoch is a batch. ``module`` holds the finished images, normalized: ``finished`` [N, C, H, W].
     """
@@ -138,7 +150,7 @@ class OptimizedImages:
         return self.config.label * label + self.config.statistics * torch.stack(differences).sum() + prior
 
     def images(self) -> Tensor:
-        """All images, as pixels in 0..1, float32 [N, C, H, W]."""
+        """Return all images, as pixels in 0..1, float32 [N, C, H, W]."""
         mean, std = channel_scales(self.request, torch.device("cpu"))
         return (self.finished.cpu() * std + mean).clamp(0, 1)
 
@@ -164,8 +176,10 @@ FEATURES = "features"
 
 
 def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
-    """z [B, latent] -> pixels in 0..1 [B, C, H, W]: a linear layer to maps of a quarter of the sides, and two times
-    upsampling and a 3x3 convolution (DAFL's generator). Ours: a sigmoid at the end, since pixels have bounds.
+    """DAFL's generator: z [B, latent] -> pixels in 0..1 [B, C, H, W].
+
+    A linear layer to maps of a quarter of the sides, and two times upsampling and a 3x3 convolution. Ours: a sigmoid at
+    the end, since pixels have bounds.
 
     Normalization is by the batch alone, so that images are made as they were in training.
     """
@@ -190,8 +204,10 @@ def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
 
 
 class GeneratedImages:
-    """A generator, trained step by step; ``model``: the teacher, frozen, in evaluation mode. An epoch is up to
-    ``STEPS_AT_ONCE`` steps; ``module`` is the generator."""
+    """A generator, trained step by step; ``model``: the teacher, frozen, in evaluation mode.
+
+    An epoch is up to ``STEPS_AT_ONCE`` steps; ``module`` is the generator.
+    """
 
     def __init__(self, request: MakeImages, config: GeneratorSynthesis, model: nn.Module, device: torch.device) -> None:
         self.request, self.config, self.device = request, config, device
@@ -203,7 +219,7 @@ class GeneratedImages:
         self.epochs = -(-config.steps // STEPS_AT_ONCE)
 
     def epoch(self, number: int, report: Report) -> float:
-        """The steps of epoch ``number``, from 1; the loss of the last."""
+        """Take the steps of epoch ``number``, from 1; return the loss of the last."""
         for step in range((number - 1) * STEPS_AT_ONCE, min(number * STEPS_AT_ONCE, self.config.steps)):
             pixels = self.module(self._latent(step, self.config.batch_size))
             outputs = self.read({"x": (pixels - self.mean) / self.std})
@@ -217,6 +233,6 @@ class GeneratedImages:
 
     @torch.no_grad()
     def images(self) -> Tensor:
-        """Returns images of the trained generator, pixels in 0..1, float32 [N, C, H, W]."""
+        """Return images of the trained generator, pixels in 0..1, float32 [N, C, H, W]."""
         latent = self._latent("images", self.config.images)
         return torch.cat([self.module(z) for z in latent.split(self.config.batch_size)]).float().cpu()

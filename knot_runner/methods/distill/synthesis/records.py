@@ -27,8 +27,11 @@ RecordsKind = Literal["top", "all", "spectral"]
 def released_records(
     reader: OutputReader, examples: ImageExamples, classes: int, kind: RecordsKind, components: int
 ) -> Tensors:
-    """float32 tensors named ``tap.mean`` [C, D] and ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D] or
-    ``tap.axes`` [C, k, D], of the logits and of all taps that ``reader`` reads. A class without examples has zeros."""
+    """Return the records of the logits and of all taps that ``reader`` reads, float32.
+
+    Their names are ``tap.mean`` [C, D] and ``tap.covariance`` [C, D, D], ``tap.variance`` [C, D] or ``tap.axes`` [C, k,
+    D]. A class without examples has zeros.
+    """
     most = max(1, MOST_IMAGES // classes)
     rows = torch.cat([torch.nonzero(examples.labels == label)[:most, 0] for label in range(classes)])
     examples = ImageExamples(examples.data, examples.rows[rows], examples.dtype)
@@ -62,8 +65,11 @@ def activations_of(reader: OutputReader, examples: ImageExamples) -> Tensors:
 
 
 def principal_axes(values: Tensor, components: int) -> Tensor:
-    """The first ``components`` principal axes [k, D] of centered ``values`` [n, D], longest first, each as long as the
-    standard deviation along it, its largest element positive; zeros beyond the number of dimensions."""
+    """Return the first ``components`` principal axes [k, D] of centered ``values`` [n, D], longest first.
+
+    Each is as long as the standard deviation along it, and its largest element is positive. There are zeros beyond the
+    number of dimensions.
+    """
     axes = torch.zeros(components, values.shape[1], dtype=torch.float64)
     if len(values):
         _, spread, directions = torch.linalg.svd(values / len(values) ** 0.5, full_matrices=False)
@@ -74,8 +80,10 @@ def principal_axes(values: Tensor, components: int) -> Tensor:
 
 
 def sampled_activations(records: Tensors, labels: Tensor, draws: torch.Generator) -> Tensors:
-    """Normal activations [B, D] of every recorded tap, for images of the classes ``labels`` [B]: with the recorded
-    means, and the recorded (co)variances or those of the recorded axes."""
+    """Draw normal activations [B, D] of every recorded tap, for images of the classes ``labels`` [B].
+
+    They have the recorded means, and the recorded (co)variances or those of the recorded axes.
+    """
     found = {}
     for name in tap_names_of(records):
         mean = records[f"{name}.mean"][labels].double()
@@ -84,7 +92,7 @@ def sampled_activations(records: Tensors, labels: Tensor, draws: torch.Generator
 
 
 def tap_names_of(records: Tensors) -> list[str]:
-    """The recorded taps, the logits among them."""
+    """Return the recorded taps, the logits among them."""
     return sorted(name.removesuffix(".mean") for name in records if name.endswith(".mean"))
 
 

@@ -38,7 +38,7 @@ class ReleaseRecords(OwnRequest):
     components: int | None
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
-        """The records, and facts: ``kind``, ``floats`` and ``bytes``, what was released."""
+        """Return the records, and facts: ``kind``, ``floats`` and ``bytes``, what was released."""
         began = time.monotonic()
         examples = stored_examples(place, self.examples)
         taps = [] if self.kind == "top" else tap_names(self.network)
@@ -49,8 +49,10 @@ class ReleaseRecords(OwnRequest):
 
 @dataclass(frozen=True)
 class MakeImages(OwnRequest):
-    """Synthesize images from a teacher, using real images only through its weights and records. The artifact holds
-    stored examples with the teacher's argmax as labels."""
+    """Synthesize images from a teacher, using real images only through its weights and records.
+
+    The artifact holds stored examples with the teacher's argmax as labels.
+    """
 
     stage: Literal["synthetic"]
     party: str
@@ -65,8 +67,10 @@ class MakeImages(OwnRequest):
     seed: int
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
-        """The images, and facts: their number, ``loss`` of the last step, ``released``. Raises
-        :class:`DivergedError`."""
+        """Return the images, and facts: their number, ``loss`` of the last step, ``released``.
+
+        Raises :class:`DivergedError`.
+        """
         config = self.synthesis
         model = frozen_network(self.network, self.weights, place)
         found = place.store.get(*self.records) if self.records else None
@@ -103,7 +107,7 @@ class MakeImages(OwnRequest):
 
 
 def released(kind: str, tensors: Any) -> dict[str, Any]:
-    """Returns what a teacher's owner releases beside its weights: ``kind`` and size."""
+    """Return what a teacher's owner releases beside its weights: ``kind`` and size."""
     tensors = list(tensors)
     return {"kind": kind, "floats": sum(t.numel() for t in tensors), "bytes": sum(t.nbytes for t in tensors)}
 
