@@ -40,9 +40,9 @@ class Loss:
 
 
 def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
-    """KL(q || p) (paper); or 0.5 (KL(p || q) + KL(q || p)) (public SA code); or -sum q log2 p (public ERC code). A zero
-    in q adds nothing.
+    """Return KL(q || p), as in the paper, or the form of the public code.
 
+    The public SA code has 0.5 (KL(p || q) + KL(q || p)), the public ERC code -sum q log2 p. A zero in q adds nothing.
     The public code's further mean over classes is left out: AdamW does not see a constant factor.
     """
     if options.form == "cross_entropy":
