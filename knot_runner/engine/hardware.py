@@ -86,5 +86,5 @@ def all_machines(records: Iterable[dict]) -> list[str]:
 
 
 def worker_count(hardware: HardwareSettings) -> int:
-    """``hardware.num_workers``, or one per core."""
+    """Return ``hardware.num_workers``, or one per core."""
     return hardware.num_workers or cores()

@@ -178,7 +178,7 @@ class StateParts:
         return found
 
     def tidy(self) -> None:
-        """Deletes parts that the last commit does not name (dropped ones, or from before a kill)."""
+        """Delete parts that the last commit does not name (dropped ones, or from before a kill)."""
         for path in self._folder.glob(PART_FILES):
             if path.name not in self._parts:
                 path.unlink(missing_ok=True)

@@ -89,7 +89,7 @@ class TensorBoardMirror:
         self._rows += 1
 
     def summarize(self, values: Facts) -> None:
-        """As the hyperparameters' measures: the dashboard HPARAMS compares runs by them."""
+        """Log the numbers as the hyperparameters' measures: the dashboard HPARAMS compares runs by them."""
         settings = flat(self._run.config, ".")
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str)}
         measured = {f"final/{key}": value for key, value, _ in points(values, {}, 0)}

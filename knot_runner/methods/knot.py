@@ -66,7 +66,7 @@ def fold(
 
 
 def plan_teachers(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Cross-entropy training of every local model and of the global one (section 6, "Training local models").
+    """Return requests for cross-entropy training of every local model and of the global one (section 6).
 
     They use the task's augmentation, the student none: soft labels are of the original examples.
     """
@@ -77,7 +77,7 @@ def plan_teachers(config: Any, state: KnotState, federation: PartyFederation) ->
 
 
 def plan_soft_labels(config: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Request inference of every teacher on the transfer set, and its bias if the weighting uses it."""
+    """Return requests for inference of every teacher on the transfer set, and of its bias if the weighting uses it."""
     requests: list[StageRequest] = [
         _predict("soft_labels", party, state, examples)
         for party in federation.teachers
@@ -87,7 +87,7 @@ def plan_soft_labels(config: KnotSettings, state: KnotState, federation: PartyFe
 
 
 def plan_biases(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Request inference of every teacher on the random examples (section 5.2, App. D.1)."""
+    """Return requests for inference of every teacher on the random examples (section 5.2, App. D.1)."""
     assert federation.random is not None
     return [_predict("bias", party, state, federation.random) for party in federation.teachers]
 

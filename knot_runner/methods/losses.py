@@ -40,7 +40,7 @@ class Loss:
 
 
 def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
-    """KL(q || p); or 0.5 (KL(p || q) + KL(q || p)); or -sum q log2 p (knot.md 1.2). A zero in q adds nothing.
+    """Return KL(q || p); or 0.5 (KL(p || q) + KL(q || p)); or -sum q log2 p (knot.md 1.2). A zero in q adds nothing.
 
     The public code's further mean over classes is left out: AdamW does not see a constant factor.
     """
@@ -54,7 +54,10 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
 
 
 def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
-    """Regularized transport cost T_eps(p, q) on the label points (eq. 1); its gradient in p is the dual potential."""
+    """Return the regularized transport cost T_eps(p, q) on the label points (eq. 1).
+
+    Its gradient in p is the dual potential.
+    """
     return transport_loss(log_p.exp().to(points.device), q.to(points.device), points, solver_of(options)).to(log_p)
 
 
@@ -69,7 +72,7 @@ def _accepted(where: str, loss: Loss) -> Loss:
 
 
 def _problem(values: object, options: Any, log_p: Tensor, q: Tensor, points: Tensor) -> str:
-    """What is wrong with ``values`` that should be [B, K] of ``q`` [B, K, C]."""
+    """Return what is wrong with ``values`` that should be [B, K] of ``q`` [B, K, C]."""
     if not isinstance(values, Tensor):
         return unlike(values, Tensor, "a tensor")
     if values.shape != q.shape[:2]:
@@ -121,7 +124,7 @@ class Distillation:
 
 
 def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Objective of the student, eq. 3.
+    """Return the objective of the student, eq. 3.
 
     Sum_k W_k T(p, q_k), over the sum of weights if ``normalize``, where examples whose weights are all 0 count their
     teachers equally.

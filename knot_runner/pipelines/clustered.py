@@ -82,7 +82,7 @@ DISTANCES_STAGE = "distances"
 def labeled(
     context: RunContext, otdd: OtddSettings, task: ImageTask | TextPool, rows: list[np.ndarray], seed: int
 ) -> list[LabeledSamples]:
-    """Each client's training examples (``rows``: int [n] of ``task.train``) as points [n, d] float64 with labels.
+    """Return each client's training examples (``rows`` [n] of ``task.train``) as points [n, d] with labels.
 
     Points are those of :func:`feature_space`. A client with more than ``otdd.samples`` examples is subsampled to that
     number by (``seed``, client). Raises :class:`UserError` naming a client without examples, or with points that are

@@ -187,7 +187,7 @@ def _stage_seconds(store: Store, state: State) -> dict[str, float]:
 
 
 def _kept_epochs(store: Store, state: State) -> dict[str, KeptEpoch]:
-    """Returns, for every trained model, the epoch whose weights were kept and why (the best or the last)."""
+    """Return the epoch of every trained model whose weights were kept and why (the best or the last)."""
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
     infos = [store.get(*ref_of(name)).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
     return {info["title"]: KeptEpoch(info["best_epoch"], info["kept"]) for info in infos}

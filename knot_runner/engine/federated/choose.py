@@ -66,7 +66,7 @@ def make_engine(
 
 
 def make_loop(inputs: EngineInputs) -> Engine:
-    """``hardware.engine=loop``, the reference, for any device and model."""
+    """Return ``hardware.engine=loop``, the reference, for any device and model."""
     from knot_runner.engine.federated.loop import Loop
 
     if inputs.hardware.precision in ("tf32", "bf16"):
@@ -78,13 +78,13 @@ def make_loop(inputs: EngineInputs) -> Engine:
 
 
 def make_lean(inputs: EngineInputs) -> Engine:
-    """``hardware.engine=lean``, for a CPU."""
+    """Return ``hardware.engine=lean``, for a CPU."""
     require_cpu(inputs, "lean")
     return lean_engine(Lean, inputs)
 
 
 def make_stacked(inputs: EngineInputs) -> Engine:
-    """``hardware.engine=stacked``, for image models of the package on any device."""
+    """Return ``hardware.engine=stacked``, for image models of the package on any device."""
     from knot_runner.engine.federated.stacked.engine import Stacked
 
     hardware, device = inputs.hardware, inputs.device
@@ -103,7 +103,7 @@ def make_stacked(inputs: EngineInputs) -> Engine:
 
 
 def make_ray(inputs: EngineInputs) -> Engine:
-    """``hardware.engine=ray``, for the CPUs of a cluster."""
+    """Return ``hardware.engine=ray``, for the CPUs of a cluster."""
     from knot_runner.engine.federated.ray_engine import RayEngine
 
     require_cpu(inputs, "ray")

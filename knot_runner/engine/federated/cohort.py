@@ -196,7 +196,7 @@ class Engine(Protocol):
         """Train every client of ``cohort``; results in the same order, on the CPU."""
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Logits [n, classes], or features [n, H], of every request, on the CPU, in evaluation mode."""
+        """Return the logits [n, classes], or features [n, H], of every request, on the CPU, in evaluation mode."""
 
     def close(self) -> None:
         """End worker processes and free memory."""

@@ -46,17 +46,17 @@ class FlatLayout:
 
     @property
     def size(self) -> int:
-        """P, the number of parameters."""
+        """Return P, the number of parameters."""
         return self.parameters[-1].stop
 
     @property
     def buffer_size(self) -> int:
-        """Q, the number of buffer values; 0 for models without BatchNorm."""
+        """Return Q, the number of buffer values; 0 for models without BatchNorm."""
         return self.buffers[-1].stop if self.buffers else 0
 
     @property
     def features(self) -> int:
-        """H, how many values the head reads."""
+        """Return H, how many values the head reads."""
         return next(field.shape[-1] for field in self.parameters if field.name.startswith(self.head))
 
     def mask(self, keep: str) -> Tensor:
@@ -103,7 +103,7 @@ class FlatLayout:
         return found
 
     def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
-        """Views of a model's ``weights`` [P] outside the head, and its ``buffers`` [Q]."""
+        """Return the views of a model's ``weights`` [P] outside the head, and its ``buffers`` [Q]."""
         body = [field for field in self.parameters if not field.name.startswith(self.head)]
         return [*(weights[field.start : field.stop] for field in body), buffers]
 
@@ -157,7 +157,7 @@ def flat_vectors(model: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:
-    """Named views into ``flat`` [..., size]; leading dimensions stay."""
+    """Return named views into ``flat`` [..., size]; leading dimensions stay."""
     lead = flat.shape[:-1]
     return {f.name: flat[..., f.start : f.stop].view(*lead, *f.shape) for f in fields}
 

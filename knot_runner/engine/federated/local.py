@@ -54,7 +54,7 @@ def local_draws(request: LocalTraining) -> torch.Generator:
 
 
 def steps(recipe: Recipe, count: int) -> int:
-    """Optimizer steps of a client with ``count`` examples."""
+    """Return the optimizer steps of a client with ``count`` examples."""
     return batch_count(count, recipe.batch_size, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)
 
 

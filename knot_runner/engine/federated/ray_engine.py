@@ -70,7 +70,7 @@ class RayEngine:
         self._actors = []
 
     def _run(self, requests: list[EngineRequest]) -> list[Result]:
-        """Every actor has one request at a time; results in the order of ``requests``."""
+        """Give every actor one request at a time; return results in the order of ``requests``."""
         waiting, places = deque(enumerate(requests)), dict[tuple[Any, ...], Any]()
         idle = list(self._actors)
         under_way: dict[Any, tuple[int, Any]] = {}
@@ -160,7 +160,7 @@ def _number(ray: Any, workers: int, threads: int) -> int:
 
 
 def _tensor(array: np.ndarray) -> Tensor:
-    """On the same memory, which Ray shares between processes: engines do not write into data or start weights."""
+    """Return a tensor on the memory that Ray shares: engines do not write into data or start weights."""
     with warnings.catch_warnings(action="ignore"):
         return torch.from_numpy(array)
 

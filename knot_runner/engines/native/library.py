@@ -60,7 +60,7 @@ def _cache_folder() -> Path:
 
 
 def _digest(command: list[str]) -> str:
-    """Digest of the sources, the command, the compiler's version and the CPU's instructions."""
+    """Return the digest of the sources, the command, the compiler's version and the CPU's instructions."""
     digest = hashlib.sha256()
     for source in sorted(_HERE.glob("*.cpp")) + sorted(_HERE.glob("*.h")):
         digest.update(source.read_bytes())
@@ -70,7 +70,7 @@ def _digest(command: list[str]) -> str:
 
 
 def _instructions() -> str:
-    """What tells CPUs apart that do not run one another's code."""
+    """Return what tells CPUs apart that do not run one another's code."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     named = ("flags", "Features", "model name", "CPU part")
     return repr(sorted({line for line in lines if line.startswith(named)}))
@@ -99,5 +99,5 @@ def _compile(command: list[str], path: Path) -> None:
 
 
 def address(tensor: torch.Tensor | None) -> ctypes.c_void_p:
-    """Where the values of a contiguous tensor lie; null for None."""
+    """Return where the values of a contiguous tensor lie; null for None."""
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())

@@ -16,7 +16,7 @@ BYTES = ("bytes_down", "bytes_up")
 
 
 def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
-    """``method`` on each of ``clusters`` (disjoint), all in one state, so that a round trains one cohort of all.
+    """Return ``method`` on each of ``clusters`` (disjoint), all in one state, so that a round trains one cohort of all.
 
     State: ``cluster/<number>/<name>`` is ``<name>`` of that cluster's state. What a cluster learns depends on its
     members alone.

@@ -36,7 +36,7 @@ ENSEMBLE = "ensemble"
 
 
 def with_distillation(method: Method, config: FederatedSettings) -> Method:
-    """``method`` whose server distills the averaged model, where ``method.server_distillation`` is set.
+    """Return ``method`` whose server distills the averaged model, where ``method.server_distillation`` is set.
 
     Raises :class:`UserError` for a method without an averaged model.
     """
@@ -78,7 +78,7 @@ def ask(
 
 
 def answer(config: FederatedSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """``logits`` [n, C] of the transfer set, and ``bias`` [C], where the weighting reads any."""
+    """Return ``logits`` [n, C] of the transfer set, and ``bias`` [C], where the weighting reads any."""
     parts = {"logits": logits[0]}
     if len(logits) > 1:
         parts["bias"] = torch.tensor(probability_bias(logits[1]), dtype=logits[1].dtype)
@@ -92,7 +92,7 @@ def plan(
     round: int,
     answers: Answers,
 ) -> list[LocalTraining]:
-    """Request the training on the clients' logits.
+    """Return the requests for training on the clients' logits.
 
     Of the server's averaged model, or (FedMD) of each participant's own.
     """
@@ -121,7 +121,7 @@ def fold(
 
 
 def _tested(federation: Federation, student: int) -> Tensor:
-    """Rows of the test examples that the model known by the number ``student`` is measured on."""
+    """Return the rows of the test examples that the model known by the number ``student`` is measured on."""
     if student != SERVER:
         return federation.clients[student].test
     assert federation.server is not None
@@ -244,12 +244,12 @@ def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Te
 
 
 def _examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
-    """Rows of :func:`drawn_examples`, and after them those that are held out."""
+    """Return the rows of :func:`drawn_examples`, and after them those that are held out."""
     return torch.cat([drawn_examples(spec, federation, round), split_transfer(spec, federation)[1]])
 
 
 def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
-    """sum_k W_k z_k / sum_k W_k [n, C] of the clients' ``logits`` (each [n, C]); ``weights`` [n, K]."""
+    """Return sum_k W_k z_k / sum_k W_k [n, C] of the clients' ``logits`` (each [n, C]); ``weights`` [n, K]."""
     stacked = torch.stack(logits, dim=1).double()
     mean = (weights[:, :, None].double() * stacked).sum(1) / weights.double().sum(1, keepdim=True)
     return mean.to(logits[0].dtype)

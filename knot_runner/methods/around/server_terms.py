@@ -160,7 +160,7 @@ class _Teacher:
 
 
 def _mean_taps(taps: list[Tensors], weights: Tensor) -> Tensors:
-    """sum_k W_k t_k / sum_k W_k of each tap (t_k [B, ...] of client k), W [B, K]."""
+    """Return sum_k W_k t_k / sum_k W_k of each tap (t_k [B, ...] of client k), W [B, K]."""
     shares = (weights / weights.sum(1, keepdim=True)).unbind(1)
     found = {}
     for name, first in taps[0].items():

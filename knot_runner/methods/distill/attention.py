@@ -21,7 +21,7 @@ from knot_runner.util.errors import UserError
 
 
 def attention_map(maps: Tensor, p: float) -> Tensor:
-    """Normalized mean over channels of |A|^p of ``maps`` [B, channels, H, W]: [B, H W], each of length 1."""
+    """Return the normalized mean over channels of |A|^p of ``maps`` [B, channels, H, W]: [B, H W], each of length 1."""
     return unit_length(maps.abs().pow(p).mean(1).flatten(1))
 
 
@@ -36,7 +36,7 @@ def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
 
 
 def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
-    """Adaptive average pooling of ``maps`` [B, channels, H, W] to [B, channels, height, width]."""
+    """Return adaptive average pooling of ``maps`` [B, channels, H, W] to [B, channels, height, width]."""
     # as products: the gradient of torch's own is not deterministic on CUDA
     if maps.shape[2] != height:
         maps = _window_means(maps.shape[2], height).to(maps) @ maps
@@ -46,7 +46,7 @@ def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
 
 
 def _window_means(size: int, smaller: int) -> Tensor:
-    """Rows [smaller, size] that take means over ``smaller`` windows, which together cover ``size`` places."""
+    """Return rows [smaller, size] that take means over ``smaller`` windows, which together cover ``size`` places."""
     rows = torch.zeros(smaller, size, dtype=torch.float64)
     for i in range(smaller):
         first, end = i * size // smaller, -(-(i + 1) * size // smaller)

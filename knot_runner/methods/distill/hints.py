@@ -39,7 +39,7 @@ def make_adapter(own: torch.Size, other: torch.Size, always: bool) -> nn.Module:
 
 
 def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
-    """Kernel, stride and padding of a convolution to a smaller or equal side, or of a transposed one to a larger side.
+    """Return kernel, stride and padding of a convolution to a smaller side, or of a transposed one to a larger side.
 
     It has a stride where one side is a multiple of the other (3x3, stride 2 and padding 1 for a half; 4x4, stride 2 and
     padding 1 to double), else a kernel as large as the difference requires.

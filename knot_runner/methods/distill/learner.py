@@ -238,7 +238,7 @@ def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOu
 
 @torch.no_grad()
 def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int) -> float:
-    """:func:`metrics.measured_score` on the examples ``valid``.
+    """Return :func:`metrics.measured_score` on the examples ``valid``.
 
     Raises :class:`DivergedError` that begins with ``title`` for predictions that are not finite.
     """

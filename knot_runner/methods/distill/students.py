@@ -194,7 +194,7 @@ class Students:
         return TermBatch(labels, positions.to(labels.device), draws, epoch)
 
     def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
-        """One epoch; mean loss over the students."""
+        """Train one epoch; return the mean loss over the students."""
         request = self.request
         draws = generator(request.seed, "terms", request.stage, request.party, number)
 
@@ -209,7 +209,7 @@ class Students:
         return loss
 
     def _step(self, batch: InputBatch, rows: TermBatch, optimizer: torch.optim.Optimizer) -> Tensor:
-        """One step of every student on a batch; the mean of their losses."""
+        """Take one step of every student on a batch; return the mean of their losses."""
         share = self._share(rows.epoch)
         pairs = zip(self.losses, self._outputs(batch), strict=True)
         values = torch.stack([losses(own, others, rows, share) for losses, (own, others) in pairs])
@@ -238,7 +238,7 @@ class Students:
         return 1.0
 
     def score(self, epoch: int) -> float:
-        """Macro-F1 on the valid part, the mean over students."""
+        """Return macro-F1 on the valid part, the mean over students."""
         title = f"{self.request.stage} {self.request.party}"
         found = [valid_score(model, self.valid, title, epoch) for model in self.students]
         return sum(found) / len(found)

@@ -112,7 +112,7 @@ def mean_over_teachers(
     teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:
-    """Mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``, [B] or [].
+    """Return the mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``.
 
     ``compare`` is called in the order of :func:`compared_taps`. With the first two arguments it is a loss.
     """
@@ -124,7 +124,7 @@ def mean_over_teachers(
 
 
 def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
-    """(student's tap, its features, teacher's tap, its features) of each pair, teacher by teacher."""
+    """Return (student's tap, its features, teacher's tap, its features) of each pair, teacher by teacher."""
     found = []
     for named, teacher in zip(inputs.pairs, inputs.teachers, strict=True):
         for own, other in named:
@@ -157,7 +157,7 @@ class PairModules(nn.Module):
 
 
 def unit_length(x: Tensor) -> Tensor:
-    """``x`` [..., D] over its length; a zero vector stays zero and has a gradient of ordinary size."""
+    """Return ``x`` [..., D] over its length; a zero vector stays zero and has a gradient of ordinary size."""
     # F.normalize divides by 1e-12 there: a dead feature would have a gradient 1e12 times too long
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / length.where(length > 0, 1)

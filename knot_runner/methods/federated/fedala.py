@@ -54,7 +54,7 @@ def plan(config: FedalaSettings, state: FederatedState, federation: Federation, 
 
 
 def own(config: FedalaSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """What the client trained, and the weights of its mix."""
+    """Return what the client trained, and the weights of its mix."""
     (result,) = work.trained
     return model_parts(result) | {name: tensor for name, tensor in result.kept.items() if name == "mix"}
 
@@ -73,7 +73,7 @@ def deployed(config: FedalaSettings, state: FederatedState, federation: Federati
 
 
 def layer_starts(layout: flat.FlatLayout) -> list[int]:
-    """Where the parameters of each layer begin, in the model's order: a layer is a module with parameters."""
+    """Return where the parameters of each layer begin, in the model's order: a layer is a module with parameters."""
     starts: dict[str, int] = {}
     for field in layout.parameters:
         starts.setdefault(field.name.rpartition(".")[0], field.start)
@@ -110,7 +110,7 @@ def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
 def _learn_mix(
     work: LocalWork, own: Tensor, sent: Tensor, config: FedalaSettings, start: int, max_epochs: int
 ) -> tuple[Tensor, int]:
-    """W - rate * gradient at the mix * (w - v), clipped to [0, 1], a step a batch; W [p] and the number of passes.
+    """Return W - rate * gradient at the mix * (w - v), clipped to [0, 1], a step a batch, and the number of passes.
 
     The model then holds the mix.
     """

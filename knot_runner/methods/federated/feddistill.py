@@ -94,12 +94,12 @@ def told(config: FedDistillSettings, state: FederatedState, federation: Federati
 def ask(
     config: FedDistillSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
-    """Request inference of the client's trained model on its own training examples."""
+    """Return a request for inference of the client's trained model on its own training examples."""
     return [federation.inference(client, model, federation.clients[client].train, "train")]
 
 
 def answer(config: FedDistillSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """``labels`` [C, C], the mean logits that the client gives its training examples of each label, 0 without any.
+    """Return ``labels`` [C, C], the mean logits of the client's training examples of each label, 0 without any.
 
     ``present`` [C], 1 for labels of which it has some.
     """

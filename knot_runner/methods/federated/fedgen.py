@@ -106,7 +106,7 @@ def _with_generator(
     config: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
     heads: list[Head],
 ) -> Folded:  # fmt: skip
-    """``after`` with the generator of ``state`` trained by ``heads``, and its mean loss."""
+    """Return ``after`` with the generator of ``state`` trained by ``heads``, and its mean loss."""
     model = _generator(config, federation, state)
     tensors, loss = train_generator(config.generator, model, state, heads, federation.seed, round)
     return {**after, **tensors, LABELS: all_counts(heads)}, {"generator_loss": loss}
@@ -142,7 +142,7 @@ def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 def _on_features(
     config: FedGenSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
-    """``request`` with the features that its client trains on in the round, one of each kind for every example."""
+    """Return ``request`` with the features that its client trains on, one of each kind for every example."""
     spec = config.generator
     draws = generator(federation.seed, "features", request.round, request.client)
     drawn = drawn_labels(state[LABELS], len(request.rows), draws)
@@ -166,7 +166,7 @@ def _generator(config: FedGenSettings, federation: Federation, state: FederatedS
 
 
 def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
-    """Where weight and bias of the last layer lie."""
+    """Return where weight and bias of the last layer lie."""
     head, fields = federation.layout.head, federation.layout.parameters
     found = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
     if set(found) != {"weight", "bias"} or len(found["weight"].shape) != 2:
@@ -197,32 +197,32 @@ class Head:
 
 
 def all_counts(heads: list[Head]) -> Tensor:
-    """Examples of each label [C] at all clients of ``heads``."""
+    """Return the examples of each label [C] at all clients of ``heads``."""
     return torch.stack([head.counts for head in heads]).sum(0)
 
 
 def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int, dtype: torch.dtype) -> nn.Module:
-    """Noise and a label's one-hot code [B, noise + C] -> features [B, H]; initialized from the run's seed."""
+    """Return a generator: noise and a label's one-hot code [B, noise + C] -> features [B, H]."""
     with seeded(seed, "generator"):
         layers = nn.Linear(spec.noise + classes, spec.hidden), nn.Linear(spec.hidden, features)
     return nn.Sequential(layers[0], nn.BatchNorm1d(spec.hidden), nn.ReLU(), layers[1]).to(dtype)
 
 
 def generated(model: nn.Module, noise: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Features [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
+    """Return the features [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
     features: Tensor = model(torch.cat([noise, F.one_hot(labels, classes).to(noise.dtype)], 1))
     return features
 
 
 def drawn_labels(counts: Tensor, number: int, draws: torch.Generator) -> Tensor:
-    """Labels [number], each as likely as ``counts`` [C] says."""
+    """Return the labels [number], each as likely as ``counts`` [C] says."""
     return torch.multinomial(counts.double(), number, replacement=True, generator=draws)
 
 
 def noisy_features(
     spec: LatentGenerator, model: nn.Module, labels: Tensor, classes: int, draws: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Uniform noise in [0, 1), [B, E] (public code), and the features generated from it for ``labels`` [B]."""
+    """Return uniform noise in [0, 1), [B, E] (public code), and the features generated from it for ``labels`` [B]."""
     noise = torch.rand(len(labels), spec.noise, generator=draws, dtype=torch.float64)
     noise = noise.to(next(model.parameters()).dtype)
     return noise, generated(model, noise, labels, classes)

@@ -23,7 +23,7 @@ VALUES_AT_ONCE = 2**18
 
 
 def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
-    """``matrix`` [M, K] times ``models`` [K, P], in the models' dtype: row m is sum_i matrix_mi models_i."""
+    """Return ``matrix`` [M, K] times ``models`` [K, P], in the models' dtype: row m is sum_i matrix_mi models_i."""
     found = models.new_empty(len(matrix), models.shape[1])
     for block in _blocks(models):
         found[:, block] = (matrix.double() @ models[:, block].double()).to(models.dtype)
@@ -31,7 +31,7 @@ def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
 
 
 def stacked_models(models: Sequence[ClientModel]) -> Tensors:
-    """``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of a state, a row a client."""
+    """Return ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of a state, a row a client."""
     weights = torch.stack([one.weights for one in models])
     return {"theta/weights": weights, "theta/buffers": torch.stack([one.buffers for one in models])}
 
@@ -55,14 +55,14 @@ class Updates:
 
     @staticmethod
     def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
-        """``starts``: of each client, the same tensor where it is the same model."""
+        """Return the updates of clients from ``starts``: of each client, the same tensor where it is the same model."""
         numbers: dict[int, int] = {}
         begins = [numbers.setdefault(id(one), len(numbers)) for one in starts]
         distinct = [starts[begins.index(number)] for number in range(len(numbers))]
         return Updates(torch.stack(distinct), torch.tensor(begins), trained)
 
     def applied(self, matrix: Tensor) -> Tensor:
-        """W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
+        """Return W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
 
         Exactly the trained models under the identity, and the starts under zero, which W_0 + (W_k - W_0) need not be:
         the starts have the weight that is left to them.
@@ -88,7 +88,7 @@ class Updates:
 
 
 def _blocks(models: Tensor) -> Iterator[slice]:
-    """Ranges of parameters."""
+    """Return the ranges of parameters."""
     size = max(1, VALUES_AT_ONCE // max(len(models), 1))
     for first in range(0, models.shape[1], size):
         yield slice(first, first + size)

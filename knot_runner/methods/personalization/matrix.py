@@ -40,17 +40,17 @@ class TestRows:
 
     @staticmethod
     def of(test: Sequence[Tensor]) -> TestRows:
-        """``test``: the rows of each client's test examples."""
+        """Return the index of ``test``, the rows of each client's test examples."""
         rows, places = torch.cat(list(test)).unique(return_inverse=True)
         owners = torch.repeat_interleave(torch.arange(len(test)), torch.tensor([len(own) for own in test]))
         return TestRows(rows, places, owners, len(test))
 
     def own(self, client: int) -> Tensor:
-        """Places [n] in ``rows`` of the client's examples."""
+        """Return the places [n] in ``rows`` of the client's examples."""
         return self.places[self.owners == client]
 
     def sums(self, values: Tensor, client: int) -> Tensor:
-        """Sums [..., K] of ``values`` [..., N] (one per row) over each client's examples.
+        """Return the sums [..., K] of ``values`` [..., N] (one per row) over each client's examples.
 
         Other clients' examples that ``client`` also has are left out.
         """
@@ -61,7 +61,7 @@ class TestRows:
         return kept.new_zeros(*kept.shape[:-1], self.clients).index_add_(-1, self.owners, kept)
 
     def examples(self) -> Tensor:
-        """int32 [K, K]: examples of client j (column) that count for the model of client k (row)."""
+        """Return int32 [K, K]: examples of client j (column) that count for the model of client k (row)."""
         ones = torch.ones(len(self.rows))
         return torch.stack([self.sums(ones, client) for client in range(self.clients)]).int()
 

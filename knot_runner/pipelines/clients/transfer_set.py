@@ -37,7 +37,7 @@ from knot_runner.util.errors import UserError
 
 
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
-    """``task`` with the data set of images that ``transfer`` names as its transfer set.
+    """Return ``task`` with the data set of images that ``transfer`` names as its transfer set.
 
     As it is where the run distills nothing, which is said. Raises :class:`UserError`.
     """
@@ -95,7 +95,7 @@ def _more_examples(
 
 
 def _resident(data: ClientData, images: Images) -> ImageData:
-    """``images`` as engines hold them, normalized as ``data`` is."""
+    """Return ``images`` as engines hold them, normalized as ``data`` is."""
     return dataclasses.replace(
         as_kind(data, ImageData), pixels=torch.from_numpy(images.pixels), labels=torch.from_numpy(images.labels)
     )

@@ -74,7 +74,7 @@ class Space:
     model: Autoencoder | None = None
 
     def points(self, images: Images) -> np.ndarray:
-        """``images`` as points [N, d] float64; an autoencoder computes in float32."""
+        """Return ``images`` as points [N, d] float64; an autoencoder computes in float32."""
         if self.model is None:
             return self.normalized(images, np.float64).reshape(len(images), -1)
         found = np.empty((len(images), self.model.code))
@@ -86,7 +86,7 @@ class Space:
         return found
 
     def images(self, points: np.ndarray) -> np.ndarray:
-        """``points`` [K, d] decoded to pixels [K, C, H, W] float32, cut to 0..1."""
+        """Return ``points`` [K, d] decoded to pixels [K, C, H, W] float32, cut to 0..1."""
         if self.model is None:
             pixels = points.reshape(-1, *self.shape)
         else:
@@ -96,7 +96,7 @@ class Space:
         return np.clip(pixels * std + mean, 0, 1).astype(np.float32)
 
     def normalized(self, images: Images, dtype: type) -> np.ndarray:
-        """(pixels - mean) / std per channel, [N, C, H, W]."""
+        """Return (pixels - mean) / std per channel, [N, C, H, W]."""
         unit = 255 if images.pixels.dtype == np.uint8 else 1
         mean, std = self._scales(dtype)
         return (images.pixels.astype(dtype) / dtype(unit) - mean) / std

@@ -44,11 +44,11 @@ class TextSpace:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(d,)."""
+        """Return (d,)."""
         return self.center.shape
 
     def points(self, texts: Examples) -> np.ndarray:
-        """``texts`` as points [N, d] float64; an encoder computes in float32."""
+        """Return ``texts`` as points [N, d] float64; an encoder computes in float32."""
         return np.asarray((self.features(texts) - self.center) / self.scale)
 
 
@@ -102,7 +102,7 @@ def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
 
 
 def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Features:
-    """scikit-learn's TF-IDF (words of two letters or more, rows of norm 1), then its randomized truncated SVD."""
+    """Fit scikit-learn's TF-IDF (words of two letters or more, rows of norm 1), then its randomized truncated SVD."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 

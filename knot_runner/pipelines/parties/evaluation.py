@@ -227,7 +227,7 @@ def _trained(party: StoredParty, artifact: str) -> TrainedModel:
 
 
 def probabilities_of(predicted: Artifact) -> np.ndarray:
-    """float32 [N, C] of predicted logits."""
+    """Return the probabilities of predicted logits, float32 [N, C]."""
     return torch.softmax(predicted.tensors()["logits"].double(), dim=1).float().numpy()
 
 

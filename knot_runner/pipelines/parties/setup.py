@@ -156,7 +156,7 @@ def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -
 
 
 def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
-    """``network`` with the run's weights. Raises :class:`UserError` where they do not fit."""
+    """Return ``network`` with the run's weights. Raises :class:`UserError` where they do not fit."""
     folder, model = Path(teacher.folder), build_network(network)
     try:
         found = load_bytes(read_record(folder, require_result(folder), MODEL_FILE))

@@ -44,7 +44,7 @@ MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingCl
 
 
 def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Manual backward pass for MLP and CNN, autograd for the others."""
+    """Return a client with a manual backward pass for MLP and CNN, with autograd for the others."""
     if isinstance(network.spec, MlpSettings | CnnSettings):
         assert isinstance(data, ImageData) and isinstance(test, ImageData)
         return ManualBackward(network, data, test, dtype)
@@ -134,7 +134,7 @@ class ManualBackward:
         return found
 
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
-        """(mean loss, steps) of all epochs; ``weights`` [P] change in place."""
+        """Train all epochs; return (mean loss, steps). ``weights`` [P] change in place."""
         recipe = request.recipe
         images = normalized(self._data, request.rows, self._dtype)
         loss = self._loss(request, weights, images)
@@ -233,7 +233,7 @@ class ManualBackward:
 
 
 def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
-    """(order, shifts, flips) of ``size`` images at a time."""
+    """Yield (order, shifts, flips) of ``size`` images at a time."""
     for at in range(0, len(epoch.order), size):
         part = slice(at, at + size)
         shifts = None if epoch.shifts is None else epoch.shifts[part]

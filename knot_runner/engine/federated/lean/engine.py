@@ -69,7 +69,7 @@ class Lean:
             raise
 
     def _result(self, request: EngineRequest) -> Result:
-        """In this process."""
+        """Return the result in this process."""
         client = self._clients[request.network]
         return client.infer(request) if isinstance(request, Inference) else client.train_client(request)
 

@@ -59,7 +59,7 @@ class Slots:
 
     @classmethod
     def make(cls, count: int, networks: Sequence[Network], dtype: torch.dtype) -> Slots:
-        """``count`` slots for a model of any of ``networks`` or the logits of ROWS_OF_MANY examples."""
+        """Return ``count`` slots for a model of any of ``networks`` or the logits of ROWS_OF_MANY examples."""
         layouts = [flat.layout_of(network) for network in networks]
         sizes = tuple((layout.size, layout.buffer_size) for layout in layouts)
         values = max(ROWS_OF_MANY * networks[0].classes, *map(sum, sizes))
@@ -76,7 +76,7 @@ class Slots:
             self.control(slot, request.network).copy_(control)
 
     def model(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
-        """(weights [P], buffers [Q]) that the order begins with, of the network of that number."""
+        """Return (weights [P], buffers [Q]) that the order begins with, of the network of that number."""
         return self._split(self._vectors()[slot, 0], network)
 
     def control(self, slot: int, network: int) -> Tensor:
@@ -84,7 +84,7 @@ class Slots:
         return self._split(self._vectors()[slot, 1], network)[0]
 
     def result(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
-        """(weights [P], buffers [Q]) after training."""
+        """Return (weights [P], buffers [Q]) after training."""
         return self._split(self._vectors()[slot, 2], network)
 
     def logits(self, slot: int, rows: int, classes: int) -> Tensor:
@@ -151,7 +151,7 @@ def prepare_client(
     plugins: Sequence[str],
     make_client: MakeClient,
 ) -> Handler:
-    """In the worker: threads, memory, data, plug-ins, and the function that executes an order."""
+    """Prepare the worker: threads, memory, data, plug-ins; return the function that executes an order."""
     torch.set_num_threads(threads)
     load_plugins(list(plugins))
     _keep_freed_memory()

@@ -79,7 +79,7 @@ class Stacked:
         self.programs.clear()
 
     def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
-        """Request of one structure, as many at a time as fit; with half as many whenever memory runs out."""
+        """Train requests of one structure, as many at a time as fit; with half as many whenever memory runs out."""
         trained: list[Trained] = []
         while len(trained) < len(requests):
             left = len(requests) - len(trained)
@@ -94,7 +94,7 @@ class Stacked:
         return trained
 
     def _make_room(self, structure: Structure, room: int) -> None:
-        """After memory ran out with ``room`` clients: free it; if no other structure held any, halve the stack."""
+        """Free memory after it ran out with ``room`` clients; if no other structure held any, halve the stack."""
         if room == 1:
             raise UserError(
                 "out of GPU memory with one client at a time; a smaller training.batch_size takes less",
@@ -143,7 +143,7 @@ class Stacked:
         return program
 
     def _temperatures(self, request: LocalTraining) -> Tensor:
-        """(T_i, scale_i) [n, 2] of the client's images under its starting weights."""
+        """Return (T_i, scale_i) [n, 2] of the client's images under its starting weights."""
         options = tempered(request.objective)
         return torch.stack(sample_temperatures(options, self._start_logits(request), self._labels(request)), 1)
 
@@ -176,7 +176,7 @@ class Stacked:
 
 @contextmanager
 def _tf32(wanted: bool) -> Iterator[None]:
-    """TF32 on CUDA inside the block; the previous setting afterwards."""
+    """Allow TF32 on CUDA inside the block; restore the previous setting afterwards."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     found = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = wanted

@@ -58,11 +58,11 @@ class WorkTime:
 
     @property
     def total(self) -> float:
-        """Until the update has arrived."""
+        """Return the seconds until the update has arrived."""
         return self.sending + self.epochs * self.epoch
 
     def epochs_until(self, deadline: float) -> int:
-        """Whole epochs that are trained and sent by ``deadline``; all of them where that suffices."""
+        """Return the whole epochs that are trained and sent by ``deadline``; all of them where that suffices."""
         if self.total <= deadline:
             return self.epochs
         found = [epochs for epochs in range(1, self.epochs) if self.sending + epochs * self.epoch <= deadline]
@@ -70,7 +70,7 @@ class WorkTime:
 
 
 def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
-    """Of each client, float64 [N]."""
+    """Return the seconds that each client takes for an example, float64 [N]."""
     compute = fleet.compute
     return compute.median * torch.exp(compute.sigma * _normal(federation, "compute"))
 
@@ -85,7 +85,7 @@ def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, u
 
 
 def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
-    """Each client's ``requests``, in order: the first trains what it sends, others (Ditto) what it keeps."""
+    """Return each client's ``requests``, in order: the first trains what it sends, others (Ditto) what it keeps."""
     found: dict[int, list[LocalTraining]] = {}
     for request in requests:
         found.setdefault(request.client, []).append(request)
@@ -93,7 +93,7 @@ def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
 
 
 def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
-    """``requests`` as methods plan them: the first one of every client, by number, then the second ones."""
+    """Return ``requests`` as methods plan them: the first one of every client, by number, then the second ones."""
     works = [own for _, own in sorted(by_client(requests).items())]
     most = max(map(len, works), default=0)
     return [own[place] for place in range(most) for own in works if place < len(own)]

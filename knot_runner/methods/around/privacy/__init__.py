@@ -61,7 +61,7 @@ class UserPrivacy:
 
     @property
     def rate(self) -> float:
-        """q, a client's probability to take part in a round."""
+        """Return q, a client's probability to take part in a round."""
         return self.participants / self.clients
 
     def scale(self, name: str, phase: int) -> float:
@@ -240,9 +240,9 @@ class Ledger:
     exchanges: bool
 
     def epsilon(self, rounds: int) -> float | None:
-        """Epsilon after ``rounds``; clients' own training after the last one sends nothing and costs nothing.
+        """Return epsilon after ``rounds``; None without noise.
 
-        None without noise.
+        Clients' own training after the last round sends nothing and costs nothing.
         """
         from knot_runner.methods.around.privacy.accountant import epsilon_after
 

@@ -32,7 +32,7 @@ BRACKET = 0.05, 1.0
 
 
 def accountant_name() -> str:
-    """``dp-accounting 0.6.0 (RDP)``. Raises :class:`UserError` where it is not installed."""
+    """Return ``dp-accounting 0.6.0 (RDP)``, say. Raises :class:`UserError` where it is not installed."""
     _library()
     return f"dp-accounting {metadata.version('dp-accounting')} (RDP)"
 
@@ -44,7 +44,10 @@ def neighbors(privacy: UserPrivacy) -> str:
 
 @functools.cache
 def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float | None]:
-    """Rounds -> epsilon; None, which stands for infinity, without noise. Raises :class:`UserError`."""
+    """Return a function of rounds to epsilon; None, which stands for infinity, without noise.
+
+    Raises :class:`UserError`.
+    """
     if not privacy.noise_multiplier:
         return lambda rounds: None
     library = _library()
@@ -101,7 +104,7 @@ def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, d
 
 
 def _without_replacement(privacy: UserPrivacy) -> bool:
-    """With all clients in every round there is no sampling."""
+    """Return whether clients are sampled: with all of them in every round they are not."""
     return privacy.sampling == "fixed" and privacy.participants < privacy.clients
 
 

@@ -55,7 +55,7 @@ def released_records(
 
 @torch.no_grad()
 def activations_of(reader: OutputReader, examples: ImageExamples) -> Tensors:
-    """Logits and taps of every image, by name, each [N, D] on the CPU, in the images' order."""
+    """Return the logits and taps of every image, by name, each [N, D] on the CPU, in the images' order."""
     parts: dict[str, list[Tensor]] = {}
     for _, inputs in examples.in_turn(EVALUATION_BATCH):
         output = reader(inputs)
@@ -97,7 +97,7 @@ def tap_names_of(records: Tensors) -> list[str]:
 
 
 def scales_of(records: Tensors) -> dict[str, float]:
-    """Tap -> mean variance of its elements within a class; 1 where they do not vary."""
+    """Return tap -> mean variance of its elements within a class; 1 where they do not vary."""
     found = {}
     for name in tap_names_of(records):
         if f"{name}.variance" in records:
@@ -111,7 +111,7 @@ def scales_of(records: Tensors) -> dict[str, float]:
 
 
 def _deviations(records: Tensors, name: str, labels: Tensor, draws: torch.Generator) -> Tensor:
-    """float64 [B, D], what a sample adds to its mean."""
+    """Return what a sample adds to its mean, float64 [B, D]."""
     if f"{name}.variance" in records:
         spread = records[f"{name}.variance"].double().sqrt()[labels]
         return spread * torch.randn(spread.shape, dtype=torch.float64, generator=draws)

@@ -114,7 +114,7 @@ def released(kind: str, tensors: Any) -> dict[str, Any]:
 
 @torch.no_grad()
 def _stored(pixels: Tensor, request: MakeImages, model: torch.nn.Module, device: torch.device) -> dict[str, Tensor]:
-    """Images [N, C, H, W] in 0..1 as examples, labeled by the teacher."""
+    """Return the images [N, C, H, W] in 0..1 as examples, labeled by the teacher."""
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (request.mean, request.std))
     unknown = torch.full((len(pixels),), UNLABELED)
     made = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
