@@ -82,7 +82,7 @@ def machine() -> str:
 
 def all_machines(records: Iterable[dict]) -> list[str]:
     """Return the ``machines`` of records of finished work, and this one, each once."""
-    return list(dict.fromkeys([*(one for record in records for one in record.get("machines", [])), machine()]))
+    return list(dict.fromkeys([*(name for record in records for name in record.get("machines", [])), machine()]))
 
 
 def worker_count(hardware: HardwareSettings) -> int:

@@ -106,10 +106,10 @@ class Store:
             write_atomic(folder / name, content)
         files = {name: digest_of_parts(content) for name, content in contents.items()}
         about = {**info, **provenance.made_by(self.plugins), "artifact": [stage, key], "files": files}
-        made = Artifact(stage, key, folder, write_sealed(folder / INFO, about))
+        artifact = Artifact(stage, key, folder, write_sealed(folder / INFO, about))
         with removal():
             clear_states(folder)
-        return made
+        return artifact
 
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:

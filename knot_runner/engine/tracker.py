@@ -81,11 +81,11 @@ class Mirror(Protocol):
 
 def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts:
     """Return nested ``values`` with their keys joined by ``joint``."""
-    found: Facts = {}
+    joined: Facts = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        found |= flat(value, joint, f"{key}{joint}") if isinstance(value, Mapping) else {key: value}
-    return found
+        joined |= flat(value, joint, f"{key}{joint}") if isinstance(value, Mapping) else {key: value}
+    return joined
 
 
 def counting_keys(row: LogRow) -> Counters:
@@ -93,14 +93,14 @@ def counting_keys(row: LogRow) -> Counters:
 
     The first of :data:`STEPS` beside it, else one of the row.
     """
-    found = {}
+    keys = {}
     for key in row:
         place, joint, _ = key.rpartition("/")
         candidates = [f"{place}{joint}{step}" for step in STEPS] + list(STEPS)
-        counted = next((one for one in candidates if one in row), None)
+        counted = next((candidate for candidate in candidates if candidate in row), None)
         if counted is not None and counted != key:
-            found[key] = counted
-    return found
+            keys[key] = counted
+    return keys
 
 
 def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, float, int]]:

@@ -164,13 +164,13 @@ def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> lis
     the others, divided by their number.
     """
     between = LOSSES[loss.name].function
-    targets = [torch.softmax(own.detach(), dim=-1) for own in logits]
-    found = []
-    for number, own in enumerate(logits):
+    targets = [torch.softmax(outputs.detach(), dim=-1) for outputs in logits]
+    losses = []
+    for number, outputs in enumerate(logits):
         others = torch.stack(targets[:number] + targets[number + 1 :], dim=1)
-        log_p = torch.log_softmax(own, dim=-1)[:, None]
-        found.append(between(loss, log_p, others, points).mean())
-    return found
+        log_p = torch.log_softmax(outputs, dim=-1)[:, None]
+        losses.append(between(loss, log_p, others, points).mean())
+    return losses
 
 
 class _Together:
@@ -190,8 +190,8 @@ class _Together:
         """Train one epoch; return the mean loss over steps and parties."""
 
         def begin() -> Callable[[InputBatch], tuple[Tensor, int]]:
-            own = [self._own_batches(party, number) for party in range(len(self.models))]
-            return lambda batch: (self._step(batch[1], [next(batches) for batches in own], optimizer), 1)
+            own_batches = [self._own_batches(party, number) for party in range(len(self.models))]
+            return lambda batch: (self._step(batch[1], [next(batches) for batches in own_batches], optimizer), 1)
 
         request = self.request
         return train_epoch(request, number, self.models, self.transfer, begin, self.report, request.stage)
@@ -204,10 +204,10 @@ class _Together:
             size, augment = request.training.batch_size, request.augment
             yield from self.trains[party].epoch(size, order, drop_last=False, augment=augment)
 
-    def _step(self, inputs: dict[str, Tensor], own: list[InputBatch], optimizer: torch.optim.Optimizer) -> Tensor:
+    def _step(self, inputs: dict[str, Tensor], batches: list[InputBatch], optimizer: torch.optim.Optimizer) -> Tensor:
         """Take one step of every party; return the mean of their losses."""
         supervised, outputs = [], []
-        for model, examples, (positions, own_inputs) in zip(self.models, self.trains, own, strict=True):
+        for model, examples, (positions, own_inputs) in zip(self.models, self.trains, batches, strict=True):
             labels = examples.labels[positions.to(examples.labels.device)]
             supervised.append(F.cross_entropy(model(**own_inputs), labels))
             outputs.append(model(**inputs))
@@ -220,8 +220,8 @@ class _Together:
 
     def score(self, epoch: int) -> float:
         """Return macro-F1 on the valid parts, each party on its own; the mean over parties."""
-        found = []
+        scores = []
         for party, model, valid in zip(self.request.parties, self.models, self.valids, strict=True):
             if valid is not None:
-                found.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
-        return sum(found) / len(found)
+                scores.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
+        return sum(scores) / len(scores)

@@ -278,7 +278,7 @@ class Course:
         return True
 
     def _check(self, step: int) -> None:
-        found = self._loss()
-        if found < self._best:
-            self._best, self._best_step = found, step
+        loss = self._loss()
+        if loss < self._best:
+            self._best, self._best_step = loss, step
             self._kept = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}

@@ -61,11 +61,11 @@ class FlatLayout:
 
     def mask(self, keep: str) -> Tensor:
         """Return the mask [P] of the parameters of the ``head``, of the ``body`` (all but the head), or ``all``."""
-        found = torch.zeros(self.size, dtype=torch.bool)
+        mask = torch.zeros(self.size, dtype=torch.bool)
         for field in self.parameters:
             is_head = field.name.startswith(self.head)
-            found[field.start : field.stop] = keep == "all" or is_head == (keep == "head")
-        return found
+            mask[field.start : field.stop] = keep == "all" or is_head == (keep == "head")
+        return mask
 
     @functools.cache  # noqa: B019 (layouts are few, and live as long as a run)
     def matching(self, patterns: tuple[str, ...]) -> Tensor:
@@ -74,17 +74,17 @@ class FlatLayout:
         Patterns are those of file names; ``head`` is the head. A parameter matches one of them, and none of those that
         begin with "!". Raises :class:`UserError` for a pattern that nothing matches, or all.
         """
-        found = torch.zeros(self.size, dtype=torch.bool)
+        mask = torch.zeros(self.size, dtype=torch.bool)
         wanted, unwanted = [[p.removeprefix("!") for p in patterns if p.startswith("!") == no] for no in (False, True)]
         for pattern in (*wanted, *unwanted):
             if not any(self._matches(field, pattern) for field in self.parameters):
                 raise UserError(f"no parameter of the model matches {pattern!r}", "method.shared")
         for field in self.parameters:
             chosen = not wanted or any(self._matches(field, pattern) for pattern in wanted)
-            found[field.start : field.stop] = chosen and not any(self._matches(field, each) for each in unwanted)
-        if not found.any():
+            mask[field.start : field.stop] = chosen and not any(self._matches(field, each) for each in unwanted)
+        if not mask.any():
             raise UserError("leaves nothing to share. Use method=local", "method.shared")
-        return found
+        return mask
 
     def _matches(self, field: Field, pattern: str) -> bool:
         return field.name.startswith(self.head) if pattern == "head" else fnmatch.fnmatchcase(field.name, pattern)
@@ -94,13 +94,13 @@ class FlatLayout:
 
         ``head``: the parameters as ``mask("head")`` picks them.
         """
-        found, start = weights.clone(), 0
+        whole, start = weights.clone(), 0
         for field in self.parameters:
             if field.name.startswith(self.head):
                 size = field.stop - field.start
-                found[field.start : field.stop] = head[start : start + size]
+                whole[field.start : field.stop] = head[start : start + size]
                 start += size
-        return found
+        return whole
 
     def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
         """Return the views of a model's ``weights`` [P] outside the head, and its ``buffers`` [Q]."""
@@ -109,10 +109,10 @@ class FlatLayout:
 
     def biases(self) -> Tensor:
         """Return the mask [P] of the parameters named ``bias``."""
-        found = torch.zeros(self.size, dtype=torch.bool)
+        mask = torch.zeros(self.size, dtype=torch.bool)
         for field in self.parameters:
-            found[field.start : field.stop] = field.name.endswith("bias")
-        return found
+            mask[field.start : field.stop] = field.name.endswith("bias")
+        return mask
 
 
 def layout_of(network: Network) -> FlatLayout:

@@ -47,9 +47,9 @@ def find_compiler() -> str:
     """Return the C++ compiler: ``CXX``, or the first of c++, g++ and clang++. Raises :class:`UserError`."""
     named = os.environ.get("CXX")
     for name in [named] if named else ["c++", "g++", "clang++"]:
-        found = shutil.which(name)
-        if found is not None:
-            return found
+        compiler = shutil.which(name)
+        if compiler is not None:
+            return compiler
     what = f"CXX={named} is not there" if named else "c++, g++ and clang++ are not there"
     raise UserError(f"native needs a C++ compiler, and {what}; lean needs none", "hardware.engine")
 
@@ -82,14 +82,14 @@ def _compile(command: list[str], path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(path.parent) as folder:
-            made = folder / path.name
-            done = subprocess.run([*command, *sources, "-o", str(made)], capture_output=True, text=True, check=False)
+            target = folder / path.name
+            done = subprocess.run([*command, *sources, "-o", str(target)], capture_output=True, text=True, check=False)
             if done.returncode:
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "it gave no reason")
                 raise UserError(
-                    f"native was not compiled by {command[0]}: {first}; lean needs no compiler", "hardware.engine"
+                    f"native was not target by {command[0]}: {first}; lean needs no compiler", "hardware.engine"
                 )
-            made.replace(path)
+            target.replace(path)
     except OSError as problem:
         raise UserError(
             f"native keeps what it compiles in {path.parent}: {problem.strerror}; "

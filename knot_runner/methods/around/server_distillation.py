@@ -74,7 +74,7 @@ def ask(
     rows = [_examples(spec, federation, round).unique()]
     if needs_bias(spec.weighting):
         rows.append(federation.random)
-    return [federation.inference(client, model, own, "train") for own in rows]
+    return [federation.inference(client, model, part, "train") for part in rows]
 
 
 def answer(config: FederatedSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
@@ -116,7 +116,7 @@ def fold(
     models = kept_models(distilled) if distilled[0].client != SERVER else model_parts(distilled[0])
     tested = 0
     if federation.training.measures(round):
-        tested = sum(len(_tested(federation, one.client)) for one in distilled)
+        tested = sum(len(_tested(federation, result.client)) for result in distilled)
     return {**state, **models}, distilled_row(distilled, tested)
 
 
@@ -139,9 +139,9 @@ def _request(
     assert spec is not None
     rows, places = _examples(spec, federation, round).unique(return_inverse=True)
     each = answers.each
-    teacher_logits = {str(one.client): one.parts["logits"] for one in each}
-    shares = [one.examples / sum(one.examples for one in each) for one in each]
-    biases = [one.parts["bias"].tolist() for one in each if "bias" in one.parts] or None
+    teacher_logits = {str(sent.client): sent.parts["logits"] for sent in each}
+    shares = [sent.examples / sum(sent.examples for sent in each) for sent in each]
+    biases = [sent.parts["bias"].tolist() for sent in each if "bias" in sent.parts] or None
     weighting, weights = spec.weighting, None
     if answers.mean:
         teacher_logits = {ENSEMBLE: answers.mean["logits"].to(model.weights.dtype)}
@@ -170,7 +170,7 @@ def _request(
         from knot_runner.methods.around.server_terms import term_program
 
         network, mean = federation.architectures[number].network, None if weights is None else weights[places]
-        models = [one.model for one in each if one.model is not None]
+        models = [sent.model for sent in each if sent.model is not None]
         program = term_program(spec, network, federation.label_points, models, mean)
     return LocalTraining(
         client=student,
@@ -182,7 +182,7 @@ def _request(
         recipe=_recipe(config, spec),
         objective=Objective(distillation, settings),
         program=program,
-        inputs={name: own[places] for name, own in teacher_logits.items()},
+        inputs={name: logits_of_client[places] for name, logits_of_client in teacher_logits.items()},
         network=number,
         held=len(split_transfer(spec, federation)[1]),
     )
@@ -193,10 +193,10 @@ def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
 
     ``tested``: total number of their test examples, 0 where they were not evaluated.
     """
-    loss, steps = sum(one.loss for one in distilled) / len(distilled), sum(one.steps for one in distilled)
+    loss, steps = sum(result.loss for result in distilled) / len(distilled), sum(result.steps for result in distilled)
     row: dict[str, Any] = {"distill_loss": loss, "distill_steps": steps}
     if tested:
-        before, after = sum(one.before for one in distilled), sum(one.after for one in distilled)
+        before, after = sum(result.before for result in distilled), sum(result.after for result in distilled)
         row |= {"distill_tested": tested, "distill_before": before / tested, "distill_after": after / tested}
     return row
 

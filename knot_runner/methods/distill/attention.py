@@ -31,8 +31,8 @@ def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
     The larger one of ``f`` and ``g`` [B, channels, H, W] is pooled down first.
     """
     height, width = min(f.shape[2], g.shape[2]), min(f.shape[3], g.shape[3])
-    own, other = (attention_map(pooled_to(maps, height, width), p) for maps in (f, g))
-    return (own - other).square().mean(1)
+    first, other = (attention_map(pooled_to(maps, height, width), p) for maps in (f, g))
+    return (first - other).square().mean(1)
 
 
 def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
@@ -55,8 +55,8 @@ def _window_means(size: int, smaller: int) -> Tensor:
 
 
 def _make_at(options: AttentionTermSettings, inputs: TermInputs) -> TermLoss:
-    for own, f, other, g in compared_taps(inputs):
-        for whose, tap, features in (("student", own, f), ("teacher", other, g)):
+    for student_tap, f, other, g in compared_taps(inputs):
+        for whose, tap, features in (("student", student_tap, f), ("teacher", other, g)):
             if features.dim() != 4:
                 raise UserError(f"the {whose}'s '{tap}' is a vector and has no map", "method.terms.at.taps")
     return partial(mean_over_teachers, inputs.pairs, partial(attention_distance, options.p))

@@ -89,9 +89,11 @@ def plan(config: DistillSettings, state: DistillState, federation: PartyFederati
     if config.synthesis is not None and "synthetic" not in state:
         return plan_images(config.synthesis, state, federation)
     frozen = [(teacher.network, ref_of(state[f"weights/{teacher.name}"])) for teacher in federation.clients]
-    made = StoredPart(ref_of(state["synthetic"])) if config.synthesis is not None else None
+    images = StoredPart(ref_of(state["synthetic"])) if config.synthesis is not None else None
     return [
-        in_phase(config, state, train_students(config, federation, federation.server.name, config.terms, frozen, made))
+        in_phase(
+            config, state, train_students(config, federation, federation.server.name, config.terms, frozen, images)
+        )
     ]
 
 

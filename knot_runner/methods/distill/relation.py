@@ -56,8 +56,8 @@ def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
 
     p: cosines moved into [0, 1], rows at sum 1, an example's nearness to itself among them.
     """
-    own, other = (_nearness_shares(x) for x in (f, g))
-    return (other * ((other + _PKT_FLOOR) / (own + _PKT_FLOOR)).log()).mean()
+    first, other = (_nearness_shares(x) for x in (f, g))
+    return (other * ((other + _PKT_FLOOR) / (first + _PKT_FLOOR)).log()).mean()
 
 
 def _nearness_shares(x: Tensor) -> Tensor:
@@ -102,8 +102,8 @@ def _products(x: Tensor) -> Tensor:
 
 def _squared_distances(products: Tensor) -> Tensor:
     """Return squared distances [B, B], exactly 0 for points that are equal up to rounding."""
-    own = products.diagonal()
-    lengths = own[:, None] + own
+    norms = products.diagonal()
+    lengths = norms[:, None] + norms
     squares = lengths - 2 * products
     return squares.where(squares > _EQUAL * lengths, 0)
 
@@ -205,15 +205,15 @@ def voted_triples(
         return nothing_to_compare(student.logits)
     triples = draw_triples(options.triples, len(batch.labels), batch.draws).to(student.logits.device)
     losses = []
-    for place, (own, _) in enumerate(pairs[0]):
+    for place, (student_tap, _) in enumerate(pairs[0]):
         voters = [teacher.taps[named[place][1]].flatten(1) for named, teacher in zip(pairs, teachers, strict=True)]
-        losses.append(triplet_hinge(student.taps[own].flatten(1), voters, triples, options.margin))
+        losses.append(triplet_hinge(student.taps[student_tap].flatten(1), voters, triples, options.margin))
     return torch.stack(losses).sum(0)
 
 
 def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
-    own = [[student for student, _ in named] for named in inputs.pairs]
-    if any(taps != own[0] for taps in own):
+    student_taps = [[student for student, _ in named] for named in inputs.pairs]
+    if any(taps != student_taps[0] for taps in student_taps):
         raise UserError("teachers vote on the same taps of the student, these differ", "method.terms.triplet.taps")
     return partial(voted_triples, options, inputs.pairs)
 

@@ -60,12 +60,12 @@ def decoupled(
     TCKD: KL between (label, all others); NCKD: KL between the other classes, as if there were no label.
     """
     labels = batch.labels.clamp_min(0)
-    own = _split(student.logits / options.temperature, labels)
+    student_logs = _split(student.logits / options.temperature, labels)
     losses = []
     for teacher in teachers:
         target, rest = (
             F.kl_div(mine, theirs, reduction="none", log_target=True).sum(-1)
-            for mine, theirs in zip(own, _split(teacher.logits / options.temperature, labels), strict=True)
+            for mine, theirs in zip(student_logs, _split(teacher.logits / options.temperature, labels), strict=True)
         )
         losses.append(options.alpha * target + options.beta * rest)
     grown = min(batch.epoch / options.warmup, 1.0) if options.warmup else 1.0

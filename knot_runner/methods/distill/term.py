@@ -118,18 +118,18 @@ def mean_over_teachers(
     """
     sums = []
     for named, teacher in zip(pairs, teachers, strict=True):
-        values = [compare(student.taps[own], teacher.taps[other]) for own, other in named]
+        values = [compare(student.taps[student_tap], teacher.taps[other]) for student_tap, other in named]
         sums.append(torch.stack(values).sum(0))
     return torch.stack(sums).mean(0)
 
 
 def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
     """Return (student's tap, its features, teacher's tap, its features) of each pair, teacher by teacher."""
-    found = []
+    compared = []
     for named, teacher in zip(inputs.pairs, inputs.teachers, strict=True):
-        for own, other in named:
-            found.append((own, inputs.student.taps[own], other, teacher.taps[other]))
-    return found
+        for student_tap, other in named:
+            compared.append((student_tap, inputs.student.taps[student_tap], other, teacher.taps[other]))
+    return compared
 
 
 class PairModules(nn.Module):

@@ -148,7 +148,7 @@ def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, lis
         notes.append(
             f"method.clustering.graph: it falls into {parts} parts that no edge joins; {count} clusters are asked"
         )
-    found = len(set(labels.tolist()))
-    if found < count:
-        notes.append(f"method.clustering.clusters: {found} came out of {count}, since clients are too much alike")
+    clusters = len(set(labels.tolist()))
+    if clusters < count:
+        notes.append(f"method.clustering.clusters: {clusters} came out of {count}, since clients are too much alike")
     return labels, notes

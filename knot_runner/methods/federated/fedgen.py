@@ -96,9 +96,9 @@ def fold_each(
     mean, _ = averaging.mean_of(Gathering(round, 1, sent, dict, config.aggregation))
     after, _ = averaging.fold(config, state, federation, round, mean, len(sent) / len(federation))
     heads = []
-    for one in sent:
-        counts = (one.parts["labels"].double() * one.examples).round().long()
-        heads.append(_head(federation, state["weights"] + one.parts["update"], counts))
+    for message_of_client in sent:
+        counts = (message_of_client.parts["labels"].double() * message_of_client.examples).round().long()
+        heads.append(_head(federation, state["weights"] + message_of_client.parts["update"], counts))
     return _with_generator(config, state, after, federation, round, heads)
 
 
@@ -129,11 +129,11 @@ def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     rows, hard = cross_entropy(without(settings, *OF_GENERATOR), inputs)
     alpha, beta, head = float(settings["alpha"]), float(settings["beta"]), inputs.head
 
-    def loss(logits: Tensor, own: LossRows) -> Tensor:
-        on_features = F.cross_entropy(head(own["drawn_features"]), own["drawn"], reduction="none")
-        target = torch.softmax(head(own["own_features"]).detach(), 1)
+    def loss(logits: Tensor, batch: LossRows) -> Tensor:
+        on_features = F.cross_entropy(head(batch["drawn_features"]), batch["drawn"], reduction="none")
+        target = torch.softmax(head(batch["own_features"]).detach(), 1)
         divergence = (torch.xlogy(target, target) - target * torch.log_softmax(logits, 1)).sum(1)
-        return hard(logits, own) + alpha * on_features + beta * divergence
+        return hard(logits, batch) + alpha * on_features + beta * divergence
 
     names = ("drawn", "drawn_features", "own_features")
     return rows | {name: inputs.tensors[name] for name in names}, loss
@@ -168,11 +168,11 @@ def _generator(config: FedGenSettings, federation: Federation, state: FederatedS
 def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
     """Return where weight and bias of the last layer lie."""
     head, fields = federation.layout.head, federation.layout.parameters
-    found = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
-    if set(found) != {"weight", "bias"} or len(found["weight"].shape) != 2:
-        has = f"{head.removesuffix('.')} has {', '.join(found)}"
+    head_fields = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
+    if set(head_fields) != {"weight", "bias"} or len(head_fields["weight"].shape) != 2:
+        has = f"{head.removesuffix('.')} has {', '.join(head_fields)}"
         raise UserError(f"{has}; of fedgen it is one linear layer with weight and bias", "model.head")
-    return found["weight"], found["bias"]
+    return head_fields["weight"], head_fields["bias"]
 
 
 def _head(federation: Federation, weights: Tensor, counts: Tensor) -> Head:
@@ -252,8 +252,8 @@ def train_generator(
     parameters = list(model.parameters())
     optimizer = torch.optim.Adam(parameters, lr=spec.lr, weight_decay=spec.weight_decay)
     if f"{ADAM}0.step" in kept:
-        own = {i: {name: kept[f"{ADAM}{i}.{name}"].clone() for name in MOMENTS} for i in range(len(parameters))}
-        optimizer.load_state_dict({"state": own, "param_groups": optimizer.state_dict()["param_groups"]})
+        adam_state = {i: {name: kept[f"{ADAM}{i}.{name}"].clone() for name in MOMENTS} for i in range(len(parameters))}
+        optimizer.load_state_dict({"state": adam_state, "param_groups": optimizer.state_dict()["param_groups"]})
     counts = all_counts(heads)
     model.train()
     losses = []
@@ -279,4 +279,4 @@ def model_tensors(model: nn.Module) -> Tensors:
 
 def load_generator(model: nn.Module, state: Tensors) -> None:
     """Undo :func:`model_tensors`, in place."""
-    model.load_state_dict({name.removeprefix(MODEL): own for name, own in state.items() if name.startswith(MODEL)})
+    model.load_state_dict({name.removeprefix(MODEL): part for name, part in state.items() if name.startswith(MODEL)})

@@ -24,16 +24,16 @@ VALUES_AT_ONCE = 2**18
 
 def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
     """Return ``matrix`` [M, K] times ``models`` [K, P], in the models' dtype: row m is sum_i matrix_mi models_i."""
-    found = models.new_empty(len(matrix), models.shape[1])
+    sums = models.new_empty(len(matrix), models.shape[1])
     for block in _blocks(models):
-        found[:, block] = (matrix.double() @ models[:, block].double()).to(models.dtype)
-    return found
+        sums[:, block] = (matrix.double() @ models[:, block].double()).to(models.dtype)
+    return sums
 
 
 def stacked_models(models: Sequence[ClientModel]) -> Tensors:
     """Return ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of a state, a row a client."""
-    weights = torch.stack([one.weights for one in models])
-    return {"theta/weights": weights, "theta/buffers": torch.stack([one.buffers for one in models])}
+    weights = torch.stack([model.weights for model in models])
+    return {"theta/weights": weights, "theta/buffers": torch.stack([model.buffers for model in models])}
 
 
 def client_models(state: Tensors) -> list[ClientModel]:
@@ -57,7 +57,7 @@ class Updates:
     def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
         """Return the updates of clients from ``starts``: of each client, the same tensor where it is the same model."""
         numbers: dict[int, int] = {}
-        begins = [numbers.setdefault(id(one), len(numbers)) for one in starts]
+        begins = [numbers.setdefault(id(model), len(numbers)) for model in starts]
         distinct = [starts[begins.index(number)] for number in range(len(numbers))]
         return Updates(torch.stack(distinct), torch.tensor(begins), trained)
 
@@ -77,14 +77,14 @@ class Updates:
         Each model is [P]. Without ``moved``, the updates themselves take its place.
         """
         count = len(self.trained) if moved is None else len(moved)
-        found = torch.zeros(count, len(self.trained), dtype=torch.float64)
+        sums = torch.zeros(count, len(self.trained), dtype=torch.float64)
         for block in _blocks(self.trained):
             changes = self.trained[:, block].double() - self.starts[self.begins, block].double()
             differences = changes
             if moved is not None:
                 differences = torch.stack([a[block].double() - b[block].double() for a, b in moved])
-            found += differences @ changes.T
-        return found
+            sums += differences @ changes.T
+        return sums
 
 
 def _blocks(models: Tensor) -> Iterator[slice]:
@@ -114,17 +114,17 @@ def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]
     and the share of others that are ``negative``.
     """
     off = ~torch.eye(len(matrix), dtype=torch.bool)
-    found = {
+    facts = {
         "own": float(matrix.diagonal().mean()),
         "others": float(matrix[off].mean()),
         "negative": float((matrix[off] < 0).double().mean()),
     }
     if groups is None:
-        return found
+        return facts
     for name, pairs in zip(("within", "across"), _pairs(groups), strict=True):
         if pairs.any():
-            found[name] = float(matrix[pairs].mean())
-    return found | {"auc": same_group_auc(matrix, groups)}
+            facts[name] = float(matrix[pairs].mean())
+    return facts | {"auc": same_group_auc(matrix, groups)}
 
 
 def _pairs(groups: Sequence[int]) -> tuple[Tensor, Tensor]:

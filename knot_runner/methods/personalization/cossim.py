@@ -66,7 +66,7 @@ def _fold(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    return with_trained(state, stacked_models([one.model for one in trained]), trained)
+    return with_trained(state, stacked_models([result.model for result in trained]), trained)
 
 
 def aggregated_models(

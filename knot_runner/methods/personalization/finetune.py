@@ -58,10 +58,10 @@ def finetune_request(
     origin = federation.start(client)
     start = current(state, client) if step else origin
     recipe = replace(personal_recipe(config, federation, client, config.part), proximal=2 * config.prox)
-    found = personal_training(federation, client, step, start, recipe)
+    request = personal_training(federation, client, step, start, recipe)
     if not config.prox or not step:
-        return found
-    return replace(found, control=2 * config.prox * (start.weights - origin.weights))
+        return request
+    return replace(request, control=2 * config.prox * (start.weights - origin.weights))
 
 
 def current(state: FederatedState, client: int) -> ClientModel:

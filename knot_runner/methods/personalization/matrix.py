@@ -42,7 +42,7 @@ class TestRows:
     def of(test: Sequence[Tensor]) -> TestRows:
         """Return the index of ``test``, the rows of each client's test examples."""
         rows, places = torch.cat(list(test)).unique(return_inverse=True)
-        owners = torch.repeat_interleave(torch.arange(len(test)), torch.tensor([len(own) for own in test]))
+        owners = torch.repeat_interleave(torch.arange(len(test)), torch.tensor([len(rows) for rows in test]))
         return TestRows(rows, places, owners, len(test))
 
     def own(self, client: int) -> Tensor:
@@ -93,7 +93,7 @@ def matrix_measures(
     having = [client for client in clients if examples[client, client]]
     diagonal = share.diagonal()[having]
     worst = diagonal.sort().values[: math.ceil(len(having) / 10)]
-    found = {
+    measures = {
         "id_accuracy": float(diagonal.mean()),
         "id_loss": float(mean_loss.diagonal()[having].mean()),
         "all_accuracy": float(torch.stack([share[client, having].mean() for client in clients]).mean()),
@@ -102,11 +102,11 @@ def matrix_measures(
     }
     if global_correct is not None:
         lost = (global_correct - correct.diagonal())[having]
-        found["clients_hurt"] = float((lost >= HURT_EXAMPLES).double().mean())
+        measures["clients_hurt"] = float((lost >= HURT_EXAMPLES).double().mean())
     unseen = [client for client in range(len(examples)) if client not in set(clients) and examples[client, client]]
     if unseen:
-        found["unseen_accuracy"] = float(share.diagonal()[unseen].mean())
-    return found
+        measures["unseen_accuracy"] = float(share.diagonal()[unseen].mean())
+    return measures
 
 
 def _out_of_distribution(
@@ -125,7 +125,7 @@ def _out_of_distribution(
             losses.append(mean_loss[client, others].mean())
     names = ("ood_accuracy", "ood_weighted", "ood_loss")
     values = (even, weighted, losses)
-    return {name: float(torch.stack(own).mean()) for name, own in zip(names, values, strict=True) if own}
+    return {name: float(torch.stack(means).mean()) for name, means in zip(names, values, strict=True) if means}
 
 
 def check_own_models(spec: Any, federation: Federation) -> None:

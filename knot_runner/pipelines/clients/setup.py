@@ -78,8 +78,8 @@ class Setup:
     @property
     def notes(self) -> list[str]:
         """Return notes to the user, made before training. Raises :class:`UserError`."""
-        own = [*check_sizes(self.federation), *self.counts.warnings()]
-        return [*self.task.notes, *self.partition.notes, *own]
+        notes = [*check_sizes(self.federation), *self.counts.warnings()]
+        return [*self.task.notes, *self.partition.notes, *notes]
 
 
 def make_setup(context: RunContext) -> Setup:
@@ -115,7 +115,7 @@ def make_setup(context: RunContext) -> Setup:
     networks = [
         dataclasses.replace(network, spec=spec) for spec in architecture_settings(context.method) or [network.spec]
     ]
-    architectures = [_architecture(context, one, dtype) for one in networks]
+    architectures = [_architecture(context, client_network, dtype) for client_network in networks]
     if distillation is not None and distillation.terms:
         from knot_runner.methods.around.server_terms import check_server_terms
 
@@ -203,7 +203,7 @@ def _clients(partition: Partition, architectures: list[Architecture]) -> Iterato
     """Yield each client with its part of ``partition``, and ``architectures`` in turn."""
     splits = {"train": partition.train, "test": partition.test, "valid": partition.valid}
     for number, name in enumerate(partition.names):
-        rows = {split: torch.from_numpy(own[number]) for split, own in splits.items() if own is not None}
+        rows = {split: torch.from_numpy(parts[number]) for split, parts in splits.items() if parts is not None}
         yield Party.of_rows(name, architectures[number % len(architectures)].network, **rows)
 
 

@@ -64,10 +64,10 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
         features = _tfidf(spec, fitted, called, keyed(context.settings.seed, "features"))
     else:
         features = _cls(context, pool)
-    found = features(fitted)
-    center = found.mean(0)
-    scale = float(np.sqrt(np.mean((found - center) ** 2)))
-    if not scale > ROUNDING * np.sqrt(np.mean(found**2)):  # true for NaN, too
+    points = features(fitted)
+    center = points.mean(0)
+    scale = float(np.sqrt(np.mean((points - center) ** 2)))
+    if not scale > ROUNDING * np.sqrt(np.mean(points**2)):  # true for NaN, too
         raise UserError(
             f"all {len(fitted)} train texts of {called} have the same features, so no distance can be told", "features"
         )
@@ -152,12 +152,12 @@ def _cls(context: RunContext, pool: TextPool) -> Features:
 
     def features(texts: Examples) -> np.ndarray:
         encoded = encode(tokenizer, texts.texts, texts.pairs)
-        found = np.empty((len(encoded), model.hidden))
+        states = np.empty((len(encoded), model.hidden))
         for rows in batches(encoded.lengths, TEXTS_AT_ONCE, None):
             read = encoded.batch(rows)
             with torch.no_grad():
                 output = encoder(input_ids=read["ids"], attention_mask=read["mask"], token_type_ids=read["types"])
-            found[rows] = output.last_hidden_state[:, 0].numpy()
-        return found
+            states[rows] = output.last_hidden_state[:, 0].numpy()
+        return states
 
     return features

@@ -34,8 +34,8 @@ MOST_MULTIPLIED = 0.8
 def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
     """Return views into ``vector`` [P]: (weight, bias) of the convolutions, and of the dense layers (the head last)."""
     tensors = list(flat.views(vector, layout.parameters).values())
-    found = list(zip(tensors[::2], tensors[1::2], strict=True))
-    return [p for p in found if p[0].dim() == 4], [p for p in found if p[0].dim() == 2]
+    layers = list(zip(tensors[::2], tensors[1::2], strict=True))
+    return [p for p in layers if p[0].dim() == 4], [p for p in layers if p[0].dim() == 2]
 
 
 def affine(x: Tensor, pair: WeightBias) -> Tensor:
@@ -96,16 +96,16 @@ class Dense:
         That of x [B, in] if ``through``, else None.
         """
         lowest = -1 if through else self._learning.start
-        found: list[Tensor | None] = [None] * len(self.layers)
+        gradients: list[Tensor | None] = [None] * len(self.layers)
         for i in range(len(self.layers) - 1, max(lowest, 0) - 1, -1):
-            found[i] = gradient
+            gradients[i] = gradient
             if i > lowest:
                 gradient = torch.mm(gradient, self.layers[i][0])
                 if by_features is not None and i == len(self.layers) - 1:
                     gradient += by_features
                 if i:
                     masked_(gradient, self._inputs[i])
-        self._gradients = found
+        self._gradients = gradients
         return gradient if through else None
 
     def accumulate(self, alpha: float) -> None:
@@ -157,8 +157,8 @@ class Foreground:
         """Return X W' + b [n, out] of a layer's (weight [out, C H W], bias [out])."""
         weight, bias = pair
         constant = torch.addmv(bias, weight, self._background)
-        found = torch.addmm(constant, self._dense, weight.index_select(1, self._often).t())
+        outputs = torch.addmm(constant, self._dense, weight.index_select(1, self._often).t())
         if len(self._value):
             columns = weight.index_select(1, self._rarely).t().contiguous()
-            found += F.embedding_bag(self._pixel, columns, self._begins, mode="sum", per_sample_weights=self._value)
-        return found
+            outputs += F.embedding_bag(self._pixel, columns, self._begins, mode="sum", per_sample_weights=self._value)
+        return outputs

@@ -124,7 +124,7 @@ class Convs:
     def backward(self, gradient: Tensor) -> None:
         """See :class:`Stem`."""
         gradient = gradient.view(self._kept[-1][3].shape).contiguous(memory_format=torch.channels_last)
-        found = []
+        gradients = []
         for i in range(len(self._layers) - 1, -1, -1):
             x, y, where, pooled = self._kept[i]
             masked_(gradient, pooled)
@@ -134,8 +134,8 @@ class Convs:
                 wide, x, self._layers[i][0], None, [1, 1], [self._paddings[i]] * 2, [1, 1], False, [0, 0], 1,
                 [i > 0, True, False],
             )  # fmt: skip
-            found.append((weight, bias))
-        self._gradients = found[::-1]
+            gradients.append((weight, bias))
+        self._gradients = gradients[::-1]
 
     def accumulate(self, alpha: float) -> None:
         """See :class:`Stem`."""

@@ -31,9 +31,9 @@ class SharedData:
     """Several :class:`ClientData` copied into one shared memory; :meth:`views` of them in any process."""
 
     def __init__(self, *data: ClientData) -> None:
-        found = [one.tensors() for one in data]
-        self._kinds = [(type(one), len(tensors)) for one, tensors in zip(data, found, strict=True)]
-        self._arrays = SharedArrays([tensor.numpy() for tensors in found for tensor in tensors])
+        tensors_of_data = [part.tensors() for part in data]
+        self._kinds = [(type(part), len(tensors)) for part, tensors in zip(data, tensors_of_data, strict=True)]
+        self._arrays = SharedArrays([tensor.numpy() for tensors in tensors_of_data for tensor in tensors])
         self.memory = self._arrays.memory
 
     def views(self) -> list[ClientData]:
@@ -117,7 +117,7 @@ def packed(request: EngineRequest) -> EngineRequest:
         sent: dict[str, Any] = {"model": None}
     else:
         inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
-        models = {name: (one.weights.numpy(), one.buffers.numpy()) for name, one in request.models.items()}
+        models = {name: (model.weights.numpy(), model.buffers.numpy()) for name, model in request.models.items()}
         sent = {"start": None, "test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
         sent["models"] = models
         if request.program is not None:
@@ -138,8 +138,8 @@ def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None)
         tensors = {name: torch.from_numpy(array) for name, array in program.tensors.items()}
         program = replace(program, tensors=tensors)
     models = {name: ClientModel(*map(torch.from_numpy, arrays)) for name, arrays in request.models.items()}
-    own = {"rows": rows, "test_rows": tests, "inputs": inputs, "models": models}
-    return replace(request, start=model, control=control, program=program, **own)
+    fields = {"rows": rows, "test_rows": tests, "inputs": inputs, "models": models}
+    return replace(request, start=model, control=control, program=program, **fields)
 
 
 def prepare_client(

@@ -182,10 +182,10 @@ class Program:
         images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
         with self._autocast():
-            found = vmap(self._forward)(leaves, buffers, images, real)
-        logits, *features = (output.to(self.dtype) for output in found)
-        own = self.loss is not None
-        losses = self._own_losses(k, logits, *features) if own else self._cross_entropies(k, logits, rows)
+            outputs = vmap(self._forward)(leaves, buffers, images, real)
+        logits, *features = (output.to(self.dtype) for output in outputs)
+        is_custom = self.loss is not None
+        losses = self._own_losses(k, logits, *features) if is_custom else self._cross_entropies(k, logits, rows)
         return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
 
     def _cross_entropies(self, k: int, logits: Tensor, rows: Tensor) -> Tensor:
@@ -241,9 +241,9 @@ class Program:
         return torch.zeros(self.clients, size, dtype=self.dtype, device=self.device)
 
 
-def _same_tensors(one: SampleLoss, other: SampleLoss) -> bool:
+def _same_tensors(loss: SampleLoss, other: SampleLoss) -> bool:
     """Return whether two losses that one function made hold equal tensors beside their arguments."""
-    pairs = zip(_held(one), _held(other), strict=True)
+    pairs = zip(_held(loss), _held(other), strict=True)
     return all(torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor))
 
 

@@ -167,9 +167,9 @@ def reduce(ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering) 
         sizes = [part.numel() for part in sums.values()]
         draws = generator(seed, f"privacy {stream}", gathering.round)
         noise = torch.randn(sum(sizes), dtype=torch.float64, generator=draws).split(sizes)
-        for own, (name, total) in zip(noise, sums.items(), strict=True):
+        for draws_of_part, (name, total) in zip(noise, sums.items(), strict=True):
             deviation = privacy.noise_multiplier * bound / privacy.scale(name, gathering.phase)
-            total.add_(own.view(total.shape), alpha=deviation)
+            total.add_(draws_of_part.view(total.shape), alpha=deviation)
     return {name: total / privacy.participants for name, total in sums.items()}, row
 
 

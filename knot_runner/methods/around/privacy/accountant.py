@@ -61,8 +61,8 @@ def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float |
     each = np.minimum.reduce(bounds)
 
     def epsilon(rounds: int) -> float | None:
-        found = float(library.rdp.compute_epsilon(orders, rounds * each, delta)[0]) if rounds else 0.0
-        return found if math.isfinite(found) else None
+        spent = float(library.rdp.compute_epsilon(orders, rounds * each, delta)[0]) if rounds else 0.0
+        return spent if math.isfinite(spent) else None
 
     return epsilon
 
@@ -80,15 +80,15 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
             f"{rounds} rounds; less is right",
             "privacy.epsilon",
         )
-    found = [_calibrated(privacy, bound, rounds, epsilon, delta) for bound in range(len(_events(privacy, 1.0)))]
-    return math.ceil(min(found) * PARTS) / PARTS
+    multipliers = [_calibrated(privacy, bound, rounds, epsilon, delta) for bound in range(len(_events(privacy, 1.0)))]
+    return math.ceil(min(multipliers) * PARTS) / PARTS
 
 
 def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, delta: float) -> float:
     """Return the noise multiplier whose epsilon, by the bound of that number in :func:`_events`, is ``epsilon``."""
     library = _library()
     try:
-        found: float = library.calibrate_dp_mechanism(
+        calibrated: float = library.calibrate_dp_mechanism(
             lambda: library.rdp.RdpAccountant(neighboring_relation=_relation(privacy)),
             lambda multiplier: library.SelfComposedDpEvent(_events(privacy, multiplier)[bound], rounds),
             epsilon,
@@ -100,7 +100,7 @@ def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, d
         raise UserError(
             f"no noise gives {epsilon:g} after {rounds} rounds; more is right", "privacy.epsilon"
         ) from problem
-    return found
+    return calibrated
 
 
 def _without_replacement(privacy: UserPrivacy) -> bool:

@@ -53,16 +53,16 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
     Each forward pass appends to the list, for every batch normalization, the squared differences of its input's mean
     and (biased) variance per channel from the running ones, summed over channels, [].
     """
-    found: list[Tensor] = []
+    losses: list[Tensor] = []
 
     def compare(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         values = inputs[0].transpose(0, 1).flatten(1)
         mean = (values.mean(1) - module.running_mean).square().sum()
-        found.append(mean + (values.var(1, correction=0) - module.running_var).square().sum())
+        losses.append(mean + (values.var(1, correction=0) - module.running_var).square().sum())
 
     hooks = [module.register_forward_pre_hook(compare) for module in batch_norms(model)]
     try:
-        yield found
+        yield losses
     finally:
         for hook in hooks:
             hook.remove()
