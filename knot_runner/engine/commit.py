@@ -120,13 +120,13 @@ class Checkpoint:
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     def clear(self) -> None:
-        """Deletes the states (the work is finished and its result stored elsewhere); the log stays."""
+        """Delete the states (the work is finished and its result stored elsewhere); the log stays."""
         clear_states(self.folder)
         self._parts = StateParts(self.folder)
 
     @property
     def _work(self) -> str:
-        """Identity of the work: the folder's name (run id, or key of a stage) with the one above it."""
+        """Return the identity of the work: the folder's name (run id, or key of a stage) with the one above it."""
         return "/".join(self.folder.absolute().parts[-2:])
 
     def _verified(self) -> tuple[Facts, bytes, bytes]:

@@ -239,7 +239,7 @@ def normalized(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def augmented_images(images: Tensor, shifts: Tensor | None, flips: Tensor | None) -> Tensor:
-    """``images`` [n, C, H, W] with a reflected border of 4, cropped at ``shifts`` and flipped where ``flips``."""
+    """Return ``images`` [n, C, H, W] with a reflected border, cropped at ``shifts`` and flipped where ``flips``."""
     if shifts is None or flips is None:
         return images
     height, width = images.shape[2:]
@@ -253,5 +253,5 @@ def augmented_images(images: Tensor, shifts: Tensor | None, flips: Tensor | None
 
 
 def batch_count(count: int, size: int, drop_last: bool) -> int:
-    """Batches of an epoch over ``count`` examples."""
+    """Return the batches of an epoch over ``count`` examples."""
     return count // size if drop_last else math.ceil(count / size)

@@ -120,7 +120,7 @@ class Executor:
 
 
 def prepare_stages(send: Send, place: Place, hardware: HardwareSettings, plugins: list[str]) -> Handler:
-    """In a worker process: the device, plug-ins, and the function that executes a request and sends its progress."""
+    """Prepare a worker process; return the function that executes a request and sends its progress."""
     prepare_device(hardware)
     load_plugins(plugins)
     last = 0.0

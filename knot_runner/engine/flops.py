@@ -32,7 +32,7 @@ class ExampleFlops:
 
 
 def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
-    """Of one example (a text of ``length`` tokens).
+    """Return the FLOPs of one example (a text of ``length`` tokens).
 
     Matrix products, convolutions and attention, two operations for each multiply-add, by the formulas of
     ``torch.utils.flop_counter``; all else (norms, activations) is left out.

@@ -82,9 +82,9 @@ def machine() -> str:
 
 def all_machines(records: Iterable[dict]) -> list[str]:
     """Return the ``machines`` of records of finished work, and this one, each once."""
-    return list(dict.fromkeys([*(one for record in records for one in record.get("machines", [])), machine()]))
+    return list(dict.fromkeys([*(name for record in records for name in record.get("machines", [])), machine()]))
 
 
 def worker_count(hardware: HardwareSettings) -> int:
-    """``hardware.num_workers``, or one per core."""
+    """Return ``hardware.num_workers``, or one per core."""
     return hardware.num_workers or cores()

@@ -102,7 +102,7 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> T
 
 @torch.no_grad()
 def predict_network(request: Predict, place: Place, report: Report) -> TensorsAndFacts:
-    """Logits (or features) of every example, in the examples' order."""
+    """Return the logits (or features) of every example, in the examples' order."""
     began = time.monotonic()
     examples = stored_examples(place, request.examples)
     model = stored_model(place, request.network, request.weights)
@@ -155,7 +155,7 @@ def initial_model(place: Place, network: Network, start: Ref | None, seed: int) 
 
 
 def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch: int) -> Tensor:
-    """Logits [N, C] of ``examples`` after ``epoch``, float32, on the CPU.
+    """Return the logits [N, C] of ``examples`` after ``epoch``, float32, on the CPU.
 
     Raises :class:`DivergedError` that begins with ``title`` where they are not finite.
     """
@@ -167,7 +167,7 @@ def finite_logits(model: nn.Module, examples: ClientExamples, title: str, epoch:
 
 @torch.no_grad()
 def _score(request: Train, model: nn.Module, part: _Part, epoch: int) -> float:
-    """Larger is better: macro-F1, or minus the mean loss, on the valid part."""
+    """Return macro-F1, or minus the mean loss, on the valid part: larger is better."""
     logits = finite_logits(model, part.examples, request_title(request), epoch)
     if request.select == "loss":
         return -float(part.loss(logits, part.rows).double().mean())
@@ -176,7 +176,7 @@ def _score(request: Train, model: nn.Module, part: _Part, epoch: int) -> float:
 
 
 def key_of(request: StageRequest) -> StageKey:
-    """Where the store keeps this request's result."""
+    """Return where the store keeps this request's result."""
     return ("predictions" if isinstance(request, Predict) else request.stage), request_key(request)
 
 
@@ -216,7 +216,7 @@ def run_one(request: StageRequest, place: Place, watch: ProgressCallback) -> Art
 
 
 def run_each(requests: Iterable[StageRequest], place: Place, watch: ProgressCallback) -> None:
-    """:func:`run_one` of every request in order; those that another process is computing come last."""
+    """Call :func:`run_one` for every request in order; those that another process is computing come last."""
     waiting, busy = deque(requests), 0
     while waiting:
         request = waiting.popleft()

@@ -57,7 +57,7 @@ class CrossEntropy:
 
 
 def cross_entropy(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Cross-entropy with the true labels, chilled or not (:class:`CrossEntropy`)."""
+    """Return the cross-entropy with the true labels, chilled or not (:class:`CrossEntropy`)."""
     options = CrossEntropy(**settings)
     if options.hard_temperature is None:
 
@@ -90,7 +90,7 @@ class Objective:
 
     @property
     def name(self) -> str:
-        """Of its function."""
+        """Return the name of its function."""
         return self.make.__qualname__
 
 
@@ -126,7 +126,7 @@ def tempered(objective: Objective) -> CrossEntropy | None:
 
 
 def sample_temperatures(options: CrossEntropy, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """(T_i, scale_i), each [n], from the logits [n, C] of a client's examples under its starting weights.
+    """Return (T_i, scale_i), each [n], from the logits [n, C] of a client's examples under its starting weights.
 
     Hardness is 1 - p_i(truth), so T_i runs from ``temperature`` (surely right) to ``hard_temperature`` (surely wrong):
     the paper's discussion of per-sample temperatures, which leaves the measure open (ours).

@@ -110,7 +110,7 @@ def request_title(request: StageRequest) -> str:
 
 
 def request_key(request: StageRequest) -> str:
-    """Content address of a request's result: everything that decides it, and nothing else."""
+    """Return the content address of a request's result: everything that decides it, and nothing else."""
     plain = {spec.name: _plain(getattr(request, spec.name)) for spec in dataclasses.fields(request)}
     if isinstance(request, Predict):  # whose model it is follows from the weights; two roles may share one prediction
         del plain["party"], plain["stage"]

@@ -52,11 +52,11 @@ class Artifact:
         return self.folder / TENSORS
 
     def tensors(self) -> Tensors:
-        """Its tensors. Raises :class:`UserError` when their file does not match its digest."""
+        """Return its tensors. Raises :class:`UserError` when their file does not match its digest."""
         return load_bytes(self.read(TENSORS))
 
     def read(self, name: str) -> bytes:
-        """One of its files. Raises :class:`UserError` when it does not match its digest."""
+        """Return one of its files. Raises :class:`UserError` when it does not match its digest."""
         path = self.folder / name
         content = path.read_bytes() if path.is_file() else b""
         if hashlib.sha256(content).hexdigest() != self.info["files"].get(name):
@@ -106,10 +106,10 @@ class Store:
             write_atomic(folder / name, content)
         files = {name: digest_of_parts(content) for name, content in contents.items()}
         about = {**info, **provenance.made_by(self.plugins), "artifact": [stage, key], "files": files}
-        made = Artifact(stage, key, folder, write_sealed(folder / INFO, about))
+        artifact = Artifact(stage, key, folder, write_sealed(folder / INFO, about))
         with removal():
             clear_states(folder)
-        return made
+        return artifact
 
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:

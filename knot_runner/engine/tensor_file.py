@@ -170,15 +170,15 @@ class StateParts:
 
     def load(self, record: list[Facts]) -> Tensors:
         """Return the tensors of the parts that a commit's ``record`` names, mapped. Raises :class:`DoesNotMatch`."""
-        self._parts, self._last, found = {}, {}, {}
+        self._parts, self._last, tensors = {}, {}, {}
         for entry in record:
             content = self._read(entry["file"], entry["sha256"])
-            found |= {name: content[name] for name in entry["names"]}
+            tensors |= {name: content[name] for name in entry["names"]}
             self._hold(entry["file"], entry["sha256"], content, entry["names"])
-        return found
+        return tensors
 
     def tidy(self) -> None:
-        """Deletes parts that the last commit does not name (dropped ones, or from before a kill)."""
+        """Delete parts that the last commit does not name (dropped ones, or from before a kill)."""
         for path in self._folder.glob(PART_FILES):
             if path.name not in self._parts:
                 path.unlink(missing_ok=True)

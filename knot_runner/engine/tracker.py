@@ -58,7 +58,7 @@ class TrackedRun:
 
     @property
     def tags(self) -> list[str]:
-        """Task and method, and the user's own."""
+        """Return task and method, and the user's own tags."""
         return list(dict.fromkeys([self.task, self.method, *self.spec.tags]))
 
 
@@ -66,7 +66,7 @@ class Mirror(Protocol):
     """The mirror of one run. An exception of a method is reported once, and the run continues without the mirror."""
 
     def log(self, row: LogRow, steps: Counters) -> None:
-        """One ``row`` of values, its keys joined by ``/``.
+        """Mirror one ``row`` of numbers, its keys joined by ``/``.
 
         ``steps``: key -> the key of the row that counts it (a round, an iteration or an epoch); keys without such a
         counter are left out.
@@ -80,24 +80,27 @@ class Mirror(Protocol):
 
 
 def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> Facts:
-    """Nested ``values`` with their keys joined by ``joint``."""
-    found: Facts = {}
+    """Return nested ``values`` with their keys joined by ``joint``."""
+    joined: Facts = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        found |= flat(value, joint, f"{key}{joint}") if isinstance(value, Mapping) else {key: value}
-    return found
+        joined |= flat(value, joint, f"{key}{joint}") if isinstance(value, Mapping) else {key: value}
+    return joined
 
 
 def counting_keys(row: LogRow) -> Counters:
-    """Key of a flat ``row`` -> the key that counts it: the first of :data:`STEPS` beside it, else one of the row."""
-    found = {}
+    """Return key of a flat ``row`` -> the key that counts it.
+
+    The first of :data:`STEPS` beside it, else one of the row.
+    """
+    keys = {}
     for key in row:
         place, joint, _ = key.rpartition("/")
         candidates = [f"{place}{joint}{step}" for step in STEPS] + list(STEPS)
-        counted = next((one for one in candidates if one in row), None)
+        counted = next((candidate for candidate in candidates if candidate in row), None)
         if counted is not None and counted != key:
-            found[key] = counted
-    return found
+            keys[key] = counted
+    return keys
 
 
 def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, float, int]]:
@@ -142,13 +145,13 @@ class Tracker:
             require_extra(f"tracker={self._name}", extra)
 
     def log(self, row: LogRow) -> None:
-        """Mirror one row of numbers: of a round, an epoch, an iteration, a pair, a temperature."""
+        """Mirror one ``row`` of numbers, its keys joined by ``/``."""
         self._begin_once()
         values = flat(row)
         self._attempt(lambda mirror: mirror.log(values, counting_keys(values)))
 
     def finish(self, result: RunResult) -> None:
-        """Mirrors the numbers of a result as the run's summary: its metrics and other scalars."""
+        """Mirror the numbers of a result as the run's summary: its metrics and other scalars."""
         numbers = {key: value for key, value in vars(result).items() if type(value) in (int, float)}
         status = {"status": result.status}
         measures = flat({**result.metrics, "valid": getattr(result, "valid", None) or {}})

@@ -89,7 +89,7 @@ class TensorBoardMirror:
         self._rows += 1
 
     def summarize(self, values: Facts) -> None:
-        """As the hyperparameters' measures: the dashboard HPARAMS compares runs by them."""
+        """Log the numbers as the hyperparameters' measures: the dashboard HPARAMS compares runs by them."""
         settings = flat(self._run.config, ".")
         plain = {key: value for key, value in settings.items() if isinstance(value, int | float | str)}
         measured = {f"final/{key}": value for key, value, _ in points(values, {}, 0)}
@@ -108,20 +108,20 @@ def begin_mlflow(run: TrackedRun) -> MlflowMirror:
     from mlflow.entities import Param
 
     client = MlflowClient(tracking_uri=run.spec.uri)
-    found = client.get_experiment_by_name(run.spec.project)
-    experiment = found.experiment_id if found else client.create_experiment(run.spec.project)
+    experiment_entry = client.get_experiment_by_name(run.spec.project)
+    experiment = experiment_entry.experiment_id if experiment_entry else client.create_experiment(run.spec.project)
     earlier = client.search_runs([experiment], f"tags.`{RUN_ID}` = '{run.run_id}'", max_results=1)
     if earlier:
-        own = earlier[0].info.run_id
-        client.update_run(own, status="RUNNING")
-        return MlflowMirror(client, own)
+        mlflow_id = earlier[0].info.run_id
+        client.update_run(mlflow_id, status="RUNNING")
+        return MlflowMirror(client, mlflow_id)
     facts = {"group": run.group, "job_type": run.family, "task": run.task, "method": run.method}
     tags = {RUN_ID: run.run_id, **facts, **{f"tag.{tag}": "true" for tag in run.spec.tags}}
-    own = client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
+    mlflow_id = client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
     params = [Param(_key(key), str(value)[:LONGEST]) for key, value in flat(run.config, ".").items()]
     for at in range(0, len(params), BATCH):
-        client.log_batch(own, params=params[at : at + BATCH])
-    return MlflowMirror(client, own)
+        client.log_batch(mlflow_id, params=params[at : at + BATCH])
+    return MlflowMirror(client, mlflow_id)
 
 
 class MlflowMirror:
@@ -145,11 +145,11 @@ class MlflowMirror:
         """End the run."""
         self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
 
-    def _send(self, found: Any) -> None:
+    def _send(self, numbers: Any) -> None:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        metrics = [Metric(_key(key), value, now, step) for key, value, step in found]
+        metrics = [Metric(_key(key), value, now, step) for key, value, step in numbers]
         if metrics:
             self._client.log_batch(self._id, metrics=metrics)
 

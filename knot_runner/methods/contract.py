@@ -271,7 +271,7 @@ def _plan_problem(requests: Any, *_: object) -> str:
     from knot_runner.engine.federated.cohort import LocalTraining
 
     problem = unlike(requests, list, "a list of requests")
-    wrong = [] if problem else [one for one in requests if not isinstance(one, LocalTraining)]
+    wrong = [] if problem else [request for request in requests if not isinstance(request, LocalTraining)]
     return problem or (f"a list with {type(wrong[0]).__name__} instead of LocalTraining" if wrong else "")
 
 

@@ -75,7 +75,7 @@ class Federation:
         return range(len(self.clients))
 
     def rows(self, split: Literal["train", "valid", "test"]) -> list[Tensor]:
-        """One split of every client."""
+        """Return one split of every client."""
         return [getattr(client, split) for client in self.clients]
 
     @cached_property
@@ -85,7 +85,7 @@ class Federation:
 
     @property
     def layout(self) -> FlatLayout:
-        """Where the parameters of the first architecture lie."""
+        """Return where the parameters of the first architecture lie."""
         return self.architectures[0].layout
 
     @property
@@ -98,7 +98,7 @@ class Federation:
         return client % len(self.architectures)
 
     def layout_of(self, client: int) -> FlatLayout:
-        """Where the parameters of the client's model lie."""
+        """Return where the parameters of the client's model lie."""
         return self.architectures[self.network_number(client)].layout
 
     def start_of(self, client: int) -> ClientModel:
@@ -125,13 +125,13 @@ class Federation:
 
     @property
     def participants(self) -> int:
-        """Clients a round, m = max(C K, 1) (McMahan et al. 2017, Algorithm 1); of a number, at most all."""
+        """Return the clients a round, m = max(C K, 1) (McMahan et al. 2017, Algorithm 1); of a number, at most all."""
         wanted = self.training.clients_per_round
         return min(wanted, len(self)) if isinstance(wanted, int) else max(int(float(wanted) * len(self)), 1)
 
     @property
     def rate(self) -> float:
-        """q, the mean share of the clients in a round."""
+        """Return q, the mean share of the clients in a round."""
         return self.participants / len(self)
 
     def share(self, participants: int) -> float:

@@ -45,28 +45,28 @@ def fold(
     requests: list[StageRequest], artifacts: list[Artifact],
 ) -> tuple[KnotState, dict[str, Any]]:  # fmt: skip
     """Return the next state and the round's log entries."""
-    state, said = dict(state), {}
+    state, row = dict(state), {}
     for request, artifact in zip(requests, artifacts, strict=True):
         name = f"{artifact.stage}/{artifact.key}"
         if request.stage in ("local", "pretrain"):
             state[f"weights/{request.party}"] = name
-            said[request.party] = artifact.info["best_score"]
+            row[request.party] = artifact.info["best_score"]
         elif request.stage == "soft_labels":
             split = "valid" if f"soft/{request.party}/train" in state else "train"  # the order of the requests
             state[f"soft/{request.party}/{split}"] = name
         elif request.stage == "bias":
-            state[f"bias/{request.party}"] = said[request.party] = probability_bias(artifact.tensors()["logits"])
+            state[f"bias/{request.party}"] = row[request.party] = probability_bias(artifact.tensors()["logits"])
         else:
             state["student"], state["selected_epoch"] = name, artifact.info["best_epoch"]
             score = artifact.info["best_score"]
-            said = {"epoch": artifact.info["best_epoch"], "loss": None if score is None else -score}
+            row = {"epoch": artifact.info["best_epoch"], "loss": None if score is None else -score}
     if round == 0:
         state["before"] = state["student"] = state[f"weights/{federation.server.name}"]
-    return state, scored(said)
+    return state, scored(row)
 
 
 def plan_teachers(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Cross-entropy training of every local model and of the global one (section 6, "Training local models").
+    """Return requests for cross-entropy training of every local model and of the global one (section 6).
 
     They use the task's augmentation, the student none: soft labels are of the original examples.
     """
@@ -77,7 +77,7 @@ def plan_teachers(config: Any, state: KnotState, federation: PartyFederation) ->
 
 
 def plan_soft_labels(config: KnotSettings, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Request inference of every teacher on the transfer set, and its bias if the weighting uses it."""
+    """Return requests for inference of every teacher on the transfer set, and of its bias if the weighting uses it."""
     requests: list[StageRequest] = [
         _predict("soft_labels", party, state, examples)
         for party in federation.teachers
@@ -87,7 +87,7 @@ def plan_soft_labels(config: KnotSettings, state: KnotState, federation: PartyFe
 
 
 def plan_biases(config: Any, state: KnotState, federation: PartyFederation) -> list[StageRequest]:
-    """Request inference of every teacher on the random examples (section 5.2, App. D.1)."""
+    """Return requests for inference of every teacher on the random examples (section 5.2, App. D.1)."""
     assert federation.random is not None
     return [_predict("bias", party, state, federation.random) for party in federation.teachers]
 

@@ -43,6 +43,7 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
     """Return KL(q || p), as in the paper, or the form of the public code.
 
     The public SA code has 0.5 (KL(p || q) + KL(q || p)), the public ERC code -sum q log2 p. A zero in q adds nothing.
+
     The public code's further mean over classes is left out: AdamW does not see a constant factor.
     """
     if options.form == "cross_entropy":
@@ -55,7 +56,10 @@ def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) 
 
 
 def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
-    """Regularized transport cost T_eps(p, q) on the label points (eq. 1); its gradient in p is the dual potential."""
+    """Return the regularized transport cost T_eps(p, q) on the label points (eq. 1).
+
+    Its gradient in p is the dual potential.
+    """
     return transport_loss(log_p.exp().to(points.device), q.to(points.device), points, solver_of(options)).to(log_p)
 
 
@@ -70,7 +74,7 @@ def _accepted(where: str, loss: Loss) -> Loss:
 
 
 def _problem(values: object, options: Any, log_p: Tensor, q: Tensor, points: Tensor) -> str:
-    """What is wrong with ``values`` that should be [B, K] of ``q`` [B, K, C]."""
+    """Return what is wrong with ``values`` that should be [B, K] of ``q`` [B, K, C]."""
     if not isinstance(values, Tensor):
         return unlike(values, Tensor, "a tensor")
     if values.shape != q.shape[:2]:
@@ -122,7 +126,7 @@ class Distillation:
 
 
 def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Objective of the student, eq. 3.
+    """Return the objective of the student, eq. 3.
 
     Sum_k W_k T(p, q_k), over the sum of weights if ``normalize``, where examples whose weights are all 0 count their
     teachers equally.

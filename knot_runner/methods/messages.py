@@ -185,7 +185,7 @@ def run_exchange(
     distilled = engine.train(distillation) if distillation else []
     check_outcomes(round, distilled, federation)
     state, entries = exchange.fold(config, state, federation, round, told, distilled)
-    costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(one) for one in distillation if told.students)}
+    costs = {"bytes_up": up, "bytes_down": sum(_told_bytes(request) for request in distillation if told.students)}
     return state, {**entries, **row, **costs}, FurtherWork(inferences, distillation)
 
 
@@ -194,7 +194,7 @@ def empty_answer(exchange: Exchange, config: FederatedSettings, federation: Fede
     client = federation.numbers[0]
     widths = {"logits": len(federation.labels.names), "features": federation.layout.features}
     asked = exchange.ask(config, federation, round, client, federation.start_of(client))
-    zeros = [federation.model.weights.new_zeros(len(one.rows), widths[one.output]) for one in asked]
+    zeros = [federation.model.weights.new_zeros(len(inference.rows), widths[inference.output]) for inference in asked]
     return exchange.answer(config, federation, client, zeros) if asked else {}
 
 

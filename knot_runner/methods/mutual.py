@@ -137,7 +137,7 @@ class TrainParties(OwnTraining):
 
     @property
     def network(self) -> Network:
-        """Of the first party; all have the same classes."""
+        """Return the first party's network; all have the same classes."""
         return self.networks[0]
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
@@ -158,19 +158,19 @@ class TrainParties(OwnTraining):
 
 
 def peer_losses(loss: LossSettings, logits: list[Tensor], points: Tensor) -> list[Tensor]:
-    """Of each party the mean [] over a batch and over the other parties of ``loss`` between its outputs and theirs.
+    """Return each party's mean [] over a batch and over the other parties of ``loss`` between its outputs and theirs.
 
     ``logits`` of each party [B, C]; ``points`` [C, d]: where the classes lie. With KL the sum of Zhang et al. 2018 over
     the others, divided by their number.
     """
     between = LOSSES[loss.name].function
-    targets = [torch.softmax(own.detach(), dim=-1) for own in logits]
-    found = []
-    for number, own in enumerate(logits):
+    targets = [torch.softmax(outputs.detach(), dim=-1) for outputs in logits]
+    losses = []
+    for number, outputs in enumerate(logits):
         others = torch.stack(targets[:number] + targets[number + 1 :], dim=1)
-        log_p = torch.log_softmax(own, dim=-1)[:, None]
-        found.append(between(loss, log_p, others, points).mean())
-    return found
+        log_p = torch.log_softmax(outputs, dim=-1)[:, None]
+        losses.append(between(loss, log_p, others, points).mean())
+    return losses
 
 
 class _Together:
@@ -187,27 +187,27 @@ class _Together:
         self.points = torch.tensor(request.points, dtype=torch.float64, device=float64_device(place.device))
 
     def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
-        """One epoch; mean loss over steps and parties."""
+        """Train one epoch; return the mean loss over steps and parties."""
 
         def begin() -> Callable[[InputBatch], tuple[Tensor, int]]:
-            own = [self._own_batches(party, number) for party in range(len(self.models))]
-            return lambda batch: (self._step(batch[1], [next(batches) for batches in own], optimizer), 1)
+            own_batches = [self._own_batches(party, number) for party in range(len(self.models))]
+            return lambda batch: (self._step(batch[1], [next(batches) for batches in own_batches], optimizer), 1)
 
         request = self.request
         return train_epoch(request, number, self.models, self.transfer, begin, self.report, request.stage)
 
     def _own_batches(self, party: int, epoch: int) -> Iterator[InputBatch]:
-        """Batches of a party's own examples without end, in a new order each time through."""
+        """Yield batches of a party's own examples without end, in a new order each time through."""
         request = self.request
         for time in itertools.count():
             order = generator(request.seed, "order", request.stage, request.parties[party], epoch, time)
             size, augment = request.training.batch_size, request.augment
             yield from self.trains[party].epoch(size, order, drop_last=False, augment=augment)
 
-    def _step(self, inputs: dict[str, Tensor], own: list[InputBatch], optimizer: torch.optim.Optimizer) -> Tensor:
-        """One step of every party; the mean of their losses."""
+    def _step(self, inputs: dict[str, Tensor], batches: list[InputBatch], optimizer: torch.optim.Optimizer) -> Tensor:
+        """Take one step of every party; return the mean of their losses."""
         supervised, outputs = [], []
-        for model, examples, (positions, own_inputs) in zip(self.models, self.trains, own, strict=True):
+        for model, examples, (positions, own_inputs) in zip(self.models, self.trains, batches, strict=True):
             labels = examples.labels[positions.to(examples.labels.device)]
             supervised.append(F.cross_entropy(model(**own_inputs), labels))
             outputs.append(model(**inputs))
@@ -219,9 +219,9 @@ class _Together:
         return losses.detach().mean()
 
     def score(self, epoch: int) -> float:
-        """Macro-F1 on the valid parts, each party on its own; the mean over parties."""
-        found = []
+        """Return macro-F1 on the valid parts, each party on its own; the mean over parties."""
+        scores = []
         for party, model, valid in zip(self.request.parties, self.models, self.valids, strict=True):
             if valid is not None:
-                found.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
-        return sum(found) / len(found)
+                scores.append(valid_score(model, valid, f"{self.request.stage} {party}", epoch))
+        return sum(scores) / len(scores)

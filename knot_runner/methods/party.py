@@ -138,14 +138,17 @@ class PartyFederation:
 
     @property
     def data(self) -> str:
-        """Digest of all content that training depends on: every example as it is stored, and pre-trained weights."""
+        """Return the digest of all content that training depends on.
+
+        Every example as it is stored, and pre-trained weights.
+        """
         parts = sorted([party.name, split, *ref] for party in self.parties for split, ref in party.examples.items())
         trained = {client.name: client.trained for client in self.clients if client.trained is not None}
         more = [part for part in (self.server.originals, trained) if part]
         return digest([parts, self.random, self.weights, *more], 64)
 
     def supervised(self, party: StoredParty, stage: Literal["local", "pretrain"]) -> Train:
-        """Cross-entropy training of the party's network on its own labels, as ``stage`` of ``training`` says."""
+        """Return the request for training the party's network on its own labels, as ``stage`` of ``training`` says."""
         return Train(
             stage=stage,
             party=party.name,
@@ -163,7 +166,7 @@ class PartyFederation:
 
 
 def label_points(labels: Labels) -> list[list[float]]:
-    """Where ``labels`` lie for the transport cost [C][d]: their ``support`` of the coordinates (KNOT App. C.1)."""
+    """Return where ``labels`` lie for the transport cost [C][d]: their ``support`` of the coordinates (KNOT App. C.1)."""
     from knot_runner.transport import support  # which only distillation needs
 
     return support(torch.tensor(labels.coordinates, dtype=torch.float64), labels.support).tolist()

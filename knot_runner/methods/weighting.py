@@ -42,7 +42,7 @@ def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
 
 
 def _problem(weights: object, q: Tensor, shares: Tensor, biases: Tensor | None) -> str:
-    """What is wrong with ``weights`` that should be [N, K] of ``q`` [N, K, C]."""
+    """Return what is wrong with ``weights`` that should be [N, K] of ``q`` [N, K, C]."""
     if not isinstance(weights, Tensor):
         return unlike(weights, Tensor, "a tensor")
     if weights.shape != q.shape[:2]:

@@ -45,25 +45,25 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
     settings, spec = context.settings, context.method.clustering
     planted = None
     if spec.graph == "none":
-        found, seconds, notes = clustering.one_cluster(len(setup.federation)), {}, []
+        clusters, seconds, notes = clustering.one_cluster(len(setup.federation)), {}, []
     else:
         sets = labeled(context, spec.otdd, setup.task, setup.partition.train, settings.seed)
         between = compute_distances(context, sets, setup.partition.names, spec.otdd, setup.task.digest)
         distances = between.tensors()["matrix"].numpy()
-        found = clustering.cluster(distances, spec, keyed(settings.seed, "clustering"))
-        planted = clustering.adjusted_rand(found.labels, setup.partition.groups)
+        clusters = clustering.cluster(distances, spec, keyed(settings.seed, "clustering"))
+        planted = clustering.adjusted_rand(clusters.labels, setup.partition.groups)
         seconds = {"distances": round(between.info["seconds"], 2)}
         notes = subsample_note(spec.otdd, setup.partition, setup.task)
-    sizes = [len(members) for members in found.members]
+    sizes = [len(members) for members in clusters.members]
     facts = {
         "graph": spec.graph,
         "count": len(sizes),
         "sizes": sizes,
-        "labels": found.labels,
+        "labels": clusters.labels,
         "ari": planted,
-        "eigenvalues": found.eigenvalues,
+        "eigenvalues": clusters.eigenvalues,
     }
-    notes = [*notes, *found.notes]
+    notes = [*notes, *clusters.notes]
     wanted = setup.federation.training.clients_per_round
     small = sum(size < wanted for size in sizes)
     if isinstance(wanted, int) and small:
@@ -71,7 +71,7 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
             f"training.clients_per_round: {small} clusters have fewer than {wanted} clients, all of which participate "
             "in every round"
         )
-    return Grouping([setup.federation.cluster(members) for members in found.members], facts, notes, seconds)
+    return Grouping([setup.federation.cluster(members) for members in clusters.members], facts, notes, seconds)
 
 
 # ---------------------------------------------------------------------------------------------------------- distances
@@ -82,26 +82,26 @@ DISTANCES_STAGE = "distances"
 def labeled(
     context: RunContext, otdd: OtddSettings, task: ImageTask | TextPool, rows: list[np.ndarray], seed: int
 ) -> list[LabeledSamples]:
-    """Each client's training examples (``rows``: int [n] of ``task.train``) as points [n, d] float64 with labels.
+    """Return each client's training examples (``rows`` [n] of ``task.train``) as points [n, d] with labels.
 
     Points are those of :func:`feature_space`. A client with more than ``otdd.samples`` examples is subsampled to that
     number by (``seed``, client). Raises :class:`UserError` naming a client without examples, or with points that are
     not finite.
     """
     where, what = feature_space(context, otdd, task), _called(task)
-    made = []
-    for client, own in enumerate(rows):
-        if not len(own):
+    sets = []
+    for client, client_rows in enumerate(rows):
+        if not len(client_rows):
             raise UserError(f"client {client} of {len(rows)}: no training {what}, so its distance is undefined")
-        if len(own) > otdd.samples:
+        if len(client_rows) > otdd.samples:
             rng = numpy_generator(seed, "otdd", "samples", client)
-            own = own[np.sort(rng.permutation(len(own))[: otdd.samples])]
-        examples = task.train.take(own)
+            client_rows = client_rows[np.sort(rng.permutation(len(client_rows))[: otdd.samples])]
+        examples = task.train.take(client_rows)
         try:
-            made.append(LabeledSamples(where.points(examples), examples.labels))
+            sets.append(LabeledSamples(where.points(examples), examples.labels))
         except UserError as problem:
             raise UserError(f"client {client} of {len(rows)}: {problem}") from None
-    return made
+    return sets
 
 
 def compute_distances(
@@ -117,9 +117,9 @@ def compute_distances(
     """
     key = _key(sets, otdd, digest, context.settings.seed)
     with context.store.lock(DISTANCES_STAGE, key):
-        found = context.store.find(DISTANCES_STAGE, key) or _measured(context, key, sets, names, otdd)
-    join_machines([found.info], context.note)
-    return found
+        artifact = context.store.find(DISTANCES_STAGE, key) or _measured(context, key, sets, names, otdd)
+    join_machines([artifact.info], context.note)
+    return artifact
 
 
 def _measured(
@@ -154,17 +154,17 @@ def _measured(
     context.progress(DISTANCES_STAGE, pairs, pairs, "done")
     seconds = sum(row["seconds"] for row in rows)
     info = {"names": names, "pairs": pairs, "seconds": seconds, "machines": commits.machines}
-    made = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
+    artifact = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
     with removal():
         (folder / ROUNDS_FILE).unlink(missing_ok=True)
-    return made
+    return artifact
 
 
 def _key(sets: list[LabeledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
     """Return the artifact's key: the samples themselves represent rows, encoder, features and ``otdd.samples``."""
     content = hashlib.sha256()
-    for one in sets:
-        for array in (one.points, one.labels):
+    for samples in sets:
+        for array in (samples.points, samples.labels):
             content.update(f"{array.dtype} {array.shape}".encode())
             content.update(np.ascontiguousarray(array))
     unused = {"encoder", "features", "samples"} | ({"fedwad", "precision"} if otdd.solver == "exact" else set())

@@ -75,10 +75,10 @@ def run_distillation(context: RunContext, inputs: RunInputs, record: RunRecord) 
         record.add(device=str(executor.place.device), datasets=datasets, rows=task.rows)
         context.begin()
         state = advance_stages(context, federation, executor, store)
-        for name, own in state.get("terms", {}).items():
-            if own["ratio"] > LARGE_RATIO:
+        for name, facts in state.get("terms", {}).items():
+            if facts["ratio"] > LARGE_RATIO:
                 record.note(
-                    f"warning: method.terms.{name} starts at {own['ratio']:.3g} times the cross-entropy and may "
+                    f"warning: method.terms.{name} starts at {facts['ratio']:.3g} times the cross-entropy and may "
                     "dominate it. Use weight=auto to set the weight on the first batches"
                 )
         record.add(**evaluate(context, task, federation, state, executor))
@@ -110,9 +110,9 @@ def _bound(context: RunContext, federation: PartyFederation, state: State, execu
     if not getattr(context.method, "bound", False):
         path.unlink(missing_ok=True)  # left by the run that this one replaces
         return {}
-    found = STUDENT_MEASURES["bound"](context, federation, state, executor)
-    write_sealed(path, found)
-    return {"bound": {"texts": found["texts"]["train"], **without(found["loss"], "constant")}}
+    bound = STUDENT_MEASURES["bound"](context, federation, state, executor)
+    write_sealed(path, bound)
+    return {"bound": {"texts": bound["texts"]["train"], **without(bound["loss"], "constant")}}
 
 
 def distillation_costs(context: RunContext, federation: PartyFederation, store: Store) -> Facts:
@@ -183,7 +183,7 @@ def _stage_seconds(store: Store, state: State) -> dict[str, float]:
 
 
 def _kept_epochs(store: Store, state: State) -> dict[str, KeptEpoch]:
-    """Returns, for every trained model, the epoch whose weights were kept and why (the best or the last)."""
+    """Return the epoch of every trained model whose weights were kept and why (the best or the last)."""
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
     infos = [store.get(*ref_of(name)).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
     return {info["title"]: KeptEpoch(info["best_epoch"], info["kept"]) for info in infos}
@@ -200,10 +200,10 @@ def _describe_models(context: RunContext, task: PartyTask, federation: PartyFede
     """Write what predicting with the student needs, or with every party's own model where these are the result."""
     store, kept = context.store, KeptModels()
     kept.models["student"] = (federation.server.network, [""])
-    own = parties_after(federation, state)
+    models = parties_after(federation, state)
     if "selected_epoch" not in state:
-        own = trained_models(federation, state)[2]
-    for party, model in own.items():
+        models = trained_models(federation, state)[2]
+    for party, model in models.items():
         prefix = f"own/{party}/"
         kept.models[f"party/{party}"] = (model.network, [prefix])
         tensors = store.get(*model.weights).tensors()

@@ -160,20 +160,20 @@ def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
     """
     if outcome.personal is not None:
         temperature = scores.evaluation_temperature(context.method, len(outcome.rows) - 1)
-        own = scores.score(outcome.personal.found, setup.federation, temperature, setup.task.coordinates)
-        own = {key: own[key] for key in metrics.METRICS if key in own} | outcome.personal.measures
+        measures = scores.score(outcome.personal.predictions, setup.federation, temperature, setup.task.coordinates)
+        measures = {key: measures[key] for key in metrics.METRICS if key in measures} | outcome.personal.measures
     elif context.settings.evaluate.matrix is not None:
         from knot_runner.pipelines.personalization.client_matrix import deployed_matrix
 
         federation, classes = setup.federation, len(setup.task.classes)
-        found = deployed_matrix(
+        matrix = deployed_matrix(
             outcome.method, context.method, outcome.state, federation, setup.test.labels, classes, engine
         )
-        found.save(context.folder)
-        own = found.measures(setup.federation)
+        matrix.save(context.folder)
+        measures = matrix.measures(setup.federation)
     else:
         return {}
-    return {key: {"ALL": value} if isinstance(value, float) else value for key, value in own.items()}
+    return {key: {"ALL": value} if isinstance(value, float) else value for key, value in measures.items()}
 
 
 def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: int | None) -> Facts:
@@ -185,11 +185,11 @@ def _costs(context: RunContext, setup: Setup, outcome: TrainingResult, reached: 
         sent += "; without the distances between clients"
     flops = setup.example_flops
     facts = {"example_flops": flops.forward if flops else None, "example_tokens": setup.example_tokens or None}
-    found = total_costs(outcome.rows, reached, sent, **facts)
+    costs = total_costs(outcome.rows, reached, sent, **facts)
     if outcome.personal is not None:
-        both = [found["client_flops"], outcome.personal.flops]
-        found |= {"personal_flops": outcome.personal.flops, "client_flops": None if None in both else sum(both)}
-    return {"costs": found}
+        both = [costs["client_flops"], outcome.personal.flops]
+        costs |= {"personal_flops": outcome.personal.flops, "client_flops": None if None in both else sum(both)}
+    return {"costs": costs}
 
 
 def _described(context: RunContext, setup: Setup, engine: Engine) -> Facts:

@@ -131,8 +131,8 @@ def _one_class(path: Path, result: RunResult) -> list[str]:
     stored = load_file(path)
     names = [key.removesuffix(".probabilities") for key in stored if key.endswith(".probabilities")]
     after = [name for name in names if not name.startswith("before/")]
-    predicted = {int(one) for name in after for one in stored[f"{name}.probabilities"].argmax(1)}
-    labels = {int(one) for name in after for one in stored[f"{name}.labels"]}
+    predicted = {int(label) for name in after for label in stored[f"{name}.probabilities"].argmax(1)}
+    labels = {int(label) for name in after for label in stored[f"{name}.labels"]}
     if len(predicted) != 1 or len(labels) == 1:
         return []
     name = result.labels.names[predicted.pop()]

@@ -59,14 +59,14 @@ def make_engine(
     name = hardware.engine
     if name == "auto":
         name = DEVICES[inputs.device.type].engine
-        if name == "stacked" and not all(one.is_ours for one in inputs.networks):
+        if name == "stacked" and not all(each.is_ours for each in inputs.networks):
             name = "loop"
     engine: Engine = load(ENGINES[name])(inputs)
     return engine
 
 
 def make_loop(inputs: EngineInputs) -> Engine:
-    """``hardware.engine=loop``, the reference, for any device and model."""
+    """Return ``hardware.engine=loop``, the reference, for any device and model."""
     from knot_runner.engine.federated.loop import Loop
 
     if inputs.hardware.precision in ("tf32", "bf16"):
@@ -74,17 +74,17 @@ def make_loop(inputs: EngineInputs) -> Engine:
             "not supported by hardware.engine=loop", "hardware.precision", inputs.hardware.precision, hint="Use float32"
         )
     data, test = inputs.data.to(inputs.device), inputs.test.to(inputs.device)  # once for all networks
-    return _per_network([Loop(one, data, test, inputs.device, inputs.dtype) for one in inputs.networks])
+    return _per_network([Loop(network, data, test, inputs.device, inputs.dtype) for network in inputs.networks])
 
 
 def make_lean(inputs: EngineInputs) -> Engine:
-    """``hardware.engine=lean``, for a CPU."""
+    """Return ``hardware.engine=lean``, for a CPU."""
     require_cpu(inputs, "lean")
     return lean_engine(Lean, inputs)
 
 
 def make_stacked(inputs: EngineInputs) -> Engine:
-    """``hardware.engine=stacked``, for image models of the package on any device."""
+    """Return ``hardware.engine=stacked``, for image models of the package on any device."""
     from knot_runner.engine.federated.stacked.engine import Stacked
 
     hardware, device = inputs.hardware, inputs.device
@@ -102,7 +102,7 @@ def make_stacked(inputs: EngineInputs) -> Engine:
 
 
 def make_ray(inputs: EngineInputs) -> Engine:
-    """``hardware.engine=ray``, for the CPUs of a cluster."""
+    """Return ``hardware.engine=ray``, for the CPUs of a cluster."""
     from knot_runner.engine.federated.ray_engine import RayEngine
 
     require_cpu(inputs, "ray")
@@ -146,11 +146,11 @@ class PerNetwork:
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""
-        return self._by_network(cohort, lambda engine, own: engine.train(own))
+        return self._by_network(cohort, lambda engine, part: engine.train(part))
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """See :class:`Engine`."""
-        return self._by_network(requests, lambda engine, own: engine.logits(own))
+        return self._by_network(requests, lambda engine, part: engine.logits(part))
 
     def close(self) -> None:
         """See :class:`Engine`."""
@@ -161,9 +161,9 @@ class PerNetwork:
         self, requests: list[Asked], compute: Callable[[Engine, list[Asked]], list[Answer]]
     ) -> list[Answer]:
         """Run ``compute`` on each engine's requests; returns the results in the order of all requests."""
-        found: dict[int, Answer] = {}
+        results: dict[int, Answer] = {}
         for number, engine in enumerate(self._engines):
             places = [place for place, request in enumerate(requests) if request.network == number]
             if places:
-                found.update(zip(places, compute(engine, [requests[place] for place in places]), strict=True))
-        return [found[place] for place in range(len(requests))]
+                results.update(zip(places, compute(engine, [requests[place] for place in places]), strict=True))
+        return [results[place] for place in range(len(requests))]

@@ -196,7 +196,7 @@ class Engine(Protocol):
         """Train every client of ``cohort``; results in the same order, on the CPU."""
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """Logits [n, classes], or features [n, H], of every request, on the CPU, in evaluation mode."""
+        """Return the logits [n, classes], or features [n, H], of every request, on the CPU, in evaluation mode."""
 
     def close(self) -> None:
         """End worker processes and free memory."""
@@ -278,7 +278,7 @@ class Course:
         return True
 
     def _check(self, step: int) -> None:
-        found = self._loss()
-        if found < self._best:
-            self._best, self._best_step = found, step
+        loss = self._loss()
+        if loss < self._best:
+            self._best, self._best_step = loss, step
             self._kept = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}

@@ -46,26 +46,26 @@ class FlatLayout:
 
     @property
     def size(self) -> int:
-        """P, the number of parameters."""
+        """Return P, the number of parameters."""
         return self.parameters[-1].stop
 
     @property
     def buffer_size(self) -> int:
-        """Q, the number of buffer values; 0 for models without BatchNorm."""
+        """Return Q, the number of buffer values; 0 for models without BatchNorm."""
         return self.buffers[-1].stop if self.buffers else 0
 
     @property
     def features(self) -> int:
-        """H, how many values the head reads."""
+        """Return H, how many values the head reads."""
         return next(field.shape[-1] for field in self.parameters if field.name.startswith(self.head))
 
     def mask(self, keep: str) -> Tensor:
         """Return the mask [P] of the parameters of the ``head``, of the ``body`` (all but the head), or ``all``."""
-        found = torch.zeros(self.size, dtype=torch.bool)
+        mask = torch.zeros(self.size, dtype=torch.bool)
         for field in self.parameters:
             is_head = field.name.startswith(self.head)
-            found[field.start : field.stop] = keep == "all" or is_head == (keep == "head")
-        return found
+            mask[field.start : field.stop] = keep == "all" or is_head == (keep == "head")
+        return mask
 
     @functools.cache  # noqa: B019 (layouts are few, and live as long as a run)
     def matching(self, patterns: tuple[str, ...]) -> Tensor:
@@ -74,17 +74,17 @@ class FlatLayout:
         Patterns are those of file names; ``head`` is the head. A parameter matches one of them, and none of those that
         begin with "!". Raises :class:`UserError` for a pattern that nothing matches, or all.
         """
-        found = torch.zeros(self.size, dtype=torch.bool)
+        mask = torch.zeros(self.size, dtype=torch.bool)
         wanted, unwanted = [[p.removeprefix("!") for p in patterns if p.startswith("!") == no] for no in (False, True)]
         for pattern in (*wanted, *unwanted):
             if not any(self._matches(field, pattern) for field in self.parameters):
                 raise UserError(f"no parameter of the model matches {pattern!r}", "method.shared")
         for field in self.parameters:
             chosen = not wanted or any(self._matches(field, pattern) for pattern in wanted)
-            found[field.start : field.stop] = chosen and not any(self._matches(field, each) for each in unwanted)
-        if not found.any():
+            mask[field.start : field.stop] = chosen and not any(self._matches(field, each) for each in unwanted)
+        if not mask.any():
             raise UserError("no parameter is shared. Use other patterns, or method=local", "method.shared")
-        return found
+        return mask
 
     def _matches(self, field: Field, pattern: str) -> bool:
         return field.name.startswith(self.head) if pattern == "head" else fnmatch.fnmatchcase(field.name, pattern)
@@ -94,25 +94,25 @@ class FlatLayout:
 
         ``head``: the parameters as ``mask("head")`` picks them.
         """
-        found, start = weights.clone(), 0
+        whole, start = weights.clone(), 0
         for field in self.parameters:
             if field.name.startswith(self.head):
                 size = field.stop - field.start
-                found[field.start : field.stop] = head[start : start + size]
+                whole[field.start : field.stop] = head[start : start + size]
                 start += size
-        return found
+        return whole
 
     def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
-        """Views of a model's ``weights`` [P] outside the head, and its ``buffers`` [Q]."""
+        """Return the views of a model's ``weights`` [P] outside the head, and its ``buffers`` [Q]."""
         body = [field for field in self.parameters if not field.name.startswith(self.head)]
         return [*(weights[field.start : field.stop] for field in body), buffers]
 
     def biases(self) -> Tensor:
         """Return the mask [P] of the parameters named ``bias``."""
-        found = torch.zeros(self.size, dtype=torch.bool)
+        mask = torch.zeros(self.size, dtype=torch.bool)
         for field in self.parameters:
-            found[field.start : field.stop] = field.name.endswith("bias")
-        return found
+            mask[field.start : field.stop] = field.name.endswith("bias")
+        return mask
 
 
 def layout_of(network: Network) -> FlatLayout:
@@ -157,7 +157,7 @@ def flat_vectors(model: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def views(flat: Tensor, fields: tuple[Field, ...]) -> Tensors:
-    """Named views into ``flat`` [..., size]; leading dimensions stay."""
+    """Return named views into ``flat`` [..., size]; leading dimensions stay."""
     lead = flat.shape[:-1]
     return {f.name: flat[..., f.start : f.stop].view(*lead, *f.shape) for f in fields}
 

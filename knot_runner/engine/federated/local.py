@@ -54,7 +54,7 @@ def local_draws(request: LocalTraining) -> torch.Generator:
 
 
 def steps(recipe: Recipe, count: int) -> int:
-    """Optimizer steps of a client with ``count`` examples."""
+    """Return the optimizer steps of a client with ``count`` examples."""
     return batch_count(count, recipe.batch_size, recipe.drop_last) * sum(phase.epochs for phase in recipe.phases)
 
 
@@ -74,8 +74,8 @@ def train_longest_first(run: _Run, cohort: list[LocalTraining]) -> list[Trained]
     The longest training begins first, so that the last to end is short.
     """
     longest = sorted(range(len(cohort)), key=lambda i: -steps(cohort[i].recipe, len(cohort[i].rows)))
-    found = run([cohort[i] for i in longest])
-    return [result for _, result in sorted(zip(longest, found, strict=True), key=lambda pair: pair[0])]
+    results = run([cohort[i] for i in longest])
+    return [result for _, result in sorted(zip(longest, results, strict=True), key=lambda pair: pair[0])]
 
 
 def infer_in_pieces(run: _Run, requests: list[Inference]) -> list[Tensor]:
@@ -84,6 +84,6 @@ def infer_in_pieces(run: _Run, requests: list[Inference]) -> list[Tensor]:
     A piece has INFERENCE_ROWS or ROWS_OF_MANY examples, whatever the number of workers.
     """
     parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
-    pieces = [replace(request, rows=part) for request, own in zip(requests, parts, strict=True) for part in own]
-    found = iter(run(pieces))
-    return [torch.cat([next(found) for _ in own]) for own in parts]
+    pieces = [replace(request, rows=part) for request, rows in zip(requests, parts, strict=True) for part in rows]
+    outputs = iter(run(pieces))
+    return [torch.cat([next(outputs) for _ in rows]) for rows in parts]

@@ -58,7 +58,7 @@ class Loop:
         return [self._logits(request) for request in requests]
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Free nothing."""
 
     def train_client(self, request: LocalTraining) -> Trained:
         """Train one client from the request's model, by its recipe or program, and measure it before and after."""

@@ -49,7 +49,7 @@ class RayEngine:
     ) -> None:  # fmt: skip
         self._ray = ray = connected(_KEY)
         count = _number(ray, workers, threads)
-        held = ray.put([(type(one), [tensor.numpy() for tensor in one.tensors()]) for one in (data, test)])
+        held = ray.put([(type(part), [tensor.numpy() for tensor in part.tensors()]) for part in (data, test)])
         actor = ray.remote(num_cpus=threads, max_restarts=0)(EngineActor)
         arguments = held, [network, *others], dtype, threads, list(plugins), str(Path.cwd())
         self._actors = [actor.remote(*arguments) for _ in range(count)]
@@ -70,11 +70,11 @@ class RayEngine:
         self._actors = []
 
     def _run(self, requests: list[EngineRequest]) -> list[Result]:
-        """Every actor has one request at a time; results in the order of ``requests``."""
+        """Give every actor one request at a time; return results in the order of ``requests``."""
         waiting, places = deque(enumerate(requests)), dict[tuple[Any, ...], Any]()
         idle = list(self._actors)
         under_way: dict[Any, tuple[int, Any]] = {}
-        found: list[Result | None] = [None] * len(requests)
+        results: list[Result | None] = [None] * len(requests)
         while waiting or under_way:
             while waiting and idle:
                 actor = idle.pop()
@@ -82,9 +82,9 @@ class RayEngine:
                 under_way[self._send(actor, request, places)] = index, actor
             (ended,), _ = self._ray.wait(list(under_way), num_returns=1)
             index, actor = under_way.pop(ended)
-            found[index] = self._result(ended)
+            results[index] = self._result(ended)
             idle.append(actor)
-        return found
+        return results
 
     def _send(self, actor: Any, request: EngineRequest, places: dict[tuple[Any, ...], Any]) -> Any:
         """Send the request to ``actor``; returns the reference to its result.
@@ -160,7 +160,7 @@ def _number(ray: Any, workers: int, threads: int) -> int:
 
 
 def _tensor(array: np.ndarray) -> Tensor:
-    """On the same memory, which Ray shares between processes: engines do not write into data or start weights."""
+    """Return a tensor on the memory that Ray shares: engines do not write into data or start weights."""
     with warnings.catch_warnings(action="ignore"):
         return torch.from_numpy(array)
 

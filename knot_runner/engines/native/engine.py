@@ -63,7 +63,7 @@ class Native(Lean):
 
 
 def make_native(inputs: EngineInputs) -> Native:
-    """``hardware.engine=native``. Raises :class:`UserError` where nothing can be compiled, and on a GPU."""
+    """Return ``hardware.engine=native``. Raises :class:`UserError` where nothing can be compiled, and on a GPU."""
     require_cpu(inputs, "native")
     if not any(map(has_passes, inputs.networks)):
         kinds = "mlp, cnn, resnet, wrn and vgg"
@@ -72,7 +72,7 @@ def make_native(inputs: EngineInputs) -> Native:
 
 
 def make_native_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Compiled passes for MLP and CNN, compiled 3x3 convolutions for the families below; others as in lean."""
+    """Return a client with compiled passes for MLP and CNN and compiled 3x3 convolutions; others as in lean."""
     if isinstance(network.spec, MlpSettings | CnnSettings):
         return NativeBackward(network, data, test, dtype)
     return (WinogradClient if has_passes(network) else make_client)(network, data, test, dtype)

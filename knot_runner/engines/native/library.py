@@ -47,9 +47,9 @@ def find_compiler() -> str:
     """Return the C++ compiler: ``CXX``, or the first of c++, g++ and clang++. Raises :class:`UserError`."""
     named = os.environ.get("CXX")
     for name in [named] if named else ["c++", "g++", "clang++"]:
-        found = shutil.which(name)
-        if found is not None:
-            return found
+        compiler = shutil.which(name)
+        if compiler is not None:
+            return compiler
     what = f"CXX={named} was not found" if named else "c++, g++ and clang++ were not found"
     raise UserError(f"native needs a C++ compiler, but {what}. Use hardware.engine=lean", "hardware.engine")
 
@@ -60,7 +60,7 @@ def _cache_folder() -> Path:
 
 
 def _digest(command: list[str]) -> str:
-    """Digest of the sources, the command, the compiler's version and the CPU's instructions."""
+    """Return the digest of the sources, the command, the compiler's version and the CPU's instructions."""
     digest = hashlib.sha256()
     for source in sorted(_HERE.glob("*.cpp")) + sorted(_HERE.glob("*.h")):
         digest.update(source.read_bytes())
@@ -70,7 +70,7 @@ def _digest(command: list[str]) -> str:
 
 
 def _instructions() -> str:
-    """What tells CPUs apart that do not run one another's code."""
+    """Return what tells CPUs apart that do not run one another's code."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     named = ("flags", "Features", "model name", "CPU part")
     return repr(sorted({line for line in lines if line.startswith(named)}))
@@ -82,14 +82,14 @@ def _compile(command: list[str], path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(path.parent) as folder:
-            made = folder / path.name
-            done = subprocess.run([*command, *sources, "-o", str(made)], capture_output=True, text=True, check=False)
+            target = folder / path.name
+            done = subprocess.run([*command, *sources, "-o", str(target)], capture_output=True, text=True, check=False)
             if done.returncode:
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "no reason given")
                 raise UserError(
                     f"native was not compiled by {command[0]}: {first}. Use hardware.engine=lean", "hardware.engine"
                 )
-            made.replace(path)
+            target.replace(path)
     except OSError as problem:
         raise UserError(
             f"native keeps what it compiles in {path.parent}: {problem.strerror}; "
@@ -99,5 +99,5 @@ def _compile(command: list[str], path: Path) -> None:
 
 
 def address(tensor: torch.Tensor | None) -> ctypes.c_void_p:
-    """Where the values of a contiguous tensor lie; null for None."""
+    """Return where the values of a contiguous tensor lie; null for None."""
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())

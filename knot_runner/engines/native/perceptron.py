@@ -28,7 +28,7 @@ class _Layer(ctypes.Structure):
 
 
 def _client_structure(real: type) -> type[ctypes.Structure]:
-    """Client of ``perceptron.cpp``, with REAL = ``real``."""
+    """Return Client of ``perceptron.cpp``, with REAL = ``real``."""
 
     class Client(ctypes.Structure):
         _fields_ = [
@@ -98,7 +98,7 @@ class Perceptron:
         return self._library.perceptron_epoch(ctypes.byref(client), layers, address(order), count)
 
     def _gram_arrays(self, trains: str) -> Sequence[Tensor | None]:
-        """``gram``, ``start``, ``changes`` and ``velocity`` of Client, which has one for each kind of phase."""
+        """Return ``gram``, ``start``, ``changes`` and ``velocity`` of Client, which has one for each kind of phase."""
         form = self._gram
         if form is None:
             return [None] * 4
@@ -124,7 +124,7 @@ class Perceptron:
 
 
 def _with_slack(images: Tensor) -> Tensor:
-    """Images [n, pixels], with values behind the last that may be read."""
+    """Return the images [n, pixels], with values behind the last that may be read."""
     values = images.new_zeros(images.numel() + OVERREAD)
     values[: images.numel()] = images.flatten()
     return values[: images.numel()].view(len(images), -1) if len(images) else values[:0].view(0, 1)

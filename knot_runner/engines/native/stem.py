@@ -121,7 +121,7 @@ class PooledConvs:
         """Do nothing: the weights are up to date after every step."""
 
     def _memory(self, number: int, outputs: Tensor) -> _Buffers:
-        """Memory of layer ``number`` for batches as large as that of ``outputs`` [B, H, W, C]."""
+        """Return the memory of layer ``number`` for batches as large as that of ``outputs`` [B, H, W, C]."""
         batch, height, width, channels = outputs.shape
         if (number, batch) not in self._buffers:
             h, w, pad = height // 2, width // 2, self._paddings[number + 1]
@@ -131,7 +131,7 @@ class PooledConvs:
         return self._buffers[number, batch]
 
     def _packed(self, weight: Tensor, into: Tensor | None = None) -> Tensor:
-        """``weight`` [C, I, K, K] as [C, K, R], R = K I in whole vectors."""
+        """Return ``weight`` [C, I, K, K] as [C, K, R], R = K I in whole vectors."""
         channels, depth, kernel, _ = weight.shape
         if into is None:
             lanes = self._library.lanes()
@@ -147,7 +147,7 @@ def _unpacked(packed: Tensor, weight: Tensor) -> Tensor:
 
 
 def _zeros(*shape: int, like: Tensor) -> Tensor:
-    """Zeros [B, H, W, C], with values behind the last that may be read."""
+    """Return zeros [B, H, W, C], with values behind the last that may be read."""
     count = shape[0] * shape[1] * shape[2] * shape[3]
     return like.new_zeros(count + OVERREAD)[:count].view(shape)
 
@@ -159,7 +159,7 @@ class WinogradConv2d(nn.Conv2d):
     """A convolution 3x3 of stride 1 and padding 1 whose channels are whole vectors of the machine."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, C, H, W] -> [B, K, H, W]."""
+        """Return the convolution [B, K, H, W] of [B, C, H, W]."""
         y = _Convolution.apply(x, self.weight)
         return y if self.bias is None else y + self.bias[:, None, None]
 
@@ -229,5 +229,5 @@ def _sizes(x: Tensor, weight: Tensor) -> _Sizes:
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    """``x`` [B, C, H, W] with channels last in memory."""
+    """Return ``x`` [B, C, H, W] with channels last in memory."""
     return x.contiguous(memory_format=torch.channels_last)

@@ -5,7 +5,7 @@ Privacy, compression, a fleet, a server that distills, clusters; and what a roun
 
 from __future__ import annotations
 
-from knot_runner.config.settings import Settings, server_distillation
+from knot_runner.config.settings import Settings
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federation import Federation
 
@@ -20,7 +20,7 @@ def surrounded(method: Method, settings: Settings, federation: Federation) -> tu
         UserError: The method does not go together with one of them.
     """
     notes: list[str] = []
-    if server_distillation(settings.method) is not None:
+    if getattr(settings.method, "server_distillation", None) is not None:
         from knot_runner.methods.around.server_distillation import with_distillation
 
         method = with_distillation(method, settings.method)

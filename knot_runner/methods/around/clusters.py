@@ -16,7 +16,7 @@ BYTES = ("bytes_down", "bytes_up")
 
 
 def per_cluster(method: RoundMethod, clusters: list[Federation]) -> RoundMethod:
-    """``method`` on each of ``clusters`` (disjoint), all in one state, so that a round trains one cohort of all.
+    """Return ``method`` on each of ``clusters`` (disjoint), all in one state, so that a round trains one cohort of all.
 
     State: ``cluster/<number>/<name>`` is ``<name>`` of that cluster's state. What a cluster learns depends on its
     members alone.
@@ -42,7 +42,7 @@ def cluster_state(state: FederatedState, number: int) -> FederatedState:
 
 def joint_state(states: list[FederatedState]) -> FederatedState:
     """Return the clusters' states as one, in order."""
-    return {f"cluster/{number}/{name}": value for number, own in enumerate(states) for name, value in own.items()}
+    return {f"cluster/{number}/{name}": value for number, state in enumerate(states) for name, value in state.items()}
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class _Clusters:
         rows: list[State] = []
         folded, participants = [], []
         for number, cluster in enumerate(self.clusters):
-            own = cluster_state(state, number)
+            after = cluster_state(state, number)
             row: State = {}
             work, results = _cluster_work(cluster, requests, trained)
-            if work or (self.method.is_finished and not self.method.is_finished(config, own, cluster, round)):
-                own, row = self.method.fold(config, own, cluster, round, work, results)
-            folded.append(own)
+            if work or (self.method.is_finished and not self.method.is_finished(config, after, cluster, round)):
+                after, row = self.method.fold(config, after, cluster, round, work, results)
+            folded.append(after)
             rows.append(row)
             participants.append(len({result.client for result in results}))
         return joint_state(folded), _bytes(rows) | on_clock(rows, participants)
@@ -90,14 +90,14 @@ class _Clusters:
         rows: list[State] = []
         joint = FurtherWork()
         for number, cluster in enumerate(self.clusters):
-            own = cluster_state(state, number)
+            after = cluster_state(state, number)
             work, results = _cluster_work(cluster, requests, trained)
             if work:
-                own, row, further = self.method.exchange(config, own, cluster, round, work, results, engine)
+                after, row, further = self.method.exchange(config, after, cluster, round, work, results, engine)
                 rows.append(row)
                 joint.inferences.extend(further.inferences)
                 joint.distillation.extend(further.distillation)
-            states.append(own)
+            states.append(after)
         return joint_state(states), _bytes(rows) | _distilled([row for row in rows if "distill_steps" in row]), joint
 
     def deployed(self, config: FederatedSettings, state: FederatedState, _: Federation, client: int) -> ClientModel:
@@ -108,7 +108,7 @@ class _Clusters:
     def is_finished(self, config: FederatedSettings, state: FederatedState, _: Federation, round: int) -> bool:
         """Return whether each of them is."""
         parts = enumerate(self.clusters)
-        return all(self.method.is_finished(config, cluster_state(state, number), own, round) for number, own in parts)
+        return all(self.method.is_finished(config, cluster_state(state, at), group, round) for at, group in parts)
 
 
 def _cluster_work(

@@ -19,7 +19,7 @@ from knot_runner.methods.contract import SERVER, FurtherWork
 def round_flops(
     flops: ExampleFlops | None, requests: Sequence[LocalTraining], further: FurtherWork
 ) -> dict[str, int | None]:
-    """``client_flops`` and ``server_flops`` of one round.
+    """Return ``client_flops`` and ``server_flops`` of one round.
 
     Local training by ``requests``, and the ``further`` work after the fold; None where those of an example are unknown.
 
@@ -42,7 +42,7 @@ def round_flops(
 
 
 def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
-    """Of one local training: 3 F per example and epoch.
+    """Return the FLOPs of one local training: 3 F per example and epoch.
 
     An epoch of the head alone needs no gradient below it, one of the body none of the head's weights; a program may
     train further epochs of all.

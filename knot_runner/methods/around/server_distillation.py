@@ -36,7 +36,7 @@ ENSEMBLE = "ensemble"
 
 
 def with_distillation(method: Method, config: FederatedSettings) -> Method:
-    """``method`` whose server distills the averaged model, where ``method.server_distillation`` is set.
+    """Return ``method`` whose server distills the averaged model, where ``method.server_distillation`` is set.
 
     Raises :class:`UserError` for a method without an averaged model.
     """
@@ -74,11 +74,11 @@ def ask(
     rows = [_examples(spec, federation, round).unique()]
     if needs_bias(spec.weighting):
         rows.append(federation.random)
-    return [federation.inference(client, model, own, "train") for own in rows]
+    return [federation.inference(client, model, part, "train") for part in rows]
 
 
 def answer(config: FederatedSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """``logits`` [n, C] of the transfer set, and ``bias`` [C], where the weighting reads any."""
+    """Return ``logits`` [n, C] of the transfer set, and ``bias`` [C], where the weighting reads any."""
     parts = {"logits": logits[0]}
     if len(logits) > 1:
         parts["bias"] = torch.tensor(probability_bias(logits[1]), dtype=logits[1].dtype)
@@ -92,7 +92,7 @@ def plan(
     round: int,
     answers: Answers,
 ) -> list[LocalTraining]:
-    """Request the training on the clients' logits.
+    """Return the requests for training on the clients' logits.
 
     Of the server's averaged model, or (FedMD) of each participant's own.
     """
@@ -116,12 +116,12 @@ def fold(
     models = kept_models(distilled) if distilled[0].client != SERVER else model_parts(distilled[0])
     tested = 0
     if federation.training.measures(round):
-        tested = sum(len(_tested(federation, one.client)) for one in distilled)
+        tested = sum(len(_tested(federation, result.client)) for result in distilled)
     return {**state, **models}, distilled_row(distilled, tested)
 
 
 def _tested(federation: Federation, student: int) -> Tensor:
-    """Rows of the test examples that the model known by the number ``student`` is measured on."""
+    """Return the rows of the test examples that the model known by the number ``student`` is measured on."""
     if student != SERVER:
         return federation.clients[student].test
     assert federation.server is not None
@@ -139,9 +139,9 @@ def _request(
     assert spec is not None
     rows, places = _examples(spec, federation, round).unique(return_inverse=True)
     each = answers.each
-    teacher_logits = {str(one.client): one.parts["logits"] for one in each}
-    shares = [one.examples / sum(one.examples for one in each) for one in each]
-    biases = [one.parts["bias"].tolist() for one in each if "bias" in one.parts] or None
+    teacher_logits = {str(sent.client): sent.parts["logits"] for sent in each}
+    shares = [sent.examples / sum(sent.examples for sent in each) for sent in each]
+    biases = [sent.parts["bias"].tolist() for sent in each if "bias" in sent.parts] or None
     weighting, weights = spec.weighting, None
     if answers.mean:
         teacher_logits = {ENSEMBLE: answers.mean["logits"].to(model.weights.dtype)}
@@ -170,7 +170,7 @@ def _request(
         from knot_runner.methods.around.server_terms import term_program
 
         network, mean = federation.architectures[number].network, None if weights is None else weights[places]
-        models = [one.model for one in each if one.model is not None]
+        models = [sent.model for sent in each if sent.model is not None]
         program = term_program(spec, network, federation.label_points, models, mean)
     return LocalTraining(
         client=student,
@@ -182,7 +182,7 @@ def _request(
         recipe=_recipe(config, spec),
         objective=Objective(distillation, settings),
         program=program,
-        inputs={name: own[places] for name, own in teacher_logits.items()},
+        inputs={name: logits_of_client[places] for name, logits_of_client in teacher_logits.items()},
         network=number,
         held=len(split_transfer(spec, federation)[1]),
     )
@@ -193,10 +193,10 @@ def distilled_row(distilled: list[Trained], tested: int) -> RoundRow:
 
     ``tested``: total number of their test examples, 0 where they were not evaluated.
     """
-    loss, steps = sum(one.loss for one in distilled) / len(distilled), sum(one.steps for one in distilled)
+    loss, steps = sum(result.loss for result in distilled) / len(distilled), sum(result.steps for result in distilled)
     row: dict[str, Any] = {"distill_loss": loss, "distill_steps": steps}
     if tested:
-        before, after = sum(one.before for one in distilled), sum(one.after for one in distilled)
+        before, after = sum(result.before for result in distilled), sum(result.after for result in distilled)
         row |= {"distill_tested": tested, "distill_before": before / tested, "distill_after": after / tested}
     return row
 
@@ -244,12 +244,12 @@ def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Te
 
 
 def _examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
-    """Rows of :func:`drawn_examples`, and after them those that are held out."""
+    """Return the rows of :func:`drawn_examples`, and after them those that are held out."""
     return torch.cat([drawn_examples(spec, federation, round), split_transfer(spec, federation)[1]])
 
 
 def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
-    """sum_k W_k z_k / sum_k W_k [n, C] of the clients' ``logits`` (each [n, C]); ``weights`` [n, K]."""
+    """Return sum_k W_k z_k / sum_k W_k [n, C] of the clients' ``logits`` (each [n, C]); ``weights`` [n, K]."""
     stacked = torch.stack(logits, dim=1).double()
     mean = (weights[:, :, None].double() * stacked).sum(1) / weights.double().sum(1, keepdim=True)
     return mean.to(logits[0].dtype)

@@ -51,16 +51,16 @@ def check_server_terms(algorithm: str, spec: ServerDistillation, networks: Seque
     set has none of, or read inner layers of clients that send no models.
     """
     for network in networks:
-        for found in read_terms(spec.terms, network, [network], _KEY):
-            where = f"{_KEY}.{found.name}"
-            if TERMS[found.name].reads_labels:
+        for terms in read_terms(spec.terms, network, [network], _KEY):
+            where = f"{_KEY}.{terms.name}"
+            if TERMS[terms.name].reads_labels:
                 raise UserError("the term needs labels, but the transfer set has none. Use kd", where)
-            if found.pairs and METHODS[algorithm].message is nothing:
+            if terms.pairs and METHODS[algorithm].message is nothing:
                 raise UserError(
                     f"the term needs inner layers, but the clients of {algorithm} send only logits. Use kd or sinkhorn",
                     where,
                 )
-            check_batch([found.name], _KEY, min(spec.batch_size, examples), "the transfer set's batch")
+            check_batch([terms.name], _KEY, min(spec.batch_size, examples), "the transfer set's batch")
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     spec, request, device = TermSettings(**settings), work.request, work.examples.labels.device
     names = (request.round, request.client)
     specs = read_terms(spec.terms, spec.network, [spec.network], _KEY)
-    own, (other,) = wanted_taps(specs, 1)
-    student, teacher = OutputReader(work.model, spec.network, own), _Teacher(spec, work, other)
+    student_taps, (other,) = wanted_taps(specs, 1)
+    student, teacher = OutputReader(work.model, spec.network, student_taps), _Teacher(spec, work, other)
     work.model.eval()
     with torch.no_grad(), seeded(request.seed, "adapters", *names):
         positions, inputs = next(work.examples.in_turn(SHOWN))
@@ -155,15 +155,15 @@ class _Teacher:
         logits = self._logits[positions.to(self._logits.device)].to(device)
         if self._sent is None:
             return [NetworkOutputs(logits)]
-        taps = [one.taps for one in self._sent(positions, inputs)]
+        taps = [outputs.taps for outputs in self._sent(positions, inputs)]
         return [NetworkOutputs(logits, _mean_taps(taps, self._mean[positions.to(self._mean.device)]))]
 
 
 def _mean_taps(taps: list[Tensors], weights: Tensor) -> Tensors:
-    """sum_k W_k t_k / sum_k W_k of each tap (t_k [B, ...] of client k), W [B, K]."""
+    """Return sum_k W_k t_k / sum_k W_k of each tap (t_k [B, ...] of client k), W [B, K]."""
     shares = (weights / weights.sum(1, keepdim=True)).unbind(1)
-    found = {}
+    means = {}
     for name, first in taps[0].items():
         wide = [share.to(first).view(-1, *[1] * (first.dim() - 1)) for share in shares]
-        found[name] = sum((share * own[name] for share, own in zip(wide, taps, strict=True)), first.new_zeros(()))
-    return found
+        means[name] = sum((share * tap[name] for share, tap in zip(wide, taps, strict=True)), first.new_zeros(()))
+    return means

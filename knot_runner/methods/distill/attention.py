@@ -21,7 +21,7 @@ from knot_runner.util.errors import UserError
 
 
 def attention_map(maps: Tensor, p: float) -> Tensor:
-    """Normalized mean over channels of |A|^p of ``maps`` [B, channels, H, W]: [B, H W], each of length 1."""
+    """Return the normalized mean over channels of |A|^p of ``maps`` [B, channels, H, W]: [B, H W], each of length 1."""
     return unit_length(maps.abs().pow(p).mean(1).flatten(1))
 
 
@@ -31,12 +31,12 @@ def attention_distance(p: float, f: Tensor, g: Tensor) -> Tensor:
     The larger one of ``f`` and ``g`` [B, channels, H, W] is pooled down first.
     """
     height, width = min(f.shape[2], g.shape[2]), min(f.shape[3], g.shape[3])
-    own, other = (attention_map(pooled_to(maps, height, width), p) for maps in (f, g))
-    return (own - other).square().mean(1)
+    first, other = (attention_map(pooled_to(maps, height, width), p) for maps in (f, g))
+    return (first - other).square().mean(1)
 
 
 def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
-    """Adaptive average pooling of ``maps`` [B, channels, H, W] to [B, channels, height, width]."""
+    """Return adaptive average pooling of ``maps`` [B, channels, H, W] to [B, channels, height, width]."""
     # as products: the gradient of torch's own is not deterministic on CUDA
     if maps.shape[2] != height:
         maps = _window_means(maps.shape[2], height).to(maps) @ maps
@@ -46,7 +46,7 @@ def pooled_to(maps: Tensor, height: int, width: int) -> Tensor:
 
 
 def _window_means(size: int, smaller: int) -> Tensor:
-    """Rows [smaller, size] that take means over ``smaller`` windows, which together cover ``size`` places."""
+    """Return rows [smaller, size] that take means over ``smaller`` windows, which together cover ``size`` places."""
     rows = torch.zeros(smaller, size, dtype=torch.float64)
     for i in range(smaller):
         first, end = i * size // smaller, -(-(i + 1) * size // smaller)
@@ -55,8 +55,8 @@ def _window_means(size: int, smaller: int) -> Tensor:
 
 
 def _make_at(options: AttentionTermSettings, inputs: TermInputs) -> TermLoss:
-    for own, f, other, g in compared_taps(inputs):
-        for whose, tap, features in (("student", own, f), ("teacher", other, g)):
+    for student_tap, f, other, g in compared_taps(inputs):
+        for whose, tap, features in (("student", student_tap, f), ("teacher", other, g)):
             if features.dim() != 4:
                 raise UserError(f"'{tap}' of the {whose} is a vector. Use a feature map", "method.terms.at.taps")
     return partial(mean_over_teachers, inputs.pairs, partial(attention_distance, options.p))

@@ -19,13 +19,13 @@ _FLOOR = 1e-7
 
 
 def draw_negatives(positions: Tensor, count: int, examples: int, draws: torch.Generator) -> Tensor:
-    """``count`` random places of ``examples``, none its own, for each of ``positions`` [B]: [B, count]."""
+    """Return ``count`` random places of ``examples``, none its own, for each of ``positions`` [B]: [B, count]."""
     drawn = torch.randint(examples - 1, (len(positions), count), generator=draws).to(positions.device)
     return drawn + (drawn >= positions[:, None])
 
 
 def noise_contrast(scores: Tensor, examples: int) -> Tensor:
-    """-log h(positive) - sum over negatives of log(1 - h), [B], of ``scores`` [B, 1 + negatives], the positive first.
+    """Return -log h(positive) - sum over negatives of log(1 - h), [B], of ``scores`` [B, 1 + negatives].
 
     h = s / (s + m / n): with m negatives of n ``examples``, whether s is the positive (Gutmann and Hyvarinen 2010).
     """
@@ -56,7 +56,7 @@ class ContrastPair(nn.Module):
         self.to(f)
 
     def forward(self, f: Tensor, g: Tensor, batch: TermBatch) -> Tensor:
-        """Loss [B] of the student's embeddings against the teacher's memory and the other way round.
+        """Return the loss [B] of the student's embeddings against the teacher's memory and the other way round.
 
         While training, both memories then move.
         """

@@ -61,10 +61,10 @@ class StageCounter:
         Frozen teachers run once without augmentation, else in every epoch.
         """
         examples = request.train.examples
-        own = self._times(_passes(request.schedule) * epochs, request.network, examples)
+        training = self._times(_passes(request.schedule) * epochs, request.network, examples)
         answers = 1 if request.augment == "none" else epochs
         seen = request.originals or examples
-        parts = [own, *(self._times(answers, network, seen) for network, _ in request.teachers)]
+        parts = [training, *(self._times(answers, network, seen) for network, _ in request.teachers)]
         return None if None in parts else sum(parts)
 
     def _times(self, passes: int, network: Network, examples: Ref) -> int | None:
@@ -74,8 +74,8 @@ class StageCounter:
         length = math.ceil(info["tokens"] / count) if network.reads_texts else 0
         key = (repr(network), length)
         if key not in self._known:
-            found = example_flops(network, length)
-            self._known[key] = None if found is None else found.forward
+            counted = example_flops(network, length)
+            self._known[key] = None if counted is None else counted.forward
         each = self._known[key]
         return None if each is None else passes * count * each
 

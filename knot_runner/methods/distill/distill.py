@@ -89,9 +89,11 @@ def plan(config: DistillSettings, state: DistillState, federation: PartyFederati
     if config.synthesis is not None and "synthetic" not in state:
         return plan_images(config.synthesis, state, federation)
     frozen = [(teacher.network, ref_of(state[f"weights/{teacher.name}"])) for teacher in federation.clients]
-    made = StoredPart(ref_of(state["synthetic"])) if config.synthesis is not None else None
+    images = StoredPart(ref_of(state["synthetic"])) if config.synthesis is not None else None
     return [
-        in_phase(config, state, train_students(config, federation, federation.server.name, config.terms, frozen, made))
+        in_phase(
+            config, state, train_students(config, federation, federation.server.name, config.terms, frozen, images)
+        )
     ]
 
 
@@ -125,7 +127,7 @@ def fold(
 
 
 def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFederation) -> list[StageRequest]:
-    """Images made from the one teacher, or first the records that they are made from."""
+    """Return the images made from the one teacher, or first the records that they are made from."""
     (teacher,) = federation.clients
     network, weights = teacher.network, ref_of(state[f"weights/{teacher.name}"])
     if isinstance(synthesis, RecordsSynthesis) and "records" not in state:
@@ -150,7 +152,7 @@ def plan_images(synthesis: Synthesis, state: DistillState, federation: PartyFede
 def plan_generation(
     config: DistillSettings, state: DistillState, federation: PartyFederation, round: int, generations: int
 ) -> list[StageRequest]:
-    """Student ``round`` of a line: the first learns from labels alone, each further one from the one before it.
+    """Return the request for student ``round`` of a line.
 
     The last is the run's student.
     """

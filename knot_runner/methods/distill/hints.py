@@ -13,20 +13,20 @@ from knot_runner.methods.distill.term import TERMS, PairModules, Term, TermBatch
 from knot_runner.util.errors import UserError
 
 
-def make_adapter(own: torch.Size, other: torch.Size, always: bool) -> nn.Module:
-    """Return a layer from features of shape ``own`` to shape ``other``: [B, channels, H, W] both, or [B, D] both.
+def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.Module:
+    """Return a layer from features of shape ``from_shape`` to shape ``other``: [B, channels, H, W] both, or [B, D] both.
 
     Identity where the shapes are the same (unless ``always``), a linear layer for vectors, a 1x1 convolution where
     only channels differ, a strided or a transposed one where sizes do. Raises :class:`UserError` where there is none.
     """
-    if own[1:] == other[1:] and not always:
+    if from_shape[1:] == other[1:] and not always:
         return nn.Identity()
-    if len(own) == len(other) == 2:
-        return nn.Linear(own[1], other[1])
-    sides = list(zip(own[2:], other[2:], strict=False))
+    if len(from_shape) == len(other) == 2:
+        return nn.Linear(from_shape[1], other[1])
+    sides = list(zip(from_shape[2:], other[2:], strict=False))
     shrinks = all(side >= wanted for side, wanted in sides)
-    if len(own) != len(other) or not (shrinks or all(side <= wanted for side, wanted in sides)):
-        shapes = ["x".join(map(str, shape[1:])) for shape in (own, other)]
+    if len(from_shape) != len(other) or not (shrinks or all(side <= wanted for side, wanted in sides)):
+        shapes = ["x".join(map(str, shape[1:])) for shape in (from_shape, other)]
         raise UserError(
             f"no adapter from features of the student ({shapes[0]}) to the teacher's "
             f"({shapes[1]}). Use taps of similar shapes",
@@ -35,11 +35,11 @@ def make_adapter(own: torch.Size, other: torch.Size, always: bool) -> nn.Module:
     height, width = (_resizing(side, wanted, shrinks) for side, wanted in sides)
     kernel, stride, padding = zip(height, width, strict=True)
     layer = nn.Conv2d if shrinks else nn.ConvTranspose2d
-    return layer(own[1], other[1], kernel, stride, padding)
+    return layer(from_shape[1], other[1], kernel, stride, padding)
 
 
 def _resizing(side: int, wanted: int, shrinks: bool) -> tuple[int, int, int]:
-    """Kernel, stride and padding of a convolution to a smaller or equal side, or of a transposed one to a larger side.
+    """Return kernel, stride and padding of a convolution to a smaller side, or of a transposed one to a larger side.
 
     It has a stride where one side is a multiple of the other (3x3, stride 2 and padding 1 for a half; 4x4, stride 2 and
     padding 1 to double), else a kernel as large as the difference requires.

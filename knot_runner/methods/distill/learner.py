@@ -49,7 +49,7 @@ class TermSpec:
 
 def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str = "method.terms") -> list[TermSpec]:
     """Return the terms that the setting ``key`` names, their taps found in the networks. Raises :class:`UserError`."""
-    found = []
+    read = []
     for name, options in terms.items():
         term, where = TERMS[name], f"{key}.{name}"
         if term.needs_teacher and not teachers:
@@ -57,7 +57,7 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
         pairs = []
         for teacher in teachers if term.taps != "none" else []:
             typed = getattr(options, "taps", None)
-            named = [(own, other) for own, other in typed] if typed else default_taps(term.taps, student, teacher)
+            named = [(tap, other) for tap, other in typed] if typed else default_taps(term.taps, student, teacher)
             if not named:
                 raise UserError(
                     f"{student.spec.name} and {teacher.spec.name} have no feature maps in common. "
@@ -68,17 +68,17 @@ def read_terms(terms: Terms, student: Network, teachers: list[Network], key: str
             check_taps(student, own_taps, f"{where}.taps")
             check_taps(teacher, other_taps, f"{where}.taps")
             pairs.append(named)
-        found.append(TermSpec(name, options, pairs))
-    return found
+        read.append(TermSpec(name, options, pairs))
+    return read
 
 
 def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[list[str]]]:
     """Return the taps that ``terms`` read from the student and from each teacher, without duplicates."""
-    own = dict.fromkeys(a for term in terms for pairs in term.pairs for a, _ in pairs)
+    student_taps = dict.fromkeys(a for term in terms for pairs in term.pairs for a, _ in pairs)
     others = [
         dict.fromkeys(b for term in terms if term.pairs for _, b in term.pairs[number]) for number in range(teachers)
     ]
-    return list(own), [list(names) for names in others]
+    return list(student_taps), [list(names) for names in others]
 
 
 class OutputReader:
@@ -128,8 +128,8 @@ class WeightedTerms(nn.Module):
             if factor and self.weights[spec.name]:
                 value = self.losses[spec.name](student, teachers, batch)
                 if not isinstance(value, Tensor) or value.shape not in ((), batch.labels.shape):
-                    found = f"{list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                    raise UserError(f"the loss is {found} instead of [] or [batch]", f"TERMS[{spec.name!r}]")
+                    returned = f"{list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                    raise UserError(f"the loss is {returned} instead of [] or [batch]", f"TERMS[{spec.name!r}]")
                 total = total + factor * self.weights[spec.name] * value.mean()
         return total
 
@@ -149,14 +149,14 @@ class WeightedTerms(nn.Module):
         sums, reference = dict.fromkeys(self.losses, 0.0), 0.0
         for student, teachers, batch in batches:
             labeled = batch.labels >= 0
-            own = float(torch.log(torch.tensor(float(student.logits.shape[1]))))
+            cross_entropy = float(torch.log(torch.tensor(float(student.logits.shape[1]))))
             if labeled.any():
-                own = float(F.cross_entropy(student.logits[labeled], batch.labels[labeled]))
-            reference += own
+                cross_entropy = float(F.cross_entropy(student.logits[labeled], batch.labels[labeled]))
+            reference += cross_entropy
             for name, loss in self.losses.items():
                 sums[name] += float(loss(student, teachers, batch).mean())
         self.modules_of_terms.load_state_dict(remembered)
-        found = {}
+        facts = {}
         for name, total in sums.items():
             if self.weights[name] == "auto":
                 if not total > ROUNDING_SHARE * reference:
@@ -165,8 +165,8 @@ class WeightedTerms(nn.Module):
                         f"method.terms.{name}.weight",
                     )
                 self.weights[name] = auto_ratio * reference / total
-            found[name] = {"weight": float(self.weights[name]), "ratio": self.weights[name] * total / reference}
-        return found
+            facts[name] = {"weight": float(self.weights[name]), "ratio": self.weights[name] * total / reference}
+        return facts
 
 
 #: Bytes of one teacher's outputs that are kept; larger ones are computed again for every batch.
@@ -196,16 +196,16 @@ class FrozenTeachers:
         """Return the outputs of each teacher for the batch at ``positions`` [B] of the examples."""
         if self._originals is not None:
             inputs = {"x": self._originals.images[positions.to(self._originals.rows.device)]}
-        found = []
+        outputs = []
         for reader, kept in self._teachers:
             if kept is None:
                 with torch.no_grad():
-                    found.append(reader(inputs))
+                    outputs.append(reader(inputs))
             else:
                 rows = positions.to(kept.logits.device)
                 taps = {name: tap[rows] for name, tap in kept.taps.items()}
-                found.append(NetworkOutputs(kept.logits[rows], taps))
-        return found
+                outputs.append(NetworkOutputs(kept.logits[rows], taps))
+        return outputs
 
 
 def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
@@ -231,7 +231,7 @@ def _outputs_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOu
 
 @torch.no_grad()
 def valid_score(model: nn.Module, valid: ClientExamples, title: str, epoch: int) -> float:
-    """:func:`metrics.measured_score` on the examples ``valid``.
+    """Return :func:`metrics.measured_score` on the examples ``valid``.
 
     Raises :class:`DivergedError` that begins with ``title`` for predictions that are not finite.
     """

@@ -46,18 +46,18 @@ _PKT_FLOOR = 1e-7
 
 
 def similarity(f: Tensor, g: Tensor) -> Tensor:
-    """||G_f - G_g||^2 / B^2, [], G the rows of x x^T at length 1 (SP, Tung and Mori 2019)."""
+    """Return ||G_f - G_g||^2 / B^2, [], G the rows of x x^T at length 1 (SP, Tung and Mori 2019)."""
     difference = unit_length(f @ f.T) - unit_length(g @ g.T)
     return difference.square().sum() / len(f) ** 2
 
 
 def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
-    """Mean over the B^2 pairs of p_g log(p_g / p_f), [] (PKT, Passalis and Tefas 2018).
+    """Return the mean over the B^2 pairs of p_g log(p_g / p_f), [] (PKT, Passalis and Tefas 2018).
 
     p: cosines moved into [0, 1], rows at sum 1, an example's nearness to itself among them.
     """
-    own, other = (_nearness_shares(x) for x in (f, g))
-    return (other * ((other + _PKT_FLOOR) / (own + _PKT_FLOOR)).log()).mean()
+    first, other = (_nearness_shares(x) for x in (f, g))
+    return (other * ((other + _PKT_FLOOR) / (first + _PKT_FLOOR)).log()).mean()
 
 
 def _nearness_shares(x: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def _nearness_shares(x: Tensor) -> Tensor:
 
 
 def distances_and_angles(options: RkdTermSettings, f: Tensor, g: Tensor) -> Tensor:
-    """Weighted sum of :func:`distance_relation` and :func:`angle_relation`, [] (RKD, Park et al. 2019)."""
+    """Return the weighted sum of :func:`distance_relation` and :func:`angle_relation`, [] (RKD, Park et al. 2019)."""
     loss = nothing_to_compare(f)
     if options.distance:
         loss = loss + options.distance * distance_relation(f, g)
@@ -77,7 +77,7 @@ def distances_and_angles(options: RkdTermSettings, f: Tensor, g: Tensor) -> Tens
 
 
 def distance_relation(f: Tensor, g: Tensor) -> Tensor:
-    """Mean over the B^2 pairs of the smooth L1 difference of distances, each over its network's mean, []."""
+    """Return the mean over the B^2 pairs of the smooth L1 difference of distances, each over its network's mean, []."""
     return F.smooth_l1_loss(_relative_distances(f), _relative_distances(g))
 
 
@@ -90,7 +90,7 @@ def _relative_distances(x: Tensor) -> Tensor:
 
 
 def _products(x: Tensor) -> Tensor:
-    """Inner products [B, B] of the rows of ``x`` around their mean, in float64.
+    """Return the inner products [B, B] of the rows of ``x`` around their mean, in float64.
 
     All angles follow from them in B^3 operations, where products of differences take B^3 D. In float64 the small
     differences of these products still have the digits of float32 features.
@@ -101,15 +101,15 @@ def _products(x: Tensor) -> Tensor:
 
 
 def _squared_distances(products: Tensor) -> Tensor:
-    """[B, B], exactly 0 for points that are equal up to rounding."""
-    own = products.diagonal()
-    lengths = own[:, None] + own
+    """Return squared distances [B, B], exactly 0 for points that are equal up to rounding."""
+    norms = products.diagonal()
+    lengths = norms[:, None] + norms
     squares = lengths - 2 * products
     return squares.where(squares > _EQUAL * lengths, 0)
 
 
 def angle_relation(f: Tensor, g: Tensor) -> Tensor:
-    """Mean over the B^3 triples of the smooth L1 difference of cosines, []; those at an example itself are 0.
+    """Return the mean [] over the B^3 triples of the smooth L1 difference of cosines; at an example itself it is 0.
 
     Above ``ANGLES_AT_ONCE`` examples the angles are taken in parts, and again in the backward pass.
     """
@@ -131,7 +131,7 @@ def _angle_part(f: Tensor, g: Tensor, corners: slice) -> Tensor:
 
 
 def _cosines(x: Tensor, corners: slice) -> Tensor:
-    """Cosines [corners, B, B] of the angles at examples ``corners`` between the ways to any two examples.
+    """Return the cosines [corners, B, B] of the angles at examples ``corners`` between the ways to any two examples.
 
     (x_j - x_i) . (x_k - x_i) = p_jk - p_ij - p_ik + p_ii of the inner products p.
     """
@@ -166,12 +166,12 @@ TERMS["pkt"] = Term(PktTermSettings, partial(_make_relation, probability_transfe
 
 
 def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
-    """``count`` random triples of three different places of a batch, [count, 3]."""
+    """Return ``count`` random triples of three different places of a batch, [count, 3]."""
     return torch.rand(count, examples, generator=draws).argsort(dim=1, stable=True)[:, :3]
 
 
 def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: float) -> Tensor:
-    """Mean over triples of max(0, d(i, near) - d(i, far) + margin), [], d of the student's ``f`` [B, d].
+    """Return the mean over triples of max(0, d(i, near) - d(i, far) + margin), [], d of the student's ``f`` [B, d].
 
     Of a triple (i, j, k) each of ``teachers`` ([B, D] each) votes for j or k as the nearer to i; where votes are equal
     on both sides the triple does not count. Distances are between features of length 1.
@@ -183,7 +183,7 @@ def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: fl
 
 
 def _lead(x: Tensor, triples: Tensor) -> Tensor:
-    """d(i, k) - d(i, j): above 0 where j is the nearer to i."""
+    """Return d(i, k) - d(i, j): above 0 where j is the nearer to i."""
     units = unit_length(x)
     corner, first, second = (units[triples[:, place]] for place in range(3))
     lead: Tensor = torch.linalg.vector_norm(corner - second, dim=-1) - torch.linalg.vector_norm(corner - first, dim=-1)
@@ -197,20 +197,23 @@ def voted_triples(
     teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:
-    """Sum over pairs of taps of :func:`triplet_hinge`, [], on triples drawn of the batch; 0 below 3 examples."""
+    """Return the sum over pairs of taps of :func:`triplet_hinge`, [], on triples drawn of the batch.
+
+    0 below 3 examples.
+    """
     if len(batch.labels) < 3:
         return nothing_to_compare(student.logits)
     triples = draw_triples(options.triples, len(batch.labels), batch.draws).to(student.logits.device)
     losses = []
-    for place, (own, _) in enumerate(pairs[0]):
+    for place, (student_tap, _) in enumerate(pairs[0]):
         voters = [teacher.taps[named[place][1]].flatten(1) for named, teacher in zip(pairs, teachers, strict=True)]
-        losses.append(triplet_hinge(student.taps[own].flatten(1), voters, triples, options.margin))
+        losses.append(triplet_hinge(student.taps[student_tap].flatten(1), voters, triples, options.margin))
     return torch.stack(losses).sum(0)
 
 
 def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
-    own = [[student for student, _ in named] for named in inputs.pairs]
-    if any(taps != own[0] for taps in own):
+    student_taps = [[student for student, _ in named] for named in inputs.pairs]
+    if any(taps != student_taps[0] for taps in student_taps):
         raise UserError("all teachers need the same taps of the student, but these differ", "method.terms.triplet.taps")
     return partial(voted_triples, options, inputs.pairs)
 

@@ -27,7 +27,7 @@ from knot_runner.transport import transport_loss
 def true_labels(
     options: CeTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """Cross-entropy with the true labels, []: mean over the labeled examples of the batch, 0 where there are none."""
+    """Return the mean cross-entropy [] of the labeled examples of the batch, 0 where there are none."""
     total = F.cross_entropy(
         student.logits, batch.labels, ignore_index=UNLABELED, reduction="sum", label_smoothing=options.label_smoothing
     )
@@ -37,7 +37,7 @@ def true_labels(
 def softened_outputs(
     options: KdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """KL(p || q) or -sum p log q of each example, [B] (Hinton et al. 2015).
+    """Return KL(p || q) or -sum p log q of each example, [B] (Hinton et al. 2015).
 
     q = softmax(z / tau) of the student; p = softmax(v / tau) of the teacher, of several the mean.
     """
@@ -55,17 +55,17 @@ def softened_outputs(
 def decoupled(
     options: DkdTermSettings, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch
 ) -> Tensor:
-    """tau^2 (alpha TCKD + beta NCKD) of each example, [B], mean over teachers; 0 where unlabeled (Zhao et al. 2022).
+    """Return tau^2 (alpha TCKD + beta NCKD) of each example, [B], mean over teachers; 0 where unlabeled.
 
     TCKD: KL between (label, all others); NCKD: KL between the other classes, as if there were no label.
     """
     labels = batch.labels.clamp_min(0)
-    own = _split(student.logits / options.temperature, labels)
+    student_logs = _split(student.logits / options.temperature, labels)
     losses = []
     for teacher in teachers:
         target, rest = (
             F.kl_div(mine, theirs, reduction="none", log_target=True).sum(-1)
-            for mine, theirs in zip(own, _split(teacher.logits / options.temperature, labels), strict=True)
+            for mine, theirs in zip(student_logs, _split(teacher.logits / options.temperature, labels), strict=True)
         )
         losses.append(options.alpha * target + options.beta * rest)
     grown = min(batch.epoch / options.warmup, 1.0) if options.warmup else 1.0
@@ -74,7 +74,7 @@ def decoupled(
 
 
 def _split(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities (of the label and of all others together [B, 2], of the others among themselves [B, C - 1])."""
+    """Return log-probabilities: of label and all others [B, 2], of the others among themselves [B, C - 1]."""
     log_p = F.log_softmax(logits, dim=-1)
     others = torch.arange(logits.shape[-1] - 1, device=logits.device).expand(len(logits), -1)
     others = others + (others >= labels[:, None])
@@ -90,7 +90,7 @@ def transported(
     teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:
-    """Cost T_eps of moving softmax(z / tau) to softmax(v / tau) on ``points``, [B], mean over teachers (KNOT eq. 1)."""
+    """Return the cost T_eps [B] of moving softmax(z / tau) to softmax(v / tau), mean over teachers (KNOT eq. 1)."""
     p = F.softmax(student.logits / options.temperature, dim=-1)[:, None]
     q = F.softmax(torch.stack([teacher.logits for teacher in teachers], dim=1) / options.temperature, dim=-1)
     place = float64_device(p.device)

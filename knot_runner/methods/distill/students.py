@@ -107,9 +107,9 @@ class PickStudent(OwnRequest):
 
     def run(self, place: Place, work: Path, report: Report) -> TensorsAndFacts:
         """Return the student's weights, and the facts of all; it takes no time of its own."""
-        found, prefix = place.store.get(*self.together), f"{self.number}."
-        tensors = {name.removeprefix(prefix): t for name, t in found.tensors().items() if name.startswith(prefix)}
-        return tensors, found.info | {"seconds": 0.0}
+        trained, prefix = place.store.get(*self.together), f"{self.number}."
+        tensors = {name.removeprefix(prefix): t for name, t in trained.tensors().items() if name.startswith(prefix)}
+        return tensors, trained.info | {"seconds": 0.0}
 
 
 class Students:
@@ -136,10 +136,10 @@ class Students:
             teachers = [(request.network, self.teacher)]
         taught_by = [network for network, _ in teachers] or [request.network] * (count - 1)
         specs = read_terms(request.terms, request.network, taught_by)
-        own, others = wanted_taps(specs, len(taught_by))
+        student_taps, others = wanted_taps(specs, len(taught_by))
         if count > 1:  # each is read by the others, too
-            own = list(dict.fromkeys([*own, *itertools.chain.from_iterable(others)]))
-        self.readers = [OutputReader(model, request.network, own) for model in self.students]
+            student_taps = list(dict.fromkeys([*student_taps, *itertools.chain.from_iterable(others)]))
+        self.readers = [OutputReader(model, request.network, student_taps) for model in self.students]
         originals = None if request.originals is None else stored_examples(place, request.originals)
         cached = request.augment == "none" and self.teacher is None
         pairs = zip(teachers, others, strict=False)
@@ -160,7 +160,7 @@ class Students:
             shown = self._outputs(next(self.train.in_turn(SHOWN)))
         device = self.train.labels.device
         points = torch.tensor(self.request.points, dtype=torch.float64, device=float64_device(device))
-        losses = [WeightedTerms(specs, own, others, len(self.train), points) for own, others in shown]
+        losses = [WeightedTerms(specs, outputs, others, len(self.train), points) for outputs, others in shown]
         self.module["losses"] = nn.ModuleList(losses).to(device)
         return losses
 
@@ -194,7 +194,7 @@ class Students:
         return TermBatch(labels, positions.to(labels.device), draws, epoch)
 
     def epoch(self, number: int, optimizer: torch.optim.Optimizer) -> float:
-        """One epoch; mean loss over the students."""
+        """Train one epoch; return the mean loss over the students."""
         request = self.request
         draws = generator(request.seed, "terms", request.stage, request.party, number)
 
@@ -209,10 +209,10 @@ class Students:
         return loss
 
     def _step(self, batch: InputBatch, rows: TermBatch, optimizer: torch.optim.Optimizer) -> Tensor:
-        """One step of every student on a batch; the mean of their losses."""
+        """Take one step of every student on a batch; return the mean of their losses."""
         share = self._share(rows.epoch)
         pairs = zip(self.losses, self._outputs(batch), strict=True)
-        values = torch.stack([losses(own, others, rows, share) for losses, (own, others) in pairs])
+        values = torch.stack([losses(outputs, others, rows, share) for losses, (outputs, others) in pairs])
         optimizer.zero_grad(set_to_none=True)
         values.sum().backward()  # no student has a gradient of another's loss
         optimizer.step()
@@ -238,10 +238,10 @@ class Students:
         return 1.0
 
     def score(self, epoch: int) -> float:
-        """Macro-F1 on the valid part, the mean over students."""
+        """Return macro-F1 on the valid part, the mean over students."""
         title = f"{self.request.stage} {self.request.party}"
-        found = [valid_score(model, self.valid, title, epoch) for model in self.students]
-        return sum(found) / len(found)
+        scores = [valid_score(model, self.valid, title, epoch) for model in self.students]
+        return sum(scores) / len(scores)
 
     def weights(self) -> dict[str, Tensor]:
         """Return a copy of the student's weights, or of all students', each under its number."""

@@ -112,24 +112,24 @@ def mean_over_teachers(
     teachers: list[NetworkOutputs],
     batch: TermBatch,
 ) -> Tensor:
-    """Mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``, [B] or [].
+    """Return the mean over teachers of the sum over a teacher's pairs of ``compare(student's tap, teacher's tap)``.
 
     ``compare`` is called in the order of :func:`compared_taps`. With the first two arguments it is a loss.
     """
     sums = []
     for named, teacher in zip(pairs, teachers, strict=True):
-        values = [compare(student.taps[own], teacher.taps[other]) for own, other in named]
+        values = [compare(student.taps[student_tap], teacher.taps[other]) for student_tap, other in named]
         sums.append(torch.stack(values).sum(0))
     return torch.stack(sums).mean(0)
 
 
 def compared_taps(inputs: TermInputs) -> list[tuple[str, Tensor, str, Tensor]]:
-    """(student's tap, its features, teacher's tap, its features) of each pair, teacher by teacher."""
-    found = []
+    """Return (student's tap, its features, teacher's tap, its features) of each pair, teacher by teacher."""
+    compared = []
     for named, teacher in zip(inputs.pairs, inputs.teachers, strict=True):
-        for own, other in named:
-            found.append((own, inputs.student.taps[own], other, teacher.taps[other]))
-    return found
+        for student_tap, other in named:
+            compared.append((student_tap, inputs.student.taps[student_tap], other, teacher.taps[other]))
+    return compared
 
 
 class PairModules(nn.Module):
@@ -157,7 +157,7 @@ class PairModules(nn.Module):
 
 
 def unit_length(x: Tensor) -> Tensor:
-    """``x`` [..., D] over its length; a zero vector stays zero and has a gradient of ordinary size."""
+    """Return ``x`` [..., D] over its length; a zero vector stays zero and has a gradient of ordinary size."""
     # F.normalize divides by 1e-12 there: a dead feature would have a gradient 1e12 times too long
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / length.where(length > 0, 1)

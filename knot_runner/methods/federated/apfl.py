@@ -46,16 +46,18 @@ def own(config: ApflSettings, state: FederatedState, federation: Federation, wor
 
 def deployed(config: ApflSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """Return the client's own model mixed with the current global one; the global one while it has none."""
-    whole, own = averaging.deployed(config, state, federation, client), kept_model(state, client)
-    if own is None:
-        return whole
-    return ClientModel(_mixed(float(state[f"client/{client}/alpha"]), own.weights, whole.weights), own.buffers)
+    model, own_model = averaging.deployed(config, state, federation, client), kept_model(state, client)
+    if own_model is None:
+        return model
+    return ClientModel(
+        _mixed(float(state[f"client/{client}/alpha"]), own_model.weights, model.weights), own_model.buffers
+    )
 
 
 def _with_own(config: ApflSettings, state: FederatedState, request: LocalTraining) -> LocalTraining:
-    own = kept_model(state, request.client) or request.start
+    personal = kept_model(state, request.client) or request.start
     alpha = state.get(f"client/{request.client}/alpha", torch.tensor(config.alpha, dtype=torch.float64))
-    tensors = {"weights": own.weights, "buffers": own.buffers, "alpha": alpha}
+    tensors = {"weights": personal.weights, "buffers": personal.buffers, "alpha": alpha}
     epochs = sum(phase.epochs for phase in request.recipe.phases)
     program = LocalProgram(train_mixture, {"adaptive": config.adaptive}, tensors, further=epochs)
     return replace(request, program=program)
@@ -70,34 +72,34 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     An adaptive alpha moves in the first step, by -lr <v - w, gradient at the mixed model> (eq. 10), within [0, 1].
     """
     alpha, device = float(work.tensors["alpha"]), next(work.model.parameters()).device
-    own, mixed = copy.deepcopy(work.model), copy.deepcopy(work.model)
-    for module in (own, mixed):
+    personal, mixed = copy.deepcopy(work.model), copy.deepcopy(work.model)
+    for module in (personal, mixed):
         flat.load_flat(module, work.layout, work.tensors["weights"], work.tensors["buffers"])
     rows, loss = work.objective()
-    optimizer, own_optimizer = work.optimizer(work.model), work.optimizer(own)
+    optimizer, own_optimizer = work.optimizer(work.model), work.optimizer(personal)
     for module in (work.model, mixed):
         work.train_mode(module)
     totals, steps = zero_sum(device, 2), 0
     for positions, inputs in work.batches():
         with torch.no_grad():
-            for parameter, v, w in zip(mixed.parameters(), own.parameters(), work.model.parameters(), strict=True):
+            for parameter, v, w in zip(mixed.parameters(), personal.parameters(), work.model.parameters(), strict=True):
                 parameter.copy_(_mixed(alpha, v, w))
         mixed_loss = loss(mixed(**inputs), cut_rows(rows, positions, device)).mean()
         gradients = gradients_of(mixed_loss, list(mixed.parameters()))
         step_alpha = alpha
         if settings["adaptive"] and not steps:
-            parts = zip(gradients, own.parameters(), work.model.parameters(), strict=True)
+            parts = zip(gradients, personal.parameters(), work.model.parameters(), strict=True)
             with torch.no_grad():
                 slope = float(sum(in_float64((v - w) * gradient).sum() for gradient, v, w in parts))
             alpha = min(max(alpha - work.request.recipe.lr * slope, 0.0), 1.0)
         sent_loss = train_batch(work.model, (positions, inputs), loss, rows, optimizer)
-        for parameter, gradient in zip(own.parameters(), gradients, strict=True):
+        for parameter, gradient in zip(personal.parameters(), gradients, strict=True):
             parameter.grad = step_alpha * gradient if parameter.requires_grad else None
         own_optimizer.step()
         totals, steps = totals + torch.stack([sent_loss, mixed_loss.detach()]).to(totals.dtype), steps + 1
     sent_mean, mixed_mean = (totals / max(steps, 1)).tolist()
     kept = {
-        "weights": flat.flat_vectors(own)[0],
+        "weights": flat.flat_vectors(personal)[0],
         "buffers": flat.flat_vectors(mixed)[1],
         "alpha": torch.tensor(alpha, dtype=torch.float64),
         "loss": torch.tensor(mixed_mean, dtype=torch.float64),
@@ -105,8 +107,8 @@ def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     return LocalResult(sent_mean, steps, kept)
 
 
-def _mixed(alpha: float, own: Tensor, sent: Tensor) -> Tensor:
-    return alpha * own + (1 - alpha) * sent
+def _mixed(alpha: float, personal: Tensor, sent: Tensor) -> Tensor:
+    return alpha * personal + (1 - alpha) * sent
 
 
 APFL = replace(

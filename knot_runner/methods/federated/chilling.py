@@ -18,7 +18,7 @@ from knot_runner.methods.federation import Federation
 
 
 def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
-    """T of ``round``: from ``start`` to ``schedule.end`` over ``schedule.rounds`` rounds, then constant."""
+    """Return T of ``round``: from ``start`` to ``schedule.end`` over ``schedule.rounds`` rounds, then constant."""
     if schedule is None:
         return start
     done = min(round / schedule.rounds, 1.0)

@@ -104,7 +104,7 @@ def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
 
 
 def eigenvalues(graph: np.ndarray) -> np.ndarray:
-    """Of the normalized Laplacian I - D^{-1/2} W D^{-1/2} of weights ``graph`` [N, N]: [N], ascending, from 0 on."""
+    """Return the eigenvalues [N] of the normalized Laplacian I - D^{-1/2} W D^{-1/2}, ascending, from 0 on."""
     return np.clip(np.linalg.eigvalsh(laplacian(graph, normed=True)), 0, None)
 
 
@@ -122,19 +122,19 @@ def eigengap(values: np.ndarray) -> int:
 
 
 def canonical(labels: np.ndarray) -> list[int]:
-    """``labels`` [N] renumbered in the order of their first clients."""
+    """Return ``labels`` [N] renumbered in the order of their first clients."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     numbers: list[int] = first.argsort().argsort()[inverse].tolist()
     return numbers
 
 
 def adjusted_rand(clusters: list[int], groups: list[int] | None) -> float | None:
-    """Adjusted Rand index of ``clusters`` with planted ``groups``: 1 when they are the same, about 0 by chance."""
+    """Return the adjusted Rand index of ``clusters`` with planted ``groups``: 1 if they agree, about 0 by chance."""
     return None if groups is None else float(adjusted_rand_score(groups, clusters))
 
 
 def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, list[str]]:
-    """(labels [N], notes on a graph in several parts and on fewer clusters than are asked)."""
+    """Return (labels [N], notes on a graph in several parts and on fewer clusters than are asked)."""
     if count in (1, len(graph)):
         return np.arange(len(graph)) * (count > 1), []
     method = SpectralClustering(
@@ -148,7 +148,7 @@ def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, lis
         notes.append(
             f"method.clustering.graph: the graph has {parts} separate parts, but {count} clusters are requested"
         )
-    found = len(set(labels.tolist()))
-    if found < count:
-        notes.append(f"method.clustering.clusters: {found} of {count} found, since clients are too similar")
+    clusters = len(set(labels.tolist()))
+    if clusters < count:
+        notes.append(f"method.clustering.clusters: {clusters} of {count} found, since clients are too similar")
     return labels, notes

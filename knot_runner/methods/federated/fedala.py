@@ -32,10 +32,10 @@ from knot_runner.util.errors import UserError
 
 def init(config: FedalaSettings, federation: Federation) -> FederatedState:
     """Return the first global model. Raises :class:`UserError` where it has fewer layers than are to be mixed."""
-    there = len(layer_starts(federation.layout))
-    if config.layers > there:
+    count = len(layer_starts(federation.layout))
+    if config.layers > count:
         raise UserError(
-            f"{config.layers} is more than the {there} layers of the model. Use at most {there}", "method.layers"
+            f"{config.layers} is more than the {count} layers of the model. Use at most {count}", "method.layers"
         )
     return averaging.init(config, federation)
 
@@ -47,7 +47,7 @@ def plan(config: FedalaSettings, state: FederatedState, federation: Federation, 
 
 
 def own(config: FedalaSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """What the client trained, and the weights of its mix."""
+    """Return what the client trained, and the weights of its mix."""
     (result,) = work.trained
     return model_parts(result) | {name: tensor for name, tensor in result.kept.items() if name == "mix"}
 
@@ -57,16 +57,16 @@ def deployed(config: FedalaSettings, state: FederatedState, federation: Federati
 
     ``deployed`` decides which. The mix has the last weights. A client without a model of its own uses the global one.
     """
-    whole, own = averaging.deployed(config, state, federation, client), kept_model(state, client)
-    if own is None or config.deployed == "trained":
-        return own or whole
+    whole, personal = averaging.deployed(config, state, federation, client), kept_model(state, client)
+    if personal is None or config.deployed == "trained":
+        return personal or whole
     start = layer_starts(federation.layout)[-config.layers]
-    mix = state.get(f"client/{client}/mix", torch.ones_like(own.weights[start:]))
-    return ClientModel(_mixed(start, own.weights, whole.weights, mix), own.buffers)
+    mix = state.get(f"client/{client}/mix", torch.ones_like(personal.weights[start:]))
+    return ClientModel(_mixed(start, personal.weights, whole.weights, mix), personal.buffers)
 
 
 def layer_starts(layout: flat.FlatLayout) -> list[int]:
-    """Where the parameters of each layer begin, in the model's order: a layer is a module with parameters."""
+    """Return where the parameters of each layer begin, in the model's order: a layer is a module with parameters."""
     starts: dict[str, int] = {}
     for field in layout.parameters:
         starts.setdefault(field.name.rpartition(".")[0], field.start)
@@ -76,13 +76,13 @@ def layer_starts(layout: flat.FlatLayout) -> list[int]:
 def _with_mix(
     config: FedalaSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
-    own = kept_model(state, request.client)
-    if own is None:
+    personal = kept_model(state, request.client)
+    if personal is None:
         return request
     start = layer_starts(federation.layout)[-config.layers]
     last = state.get(f"client/{request.client}/mix")
     settings = {"config": config, "start": start, "max_epochs": config.max_epochs if last is None else 1}
-    tensors = {"weights": own.weights, "mix": torch.ones_like(own.weights[start:]) if last is None else last}
+    tensors = {"weights": personal.weights, "mix": torch.ones_like(personal.weights[start:]) if last is None else last}
     program = LocalProgram(train_from_mix, settings, tensors, further=config.share)  # of the first W, one pass
     return replace(request, program=program)
 
@@ -94,16 +94,16 @@ def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     ``max_epochs``; tensors: ``weights`` [P] of the client's own model, ``mix`` [p]; it returns the learned ``mix`` and
     the ``passes`` that took.
     """
-    own, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
-    mix, passes = _learn_mix(work, own, sent, **settings)
+    personal, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
+    mix, passes = _learn_mix(work, personal, sent, **settings)
     loss, steps = work.train()
     return LocalResult(loss, steps, {"mix": mix, "passes": torch.tensor(passes)})
 
 
 def _learn_mix(
-    work: LocalWork, own: Tensor, sent: Tensor, config: FedalaSettings, start: int, max_epochs: int
+    work: LocalWork, personal: Tensor, sent: Tensor, config: FedalaSettings, start: int, max_epochs: int
 ) -> tuple[Tensor, int]:
-    """W - rate * gradient at the mix * (w - v), clipped to [0, 1], a step a batch; W [p] and the number of passes.
+    """Return W - rate * gradient at the mix * (w - v), clipped to [0, 1], a step a batch, and the number of passes.
 
     The model then holds the mix.
     """
@@ -115,19 +115,19 @@ def _learn_mix(
     rows, loss = work.objective()
     work.train_mode(model)
     last = [p for p, field in zip(model.parameters(), work.layout.parameters, strict=True) if field.start >= start]
-    difference = (sent - own)[start:]
+    difference = (sent - personal)[start:]
     losses: list[float] = []
     buffers = request.start.buffers.to(sent.device)  # those of the passes are forgotten
     while len(losses) < max_epochs and not _settled(losses, config.window, config.threshold):
         total = 0.0
         for positions, inputs in examples.in_turn(request.recipe.batch_size):
-            flat.load_flat(model, work.layout, _mixed(start, own, sent, mix), buffers)
+            flat.load_flat(model, work.layout, _mixed(start, personal, sent, mix), buffers)
             value = loss(model(**inputs), cut_rows(rows, chosen[positions], sent.device)).mean()
             gradient = torch.cat([each.reshape(-1) for each in gradients_of(value, last)])
             mix = (mix - config.rate * gradient * difference).clamp(0, 1)
             total += float(value.detach()) * len(positions)
         losses.append(total / count)
-    flat.load_flat(model, work.layout, _mixed(start, own, sent, mix), buffers)
+    flat.load_flat(model, work.layout, _mixed(start, personal, sent, mix), buffers)
     return mix, len(losses)
 
 
@@ -139,9 +139,9 @@ def _settled(losses: list[float], window: int, threshold: float) -> bool:
     return float(last.std(correction=0)) < threshold
 
 
-def _mixed(start: int, own: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
+def _mixed(start: int, personal: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
     """Return v + (w - v) W [P]: the global model before ``start``, mixed by ``mix`` [p] from there on."""
-    return torch.cat([sent[:start], own[start:] + (sent - own)[start:] * mix])
+    return torch.cat([sent[:start], personal[start:] + (sent - personal)[start:] * mix])
 
 
 FEDALA = replace(

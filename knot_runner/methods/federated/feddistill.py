@@ -41,8 +41,8 @@ def plan_regularized(
         means = others_means(state, federation, request.client)
         if means is not None:
             logits, known = (mean[federation.train_labels[request.rows]] for mean in means)
-            own = {"weight": config.labels.weight, "label_temperature": config.labels.temperature}
-            objective = Objective(label_distillation, {**request.objective.settings, **own})
+            options = {"weight": config.labels.weight, "label_temperature": config.labels.temperature}
+            objective = Objective(label_distillation, {**request.objective.settings, **options})
             inputs = {"label_logits": logits.to(request.start.weights.dtype), "known": known}
             requests[place] = replace(request, objective=objective, inputs=inputs)
     return requests
@@ -75,10 +75,10 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     rows, hard = cross_entropy(without(settings, *OF_LABELS), inputs)
     weight, tau = float(settings["weight"]), float(settings["label_temperature"])
 
-    def loss(logits: Tensor, own: LossRows) -> Tensor:
-        target = torch.softmax(own["label_logits"] / tau, 1)
+    def loss(logits: Tensor, batch: LossRows) -> Tensor:
+        target = torch.softmax(batch["label_logits"] / tau, 1)
         distance = F.cross_entropy(logits / tau, target, reduction="none")
-        return hard(logits, own) + weight * distance * own["known"]
+        return hard(logits, batch) + weight * distance * batch["known"]
 
     return rows | {"label_logits": inputs.tensors["label_logits"], "known": inputs.tensors["known"]}, loss
 
@@ -94,21 +94,21 @@ def told(config: FedDistillSettings, state: FederatedState, federation: Federati
 def ask(
     config: FedDistillSettings, federation: Federation, round: int, client: int, model: ClientModel
 ) -> list[Inference]:
-    """Request inference of the client's trained model on its own training examples."""
+    """Return a request for inference of the client's trained model on its own training examples."""
     return [federation.inference(client, model, federation.clients[client].train, "train")]
 
 
 def answer(config: FedDistillSettings, federation: Federation, client: int, logits: list[Tensor]) -> ClientMessage:
-    """``labels`` [C, C], the mean logits that the client gives its training examples of each label, 0 without any.
+    """Return ``labels`` [C, C], the mean logits of the client's training examples of each label, 0 without any.
 
     ``present`` [C], 1 for labels of which it has some.
     """
-    (own,) = logits
+    (outputs,) = logits
     labels = federation.train_labels[federation.clients[client].train]
-    counts = torch.bincount(labels, minlength=own.shape[1])
-    total = torch.zeros(own.shape[1], own.shape[1], dtype=torch.float64).index_add_(0, labels, own.double())
+    counts = torch.bincount(labels, minlength=outputs.shape[1])
+    total = torch.zeros(outputs.shape[1], outputs.shape[1], dtype=torch.float64).index_add_(0, labels, outputs.double())
     means = total / counts.clamp_min(1)[:, None]
-    return {"labels": means.to(own.dtype), "present": (counts > 0).to(own.dtype)}
+    return {"labels": means.to(outputs.dtype), "present": (counts > 0).to(outputs.dtype)}
 
 
 def fold_labels(
@@ -117,8 +117,8 @@ def fold_labels(
 ) -> Folded:  # fmt: skip
     """Store what each participant sends, or what all of them send on average."""
     after = dict(state)
-    for one in answers.each:
-        after[f"label_logits/{one.client}"], after[f"label_counts/{one.client}"] = one.parts.values()
+    for sent in answers.each:
+        after[f"label_logits/{sent.client}"], after[f"label_counts/{sent.client}"] = sent.parts.values()
     if answers.mean:
         sums, counts = (answers.share * len(federation) * mean for mean in answers.mean.values())
         counts = torch.where(counts > 0.5, counts.clamp_min(1), 0.0)

@@ -96,9 +96,9 @@ def fold_each(
     mean, _ = averaging.mean_of(Gathering(round, 1, sent, dict, config.aggregation))
     after, _ = averaging.fold(config, state, federation, round, mean, len(sent) / len(federation))
     heads = []
-    for one in sent:
-        counts = (one.parts["labels"].double() * one.examples).round().long()
-        heads.append(_head(federation, state["weights"] + one.parts["update"], counts))
+    for message_of_client in sent:
+        counts = (message_of_client.parts["labels"].double() * message_of_client.examples).round().long()
+        heads.append(_head(federation, state["weights"] + message_of_client.parts["update"], counts))
     return _with_generator(config, state, after, federation, round, heads)
 
 
@@ -106,7 +106,7 @@ def _with_generator(
     config: FedGenSettings, state: FederatedState, after: FederatedState, federation: Federation, round: int,
     heads: list[Head],
 ) -> Folded:  # fmt: skip
-    """``after`` with the generator of ``state`` trained by ``heads``, and its mean loss."""
+    """Return ``after`` with the generator of ``state`` trained by ``heads``, and its mean loss."""
     model = _generator(config, federation, state)
     tensors, loss = train_generator(config.generator, model, state, heads, federation.seed, round)
     return {**after, **tensors, LABELS: all_counts(heads)}, {"generator_loss": loss}
@@ -129,11 +129,11 @@ def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
     rows, hard = cross_entropy(without(settings, *OF_GENERATOR), inputs)
     alpha, beta, head = float(settings["alpha"]), float(settings["beta"]), inputs.head
 
-    def loss(logits: Tensor, own: LossRows) -> Tensor:
-        on_features = F.cross_entropy(head(own["drawn_features"]), own["drawn"], reduction="none")
-        target = torch.softmax(head(own["own_features"]).detach(), 1)
+    def loss(logits: Tensor, batch: LossRows) -> Tensor:
+        on_features = F.cross_entropy(head(batch["drawn_features"]), batch["drawn"], reduction="none")
+        target = torch.softmax(head(batch["own_features"]).detach(), 1)
         divergence = (torch.xlogy(target, target) - target * torch.log_softmax(logits, 1)).sum(1)
-        return hard(logits, own) + alpha * on_features + beta * divergence
+        return hard(logits, batch) + alpha * on_features + beta * divergence
 
     names = ("drawn", "drawn_features", "own_features")
     return rows | {name: inputs.tensors[name] for name in names}, loss
@@ -142,7 +142,7 @@ def latent_regularized(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 def _on_features(
     config: FedGenSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
-    """``request`` with the features that its client trains on in the round, one of each kind for every example."""
+    """Return ``request`` with the features that its client trains on, one of each kind for every example."""
     spec = config.generator
     draws = generator(federation.seed, "features", request.round, request.client)
     drawn = drawn_labels(state[LABELS], len(request.rows), draws)
@@ -166,12 +166,12 @@ def _generator(config: FedGenSettings, federation: Federation, state: FederatedS
 
 
 def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
-    """Where weight and bias of the last layer lie."""
+    """Return where weight and bias of the last layer lie."""
     head, fields = federation.layout.head, federation.layout.parameters
-    found = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
-    if set(found) != {"weight", "bias"} or len(found["weight"].shape) != 2:
-        raise UserError(f"fedgen needs one linear layer, but the head has {', '.join(found)}", "model.head")
-    return found["weight"], found["bias"]
+    head_fields = {field.name.removeprefix(head): field for field in fields if field.name.startswith(head)}
+    if set(head_fields) != {"weight", "bias"} or len(head_fields["weight"].shape) != 2:
+        raise UserError(f"fedgen needs one linear layer, but the head has {', '.join(head_fields)}", "model.head")
+    return head_fields["weight"], head_fields["bias"]
 
 
 def _head(federation: Federation, weights: Tensor, counts: Tensor) -> Head:
@@ -196,32 +196,32 @@ class Head:
 
 
 def all_counts(heads: list[Head]) -> Tensor:
-    """Examples of each label [C] at all clients of ``heads``."""
+    """Return the examples of each label [C] at all clients of ``heads``."""
     return torch.stack([head.counts for head in heads]).sum(0)
 
 
 def new_generator(spec: LatentGenerator, classes: int, features: int, seed: int, dtype: torch.dtype) -> nn.Module:
-    """Noise and a label's one-hot code [B, noise + C] -> features [B, H]; initialized from the run's seed."""
+    """Return a generator: noise and a label's one-hot code [B, noise + C] -> features [B, H]."""
     with seeded(seed, "generator"):
         layers = nn.Linear(spec.noise + classes, spec.hidden), nn.Linear(spec.hidden, features)
     return nn.Sequential(layers[0], nn.BatchNorm1d(spec.hidden), nn.ReLU(), layers[1]).to(dtype)
 
 
 def generated(model: nn.Module, noise: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Features [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
+    """Return the features [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
     features: Tensor = model(torch.cat([noise, F.one_hot(labels, classes).to(noise.dtype)], 1))
     return features
 
 
 def drawn_labels(counts: Tensor, number: int, draws: torch.Generator) -> Tensor:
-    """Labels [number], each as likely as ``counts`` [C] says."""
+    """Return the labels [number], each as likely as ``counts`` [C] says."""
     return torch.multinomial(counts.double(), number, replacement=True, generator=draws)
 
 
 def noisy_features(
     spec: LatentGenerator, model: nn.Module, labels: Tensor, classes: int, draws: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Uniform noise in [0, 1), [B, E] (public code), and the features generated from it for ``labels`` [B]."""
+    """Return uniform noise in [0, 1), [B, E] (public code), and the features generated from it for ``labels`` [B]."""
     noise = torch.rand(len(labels), spec.noise, generator=draws, dtype=torch.float64)
     noise = noise.to(next(model.parameters()).dtype)
     return noise, generated(model, noise, labels, classes)
@@ -251,8 +251,8 @@ def train_generator(
     parameters = list(model.parameters())
     optimizer = torch.optim.Adam(parameters, lr=spec.lr, weight_decay=spec.weight_decay)
     if f"{ADAM}0.step" in kept:
-        own = {i: {name: kept[f"{ADAM}{i}.{name}"].clone() for name in MOMENTS} for i in range(len(parameters))}
-        optimizer.load_state_dict({"state": own, "param_groups": optimizer.state_dict()["param_groups"]})
+        adam_state = {i: {name: kept[f"{ADAM}{i}.{name}"].clone() for name in MOMENTS} for i in range(len(parameters))}
+        optimizer.load_state_dict({"state": adam_state, "param_groups": optimizer.state_dict()["param_groups"]})
     counts = all_counts(heads)
     model.train()
     losses = []
@@ -278,4 +278,4 @@ def model_tensors(model: nn.Module) -> Tensors:
 
 def load_generator(model: nn.Module, state: Tensors) -> None:
     """Undo :func:`model_tensors`, in place."""
-    model.load_state_dict({name.removeprefix(MODEL): own for name, own in state.items() if name.startswith(MODEL)})
+    model.load_state_dict({name.removeprefix(MODEL): part for name, part in state.items() if name.startswith(MODEL)})

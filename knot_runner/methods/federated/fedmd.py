@@ -16,7 +16,7 @@ from knot_runner.methods.messages import Exchange
 
 
 def exchange(config: FedMdSettings) -> Exchange:
-    """Logits of public examples, and the clients' training on their consensus."""
+    """Return the exchange of logits of public examples, and the clients' training on their consensus."""
     return Exchange(ask, answer, plan, fold, reads(config.server_distillation), answered_by="clients")
 
 

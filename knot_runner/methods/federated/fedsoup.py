@@ -55,7 +55,7 @@ def plan(config: FedsoupSettings, state: FederatedState, federation: Federation,
 
 
 def own(config: FedsoupSettings, state: FederatedState, federation: Federation, work: ClientWork) -> ClientMessage:
-    """What the client sent, and its pool."""
+    """Return what the client sent, and its pool."""
     return model_parts(work.trained[0]) | work.trained[0].kept
 
 

@@ -60,9 +60,9 @@ def kept_means(works: list[ClientWork], **names: str) -> RoundRow:
     """Log entry -> the mean over clients, and over its values, of the tensor of that name which a program kept."""
     row: RoundRow = {}
     for entry, name in names.items():
-        found = [work.trained[0].kept[name].double().mean() for work in works if name in work.trained[0].kept]
-        if found:
-            row[entry] = float(sum(found)) / len(found)
+        means = [work.trained[0].kept[name].double().mean() for work in works if name in work.trained[0].kept]
+        if means:
+            row[entry] = float(sum(means)) / len(means)
     return row
 
 

@@ -57,8 +57,8 @@ def keep(
     config: AveragingSettings, state: FederatedState, federation: Federation, client: int, sent: ClientMessage
 ) -> ClientMessage:
     """Move c_k by the change that was sent."""
-    own = control_of(state, f"client/{client}/control")
-    return {"control": own + sent["control"]}
+    control = control_of(state, f"client/{client}/control")
+    return {"control": control + sent["control"]}
 
 
 def fold(

@@ -23,17 +23,17 @@ VALUES_AT_ONCE = 2**18
 
 
 def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
-    """``matrix`` [M, K] times ``models`` [K, P], in the models' dtype: row m is sum_i matrix_mi models_i."""
-    found = models.new_empty(len(matrix), models.shape[1])
+    """Return ``matrix`` [M, K] times ``models`` [K, P], in the models' dtype: row m is sum_i matrix_mi models_i."""
+    sums = models.new_empty(len(matrix), models.shape[1])
     for block in _blocks(models):
-        found[:, block] = (matrix.double() @ models[:, block].double()).to(models.dtype)
-    return found
+        sums[:, block] = (matrix.double() @ models[:, block].double()).to(models.dtype)
+    return sums
 
 
 def stacked_models(models: Sequence[ClientModel]) -> Tensors:
-    """``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of a state, a row a client."""
-    weights = torch.stack([one.weights for one in models])
-    return {"theta/weights": weights, "theta/buffers": torch.stack([one.buffers for one in models])}
+    """Return ``theta/weights`` [K, P] and ``theta/buffers`` [K, Q] of a state, a row a client."""
+    weights = torch.stack([model.weights for model in models])
+    return {"theta/weights": weights, "theta/buffers": torch.stack([model.buffers for model in models])}
 
 
 def client_models(state: Tensors) -> list[ClientModel]:
@@ -55,14 +55,14 @@ class Updates:
 
     @staticmethod
     def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
-        """``starts``: of each client, the same tensor where it is the same model."""
+        """Return the updates of clients from ``starts``: of each client, the same tensor where it is the same model."""
         numbers: dict[int, int] = {}
-        begins = [numbers.setdefault(id(one), len(numbers)) for one in starts]
+        begins = [numbers.setdefault(id(model), len(numbers)) for model in starts]
         distinct = [starts[begins.index(number)] for number in range(len(numbers))]
         return Updates(torch.stack(distinct), torch.tensor(begins), trained)
 
     def applied(self, matrix: Tensor) -> Tensor:
-        """W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
+        """Return W_k = W_0 + sum_i matrix_ki dW_i, [K, P].
 
         Exactly the trained models under the identity, and the starts under zero, which W_0 + (W_k - W_0) need not be:
         the starts have the weight that is left to them.
@@ -77,18 +77,18 @@ class Updates:
         Each model is [P]. Without ``moved``, the updates themselves take its place.
         """
         count = len(self.trained) if moved is None else len(moved)
-        found = torch.zeros(count, len(self.trained), dtype=torch.float64)
+        sums = torch.zeros(count, len(self.trained), dtype=torch.float64)
         for block in _blocks(self.trained):
             changes = self.trained[:, block].double() - self.starts[self.begins, block].double()
             differences = changes
             if moved is not None:
                 differences = torch.stack([a[block].double() - b[block].double() for a, b in moved])
-            found += differences @ changes.T
-        return found
+            sums += differences @ changes.T
+        return sums
 
 
 def _blocks(models: Tensor) -> Iterator[slice]:
-    """Ranges of parameters."""
+    """Return the ranges of parameters."""
     size = max(1, VALUES_AT_ONCE // max(len(models), 1))
     for first in range(0, models.shape[1], size):
         yield slice(first, first + size)
@@ -114,17 +114,17 @@ def matrix_facts(matrix: Tensor, groups: Sequence[int] | None) -> dict[str, Any]
     and the share of others that are ``negative``.
     """
     off = ~torch.eye(len(matrix), dtype=torch.bool)
-    found = {
+    facts = {
         "own": float(matrix.diagonal().mean()),
         "others": float(matrix[off].mean()),
         "negative": float((matrix[off] < 0).double().mean()),
     }
     if groups is None:
-        return found
+        return facts
     for name, pairs in zip(("within", "across"), _pairs(groups), strict=True):
         if pairs.any():
-            found[name] = float(matrix[pairs].mean())
-    return found | {"auc": same_group_auc(matrix, groups)}
+            facts[name] = float(matrix[pairs].mean())
+    return facts | {"auc": same_group_auc(matrix, groups)}
 
 
 def _pairs(groups: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -40,13 +40,13 @@ class PersonalFederation(Federation):
         start: Callable[[int], ClientModel],
         groups: Sequence[int] | None = None,
     ) -> PersonalFederation:
-        """``federation`` after its rounds."""
+        """Return ``federation`` after its rounds."""
         fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
         return PersonalFederation(**fields, method=method, start=start, groups=groups)
 
     @property
     def starts(self) -> list[ClientModel]:
-        """theta_0 of every client."""
+        """Return theta_0 of every client."""
         return [self.start(client) for client in self.everyone]
 
 
@@ -126,7 +126,7 @@ def personal_recipe(config: LocalSettings, federation: PersonalFederation, clien
 def personal_training(
     federation: PersonalFederation, client: int, step: int, start: ClientModel, recipe: Recipe
 ) -> LocalTraining:
-    """One client's training from ``start``; its draws are those of ``step``, apart from those of the rounds."""
+    """Return the request for one client's training from ``start``."""
     last = federation.training.rounds
     request = local_request(federation.method, federation, last, client, start)
     return dataclasses.replace(request, round=last + 1 + step, recipe=recipe, test_rows=request.test_rows[:0])
@@ -135,7 +135,7 @@ def personal_training(
 def train_all(
     config: Any, federation: PersonalFederation, step: int, starts: Sequence[ClientModel]
 ) -> list[LocalTraining]:
-    """Every client's ``epochs`` from its model in ``starts``."""
+    """Return requests for every client's ``epochs`` from its model in ``starts``."""
     requests = []
     for client, start in enumerate(starts):
         recipe = personal_recipe(config, federation, client, config.epochs)

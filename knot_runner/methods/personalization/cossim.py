@@ -30,7 +30,7 @@ from knot_runner.methods.personalization.contract import (
 
 
 def label_similarities(federation: Federation) -> Tensor:
-    """S [K, K], float64: cosines of the histograms of all clients' training labels, 1 on the diagonal."""
+    """Return S [K, K], float64: cosines of the histograms of all clients' training labels, 1 on the diagonal."""
     classes = int(federation.train_labels.max()) + 1
     counts = [federation.train_labels[rows].bincount(minlength=classes) for rows in federation.rows("train")]
     shares = torch.nn.functional.normalize(torch.stack(counts).double(), dim=1)
@@ -55,7 +55,7 @@ def _check(config: CossimSettings, federation: Federation) -> list[str]:
 def _plan(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Request an epoch of every client: from theta_0 first, then from the aggregated models."""
+    """Return requests for an epoch of every client: from theta_0 first, then from the aggregated models."""
     if round > config.rounds:
         return []
     starts = aggregated_models(config, state, federation) if round else federation.starts
@@ -66,13 +66,13 @@ def _fold(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    return with_trained(state, stacked_models([one.model for one in trained]), trained)
+    return with_trained(state, stacked_models([result.model for result in trained]), trained)
 
 
 def aggregated_models(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation
 ) -> list[ClientModel]:
-    """sum_i A_ki theta_i of every client, running statistics alike."""
+    """Return sum_i A_ki theta_i of every client, running statistics alike."""
     matrix = aggregation_weights(label_similarities(federation), config)
     return client_models({name: weighted_sums(matrix, state[name]) for name in ("theta/weights", "theta/buffers")})
 

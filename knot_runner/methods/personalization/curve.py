@@ -25,7 +25,7 @@ def id_at_matched_ood(points: Sequence[Pair], start_ood: float, given_up: float)
 
     None where no point has that.
     """
-    return max((own for other, own in points if other >= start_ood - given_up - 1e-12), default=None)
+    return max((id_accuracy for other, id_accuracy in points if other >= start_ood - given_up - 1e-12), default=None)
 
 
 def area(points: Sequence[Pair], reference: Pair) -> float:
@@ -35,10 +35,10 @@ def area(points: Sequence[Pair], reference: Pair) -> float:
     """
     low_ood, low_id = reference
     total, reached = 0.0, low_id
-    for other, own in sorted(points, reverse=True):  # from the highest OOD down, each adds what lies above the last
-        if other > low_ood and own > reached:
-            total += (other - low_ood) * (own - reached)
-            reached = own
+    for other, id_accuracy in sorted(points, reverse=True):  # each adds what lies above the last
+        if other > low_ood and id_accuracy > reached:
+            total += (other - low_ood) * (id_accuracy - reached)
+            reached = id_accuracy
     return total
 
 

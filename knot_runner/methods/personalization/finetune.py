@@ -32,7 +32,7 @@ FEWEST = 8
 def plan(
     config: TuningSettings, state: FederatedState, federation: PersonalFederation, round: int
 ) -> list[LocalTraining]:
-    """Request the next part of the training clients' epochs; once they have finished, the next few clients start."""
+    """Return requests for the next part of the training clients' epochs. Once they finish, the next few start."""
     step = round % config.checkpoints
     return [
         finetune_request(config, federation, state, client, step) for client in under_way(config, federation, round)
@@ -50,7 +50,7 @@ def fold(
 def finetune_request(
     config: TuningSettings, federation: PersonalFederation, state: FederatedState, client: int, step: int
 ) -> LocalTraining:
-    """One client's epochs from save ``step`` to the next.
+    """Return the request for one client's epochs from save ``step`` to the next.
 
     The pull towards theta_0 is the proximal term's with mu = 2 prox, which pulls towards the model that the request
     starts from; a constant gradient of 2 prox (start - theta_0) makes up the difference.
@@ -58,10 +58,10 @@ def finetune_request(
     origin = federation.start(client)
     start = current(state, client) if step else origin
     recipe = replace(personal_recipe(config, federation, client, config.part), proximal=2 * config.prox)
-    found = personal_training(federation, client, step, start, recipe)
+    request = personal_training(federation, client, step, start, recipe)
     if not config.prox or not step:
-        return found
-    return replace(found, control=2 * config.prox * (start.weights - origin.weights))
+        return request
+    return replace(request, control=2 * config.prox * (start.weights - origin.weights))
 
 
 def current(state: FederatedState, client: int) -> ClientModel:
@@ -86,7 +86,7 @@ def _at_once(federation: PersonalFederation) -> int:
 
 
 def finetune_points(config: TuningSettings) -> list[Point]:
-    """theta_0, and the model after each part of the epochs."""
+    """Return theta_0, and the model after each part of the epochs."""
     return [Point(step, step * config.part, alpha=float(step > 0)) for step in range(config.checkpoints + 1)]
 
 

@@ -40,17 +40,17 @@ class TestRows:
 
     @staticmethod
     def of(test: Sequence[Tensor]) -> TestRows:
-        """``test``: the rows of each client's test examples."""
+        """Return the index of ``test``, the rows of each client's test examples."""
         rows, places = torch.cat(list(test)).unique(return_inverse=True)
-        owners = torch.repeat_interleave(torch.arange(len(test)), torch.tensor([len(own) for own in test]))
+        owners = torch.repeat_interleave(torch.arange(len(test)), torch.tensor([len(rows) for rows in test]))
         return TestRows(rows, places, owners, len(test))
 
     def own(self, client: int) -> Tensor:
-        """Places [n] in ``rows`` of the client's examples."""
+        """Return the places [n] in ``rows`` of the client's examples."""
         return self.places[self.owners == client]
 
     def sums(self, values: Tensor, client: int) -> Tensor:
-        """Sums [..., K] of ``values`` [..., N] (one per row) over each client's examples.
+        """Return the sums [..., K] of ``values`` [..., N] (one per row) over each client's examples.
 
         Other clients' examples that ``client`` also has are left out.
         """
@@ -61,7 +61,7 @@ class TestRows:
         return kept.new_zeros(*kept.shape[:-1], self.clients).index_add_(-1, self.owners, kept)
 
     def examples(self) -> Tensor:
-        """int32 [K, K]: examples of client j (column) that count for the model of client k (row)."""
+        """Return int32 [K, K]: examples of client j (column) that count for the model of client k (row)."""
         ones = torch.ones(len(self.rows))
         return torch.stack([self.sums(ones, client) for client in range(self.clients)]).int()
 
@@ -93,7 +93,7 @@ def matrix_measures(
     having = [client for client in clients if examples[client, client]]
     diagonal = share.diagonal()[having]
     worst = diagonal.sort().values[: math.ceil(len(having) / 10)]
-    found = {
+    measures = {
         "id_accuracy": float(diagonal.mean()),
         "id_loss": float(mean_loss.diagonal()[having].mean()),
         "all_accuracy": float(torch.stack([share[client, having].mean() for client in clients]).mean()),
@@ -102,11 +102,11 @@ def matrix_measures(
     }
     if global_correct is not None:
         lost = (global_correct - correct.diagonal())[having]
-        found["clients_hurt"] = float((lost >= HURT_EXAMPLES).double().mean())
+        measures["clients_hurt"] = float((lost >= HURT_EXAMPLES).double().mean())
     unseen = [client for client in range(len(examples)) if client not in set(clients) and examples[client, client]]
     if unseen:
-        found["unseen_accuracy"] = float(share.diagonal()[unseen].mean())
-    return found
+        measures["unseen_accuracy"] = float(share.diagonal()[unseen].mean())
+    return measures
 
 
 def _out_of_distribution(
@@ -125,7 +125,7 @@ def _out_of_distribution(
             losses.append(mean_loss[client, others].mean())
     names = ("ood_accuracy", "ood_weighted", "ood_loss")
     values = (even, weighted, losses)
-    return {name: float(torch.stack(own).mean()) for name, own in zip(names, values, strict=True) if own}
+    return {name: float(torch.stack(means).mean()) for name, means in zip(names, values, strict=True) if means}
 
 
 def check_own_models(spec: Any, federation: Federation) -> None:

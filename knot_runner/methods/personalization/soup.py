@@ -13,13 +13,13 @@ from knot_runner.methods.personalization.finetune import current, under_way
 
 
 def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> ClientModel:
-    """Weights and running statistics, in float64; exactly ``origin`` at 0 and ``trained`` at 1."""
+    """Return the weights and running statistics, in float64; exactly ``origin`` at 0 and ``trained`` at 1."""
     pairs = zip((origin.weights, origin.buffers), (trained.weights, trained.buffers), strict=True)
     return ClientModel(*(((1 - alpha) * a.double() + alpha * b.double()).to(b.dtype) for a, b in pairs))
 
 
 def soup_points(config: SoupSettings) -> list[Point]:
-    """Every alpha, after every save (``at=all``) or the last."""
+    """Return every alpha, after every save (``at=all``) or the last."""
     return [Point(step, step * config.part, alpha) for step in _steps(config) for alpha in config.alphas]
 
 

@@ -33,7 +33,7 @@ def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
     federation = setup.federation
     if len(federation.architectures) == 1:
         return {}
-    last, found = [row for row in rows if "clients" in row][-1], {}
+    last, facts = [row for row in rows if "clients" in row][-1], {}
     accuracy_of = dict(zip(federation.numbers, last["clients"], strict=True))
     for number, architecture in enumerate(federation.architectures):
         clients = [client for client in federation.numbers if federation.network_number(client) == number]
@@ -41,24 +41,24 @@ def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
         accuracies = [accuracy_of[client] for client in clients]
         tested = sum(sizes) > 0
         means = scores.over_clients(accuracies, sizes) if tested else {"weighted": None, "unweighted": None}
-        found[architecture.network.spec.name] = {
+        facts[architecture.network.spec.name] = {
             "clients": len(clients),
             "parameters": architecture.layout.size,
             "accuracy": means["weighted"],
             "unweighted": means["unweighted"],
         }
-    return {"models": found}
+    return {"models": facts}
 
 
 def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
-    """Write the last predictions on all test images and the final state into the run's folder."""
+    """Write the last tests on all test images and the final state into the run's folder."""
     if outcome.personal is not None:
-        found = outcome.personal.found
+        tests = outcome.personal.predictions
     else:
         labels = setup.test.labels
-        found = scores.predict_test(outcome.method, context.method, outcome.state, setup.federation, labels, engine)
-    probabilities = torch.softmax(found.logits.double(), 1).float()
-    arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
+        tests = scores.predict_test(outcome.method, context.method, outcome.state, setup.federation, labels, engine)
+    probabilities = torch.softmax(tests.logits.double(), 1).float()
+    arrays = {"test.probabilities": probabilities, "test.labels": tests.labels}
     write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
     named = _named(context.method, setup.federation, outcome.state)
     write_atomic(context.folder / MODEL_FILE, tensor_parts(named))
@@ -88,16 +88,16 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
     groups = outcome.facts["clusters"]["labels"] if "clusters" in outcome.facts else None
     for place, client in enumerate(federation.numbers):
         base = "" if groups is None else f"cluster/{groups[place]}/"
-        own = f"own/{client}/"
+        prefix = f"own/{client}/"
         parts = [base, f"{base}client/{client}/"]
         layout = federation.layout_of(client)
         model = own_models.get(client) or outcome.method.deployed(context.method, outcome.state, federation, client)
         wanted = flat.views(model.weights, layout.parameters) | flat.views(model.buffers, layout.buffers)
-        found = joined_parts(named, parts, layout)
-        others = {name: value for name, value in wanted.items() if name not in found or not found[name].equal(value)}
+        joined = joined_parts(named, parts, layout)
+        others = {name: value for name, value in wanted.items() if name not in joined or not joined[name].equal(value)}
         if others:
-            parts.append(own)
-            kept.own |= {f"{own}{name}": tensor for name, tensor in others.items()}
+            parts.append(prefix)
+            kept.own |= {f"{prefix}{name}": tensor for name, tensor in others.items()}
         kept.models[f"client/{client}"] = (setup.networks[federation.network_number(client)], parts)
     return kept
 
@@ -116,11 +116,11 @@ def _named(config: FederatedSettings, federation: Federation, state: FederatedSt
         if name in ("weights", "buffers"):
             *_, owner, number = ["", "", *prefix.split("/")]
             layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
-            own = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
-            tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in own.items()}
+            named = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
+            tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in named.items()}
         elif name == "statistics":
-            own = flat.views(value, federation.layout.buffers)
-            tensors |= {f"{prefix}/{buffer}": tensor for buffer, tensor in own.items()}
+            named = flat.views(value, federation.layout.buffers)
+            tensors |= {f"{prefix}/{buffer}": tensor for buffer, tensor in named.items()}
         elif name == "unshared":
             whole = torch.zeros(federation.layout.size, dtype=value.dtype)
             whole[~shared] = value

@@ -53,17 +53,17 @@ class Setup:
 
     @property
     def networks(self) -> list[Network]:
-        """Networks of the clients' architectures, which requests refer to by number."""
+        """Return the networks of the clients' architectures, which requests refer to by number."""
         return [architecture.network for architecture in self.federation.architectures]
 
     @property
     def counts(self) -> Counts:
-        """Examples of each class that every client has."""
+        """Return the examples of each class that every client has."""
         return of_images(self.task, self.partition)
 
     @cached_property
     def example_tokens(self) -> int:
-        """Mean number of tokens of a client's text, rounded up; 0 for images."""
+        """Return the mean number of tokens of a client's text, rounded up; 0 for images."""
         if not isinstance(self.data, TextData):
             return 0
         rows = [self.federation.clients[client].train for client in self.federation.numbers]
@@ -72,14 +72,14 @@ class Setup:
 
     @cached_property
     def example_flops(self) -> ExampleFlops | None:
-        """FLOPs of one such example."""
+        """Return the FLOPs of one such example."""
         return example_flops(self.networks[0], self.example_tokens)
 
     @property
     def notes(self) -> list[str]:
         """Return notes to the user, made before training. Raises :class:`UserError`."""
-        own = [*check_sizes(self.federation), *self.counts.warnings()]
-        return [*self.task.notes, *self.partition.notes, *own]
+        notes = [*check_sizes(self.federation), *self.counts.warnings()]
+        return [*self.task.notes, *self.partition.notes, *notes]
 
 
 def make_setup(context: RunContext) -> Setup:
@@ -115,7 +115,7 @@ def make_setup(context: RunContext) -> Setup:
     networks = [
         dataclasses.replace(network, spec=spec) for spec in architecture_settings(context.method) or [network.spec]
     ]
-    architectures = [_architecture(context, one, dtype) for one in networks]
+    architectures = [_architecture(context, client_network, dtype) for client_network in networks]
     if distillation is not None and distillation.terms:
         from knot_runner.methods.around.server_terms import check_server_terms
 
@@ -203,7 +203,7 @@ def _clients(partition: Partition, architectures: list[Architecture]) -> Iterato
     """Yield each client with its part of ``partition``, and ``architectures`` in turn."""
     splits = {"train": partition.train, "test": partition.test, "valid": partition.valid}
     for number, name in enumerate(partition.names):
-        rows = {split: torch.from_numpy(own[number]) for split, own in splits.items() if own is not None}
+        rows = {split: torch.from_numpy(parts[number]) for split, parts in splits.items() if parts is not None}
         yield Party.of_rows(name, architectures[number % len(architectures)].network, **rows)
 
 
@@ -215,7 +215,7 @@ def resident(task: ImageTask) -> list[ImageData]:
 
 
 def client_counts(setup: Setup) -> Facts:
-    """Examples per client and class, for the record."""
+    """Return the examples per client and class, for the record."""
     labels, classes = setup.task.train.labels, len(setup.task.classes)
     return {
         "clients": setup.partition.names,
@@ -227,7 +227,7 @@ def client_counts(setup: Setup) -> Facts:
 
 
 def check_sizes(federation: Federation) -> list[str]:
-    """Notes on clients smaller than a batch.
+    """Return notes on clients smaller than a batch.
 
     Raises :class:`UserError` for settings that clients have too few examples for.
     """

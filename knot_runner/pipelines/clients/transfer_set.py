@@ -37,7 +37,7 @@ from knot_runner.util.errors import UserError
 
 
 def with_other_set(context: RunContext, task: ImageTask) -> ImageTask:
-    """``task`` with the data set of images that ``transfer`` names as its transfer set.
+    """Return ``task`` with the data set of images that ``transfer`` names as its transfer set.
 
     As it is where the run distills nothing, which is said. Raises :class:`UserError`.
     """
@@ -59,12 +59,12 @@ def server_examples(
     """
     spec = context.method.server_distillation
     check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.server_distillation")
-    own, random = _more_examples(context, task, data, held_out)
-    parts = [part for part in (data, own, random) if part is not None]
+    transfer_data, random = _more_examples(context, task, data, held_out)
+    parts = [part for part in (data, transfer_data, random) if part is not None]
     total = sum(len(part.labels) for part in parts)
     transfer = torch.from_numpy(held_out)
-    if own is not None:
-        transfer = len(data.labels) + torch.arange(len(own.labels))
+    if transfer_data is not None:
+        transfer = len(data.labels) + torch.arange(len(transfer_data.labels))
     if spec.valid and int(spec.valid * len(transfer)) == 0:
         raise UserError(
             f"{spec.valid:g} of {len(transfer)} transfer examples is less than one example. Use 0, or a larger share",
@@ -87,15 +87,15 @@ def _more_examples(
     biased = needs_bias(spec.weighting)
     if isinstance(task, TextPool):
         return server_texts(context, task, biased)
-    own = None if task.transfer is None else _resident(data, task.transfer)
+    transfer_data = None if task.transfer is None else _resident(data, task.transfer)
     if not biased:
-        return own, None
+        return transfer_data, None
     public = task.train.take(held_out) if task.transfer is None else task.transfer
-    return own, _resident(data, random_images(public, spec.bias, context.settings.seed))
+    return transfer_data, _resident(data, random_images(public, spec.bias, context.settings.seed))
 
 
 def _resident(data: ClientData, images: Images) -> ImageData:
-    """``images`` as engines hold them, normalized as ``data`` is."""
+    """Return ``images`` as engines hold them, normalized as ``data`` is."""
     return dataclasses.replace(
         as_kind(data, ImageData), pixels=torch.from_numpy(images.pixels), labels=torch.from_numpy(images.labels)
     )
@@ -130,10 +130,10 @@ def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[Tex
     settings, store = context.settings, context.store
     length = settings.task.max_length
     tokenizer = load_tokenizer(as_kind(settings.model, ModelSettings), pool.whole, context.data_root)
-    own = next((data for data in pool.whole.datasets.values() if data.role == "transfer"), None)
+    transfer_set = next((data for data in pool.whole.datasets.values() if data.role == "transfer"), None)
     transfer = None
-    if own is not None:
-        transfer = encoded_pool(as_kind(own.splits["train"], Examples).unlabeled(), tokenizer, length, store)
+    if transfer_set is not None:
+        transfer = encoded_pool(as_kind(transfer_set.splits["train"], Examples).unlabeled(), tokenizer, length, store)
     if not biased:
         return transfer, None
     return transfer, random_pool(context.method.server_distillation.bias, tokenizer, length, settings.seed, store)

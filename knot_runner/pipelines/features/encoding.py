@@ -74,19 +74,19 @@ class Space:
     model: Autoencoder | None = None
 
     def points(self, images: Images) -> np.ndarray:
-        """``images`` as points [N, d] float64; an autoencoder computes in float32."""
+        """Return ``images`` as points [N, d] float64; an autoencoder computes in float32."""
         if self.model is None:
             return self.normalized(images, np.float64).reshape(len(images), -1)
-        found = np.empty((len(images), self.model.code))
+        codes = np.empty((len(images), self.model.code))
         for first in range(0, len(images), IMAGES_AT_ONCE):
             rows = np.arange(first, min(first + IMAGES_AT_ONCE, len(images)))
             pixels = torch.from_numpy(self.normalized(images.take(rows), np.float32))
             with torch.no_grad():
-                found[rows] = self.model.encode(pixels).numpy()
-        return found
+                codes[rows] = self.model.encode(pixels).numpy()
+        return codes
 
     def images(self, points: np.ndarray) -> np.ndarray:
-        """``points`` [K, d] decoded to pixels [K, C, H, W] float32, cut to 0..1."""
+        """Return ``points`` [K, d] decoded to pixels [K, C, H, W] float32, cut to 0..1."""
         if self.model is None:
             pixels = points.reshape(-1, *self.shape)
         else:
@@ -96,7 +96,7 @@ class Space:
         return np.clip(pixels * std + mean, 0, 1).astype(np.float32)
 
     def normalized(self, images: Images, dtype: type) -> np.ndarray:
-        """(pixels - mean) / std per channel, [N, C, H, W]."""
+        """Return (pixels - mean) / std per channel, [N, C, H, W]."""
         unit = 255 if images.pixels.dtype == np.uint8 else 1
         mean, std = self._scales(dtype)
         return (images.pixels.astype(dtype) / dtype(unit) - mean) / std
@@ -142,14 +142,14 @@ def space(
         about = {"spec": spec, "data": images.digest, "mean": task.mean, "std": task.std, "seed": settings.seed}
         key = digest({**about, "threads": settings.hardware.threads})
         with store.lock(ENCODER_STAGE, key):
-            found = store.find(ENCODER_STAGE, key)
-            if found is None:
+            artifact = store.find(ENCODER_STAGE, key)
+            if artifact is None:
                 began = time.monotonic()
                 losses = _train(context, spec, model, torch.from_numpy(plain.normalized(images, np.float32)))
                 info = {"images": len(images), "losses": losses, "seconds": elapsed(began), "machines": [machine()]}
-                found = store.put(ENCODER_STAGE, key, model.state_dict(), info)
-        join_machines([found.info], context.note)
-        model.load_state_dict(found.tensors())
+                artifact = store.put(ENCODER_STAGE, key, model.state_dict(), info)
+        join_machines([artifact.info], context.note)
+        model.load_state_dict(artifact.tensors())
     return Space(task.shape, task.mean, task.std, model.eval())
 
 

@@ -44,11 +44,11 @@ class TextSpace:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(d,)."""
+        """Return (d,)."""
         return self.center.shape
 
     def points(self, texts: Examples) -> np.ndarray:
-        """``texts`` as points [N, d] float64; an encoder computes in float32."""
+        """Return ``texts`` as points [N, d] float64; an encoder computes in float32."""
         return np.asarray((self.features(texts) - self.center) / self.scale)
 
 
@@ -64,10 +64,10 @@ def text_space(context: RunContext, spec: TextFeatures | None, pool: TextPool) -
         features = _tfidf(spec, fitted, called, keyed(context.settings.seed, "features"))
     else:
         features = _cls(context, pool)
-    found = features(fitted)
-    center = found.mean(0)
-    scale = float(np.sqrt(np.mean((found - center) ** 2)))
-    if not scale > ROUNDING * np.sqrt(np.mean(found**2)):  # true for NaN, too
+    points = features(fitted)
+    center = points.mean(0)
+    scale = float(np.sqrt(np.mean((points - center) ** 2)))
+    if not scale > ROUNDING * np.sqrt(np.mean(points**2)):  # true for NaN, too
         raise UserError(
             f"all {len(fitted)} train texts of {called} have identical features, so distances are undefined", "features"
         )
@@ -102,7 +102,7 @@ def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
 
 
 def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Features:
-    """scikit-learn's TF-IDF (words of two letters or more, rows of norm 1), then its randomized truncated SVD."""
+    """Fit scikit-learn's TF-IDF (words of two letters or more, rows of norm 1), then its randomized truncated SVD."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -152,12 +152,12 @@ def _cls(context: RunContext, pool: TextPool) -> Features:
 
     def features(texts: Examples) -> np.ndarray:
         encoded = encode(tokenizer, texts.texts, texts.pairs)
-        found = np.empty((len(encoded), model.hidden))
+        states = np.empty((len(encoded), model.hidden))
         for rows in batches(encoded.lengths, TEXTS_AT_ONCE, None):
             read = encoded.batch(rows)
             with torch.no_grad():
                 output = encoder(input_ids=read["ids"], attention_mask=read["mask"], token_type_ids=read["types"])
-            found[rows] = output.last_hidden_state[:, 0].numpy()
-        return found
+            states[rows] = output.last_hidden_state[:, 0].numpy()
+        return states
 
     return features

@@ -65,11 +65,11 @@ def _with_view(
 ) -> StoredParty:
     """Return ``student`` with each of its ``splits`` transformed by ``view``."""
     shown = {split: viewed_images(images, view) for split, images in splits.items()}
-    own = task_in_view(task, shown["train"])
+    task_of_view = task_in_view(task, shown["train"])
     return dataclasses.replace(
         student,
-        examples={split: save_images(images, own, store) for split, images in shown.items()},
-        network=dataclasses.replace(student.network, inputs=tuple(own.shape)),
+        examples={split: save_images(images, task_of_view, store) for split, images in shown.items()},
+        network=dataclasses.replace(student.network, inputs=tuple(task_of_view.shape)),
         originals={split: student.examples[split] for split in ("train", "test")},
     )
 

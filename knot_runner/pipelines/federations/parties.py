@@ -60,8 +60,8 @@ def party_federation(
     """
     by_role: dict[str, list[StoredParty]] = {"local": [], "global": [], "transfer": []}
     for data in task.datasets.values():
-        own = {split: examples[data.name, split] for split in data.splits}
-        party = StoredParty(data.name, own, networks[data.name], used_count(data, "train", settings))
+        refs = {split: examples[data.name, split] for split in data.splits}
+        party = StoredParty(data.name, refs, networks[data.name], used_count(data, "train", settings))
         by_role[data.role].append(party)
     server = by_role["global"][0]
     return PartyFederation(

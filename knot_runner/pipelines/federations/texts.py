@@ -108,7 +108,7 @@ def _networks(model: ModelSettings, task: PartyTask, vocabulary: int) -> dict[st
 
 
 def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:
-    """Checks, before training, that the pre-trained encoder fits each of ``networks``; returns notes on it.
+    """Check that the pre-trained encoder fits each of ``networks``, before training; return notes on it.
 
     Raises :class:`UserError`.
     """

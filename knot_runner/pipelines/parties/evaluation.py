@@ -56,13 +56,13 @@ def evaluate(
     tests = {party.name: party.test for party in federation.teachers if "test" in party.examples}
     after_p, evaluated = _on_tests(student, tests, executor), "global"
     before_p = _on_tests(before, tests, executor) if before else {}
-    own = _on_own_tests(teachers, tests, executor)
+    own_predictions = _on_own_tests(teachers, tests, executor)
     if "selected_epoch" not in state:  # nothing was distilled: the teachers' own scores are the result
-        after_p, evaluated = own, "personalized"
+        after_p, evaluated = own_predictions, "personalized"
     parties = parties_after(federation, state)
     if parties:  # each party keeps its own model
         after_p, evaluated = _on_own_tests(parties, tests, executor), "personalized"
-        before_p = own
+        before_p = own_predictions
     arrays = {}
     for prefix, predictions in (("", after_p), ("before/", before_p)):
         for name, (probabilities, labels) in predictions.items():
@@ -77,7 +77,7 @@ def evaluate(
         "metrics": metrics.measure_all(after_p, coordinates),
         **({"parties": list(parties)} if parties else {}),
         **({"before": metrics.measure_all(before_p, coordinates)} if before_p else {}),
-        "teachers": {name: metrics.measure_data_set(*own[name], coordinates) for name in own},
+        "teachers": {name: metrics.measure_data_set(*own_predictions[name], coordinates) for name in own_predictions},
         "baselines": _baselines(teachers, federation, executor, coordinates),
     }
 
@@ -89,14 +89,14 @@ def _baselines(
 
     Returns name -> metric -> value.
     """
-    found, labels = {}, np.empty(0)
+    predictions, labels = {}, np.empty(0)
     server, clients = federation.server, {client.name for client in federation.clients}
     for party, teacher in teachers.items():  # clients read the original images, of which the server may see a view
-        own = server.originals.get("test", server.test) if party in clients else server.test
-        found[party], labels = _predicted(teacher, [own], executor)[0]
-    if len(found) > 1:
-        found["ensemble"] = np.mean(list(found.values()), axis=0, dtype=np.float64).astype(np.float32)
-    return {name: metrics.measure_data_set(own, labels, coordinates) for name, own in found.items()}
+        test = server.originals.get("test", server.test) if party in clients else server.test
+        predictions[party], labels = _predicted(teacher, [test], executor)[0]
+    if len(predictions) > 1:
+        predictions["ensemble"] = np.mean(list(predictions.values()), axis=0, dtype=np.float64).astype(np.float32)
+    return {name: metrics.measure_data_set(test, labels, coordinates) for name, test in predictions.items()}
 
 
 def _on_tests(model: TrainedModel, tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
@@ -112,11 +112,11 @@ def _on_own_tests(models: dict[str, TrainedModel], tests: dict[str, Ref], execut
 def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> list[Predictions]:
     """Return the predictions of ``model`` for stored ``tests``."""
     requests = [model.predict("predictions", test) for test in tests]
-    found = []
+    predictions = []
     for test, artifact in zip(tests, executor(requests), strict=True):
         labels = executor.place.store.get(*test).tensors()["labels"]
-        found.append((probabilities_of(artifact), labels.numpy()))
-    return found
+        predictions.append((probabilities_of(artifact), labels.numpy()))
+    return predictions
 
 
 def _write_vectors(student: TrainedModel, federation: PartyFederation, executor: Executor, folder: Path) -> None:
@@ -167,15 +167,15 @@ def write_probe(
     student, before, teachers = trained_models(federation, state)
     models = [student, *([before] if before else []), *(teachers[party.name] for party in federation.clients)]
     artifacts = executor([model.predict("probe", tokens) for model in models])
-    found = []
+    records = []
     for model, artifact in zip(models, artifacts, strict=True):
         probabilities = iter(probabilities_of(artifact).tolist())
         for probe, template, words in rows:
             values = [next(probabilities) for _ in words]
-            found.append(
+            records.append(
                 {"probe": probe, "template": template, "words": words, "model": model.name, "probabilities": values}
             )
-    write_json(context.folder / "probe.json", found)
+    write_json(context.folder / "probe.json", records)
 
 
 # ----------------------------------------------------------------------------------------------------- trained model
@@ -199,14 +199,14 @@ def trained_models(
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
     """Return the student, the global model before distillation (if any), and every other model by party."""
     networks = {party.name: party.network for party in federation.teachers}
-    own = federation.server.network
-    student = TrainedModel("student", own, ref_of(state["student"]))
-    before = TrainedModel("before", own, ref_of(state["before"])) if "before" in state else None
+    network = federation.server.network
+    student = TrainedModel("student", network, ref_of(state["student"]))
+    before = TrainedModel("before", network, ref_of(state["before"])) if "before" in state else None
     teachers = {}
     for name in state:
         if name.startswith("weights/"):
             party = name.removeprefix("weights/")
-            teachers[party] = TrainedModel(party, networks.get(party, own), ref_of(state[name]))
+            teachers[party] = TrainedModel(party, networks.get(party, network), ref_of(state[name]))
     return student, before, teachers
 
 
@@ -218,8 +218,8 @@ def parties_after(federation: PartyFederation, state: State) -> dict[str, Traine
     parties = [party for party in federation.teachers if f"after/{party.name}" in state]
     if not parties:
         return {}
-    found = {party.name: _trained(party, state[f"after/{party.name}"]) for party in parties}
-    return {**found, federation.server.name: _trained(federation.server, state["student"])}
+    models = {party.name: _trained(party, state[f"after/{party.name}"]) for party in parties}
+    return {**models, federation.server.name: _trained(federation.server, state["student"])}
 
 
 def _trained(party: StoredParty, artifact: str) -> TrainedModel:
@@ -227,7 +227,7 @@ def _trained(party: StoredParty, artifact: str) -> TrainedModel:
 
 
 def probabilities_of(predicted: Artifact) -> np.ndarray:
-    """float32 [N, C] of predicted logits."""
+    """Return the probabilities of predicted logits, float32 [N, C]."""
     return torch.softmax(predicted.tensors()["logits"].double(), dim=1).float().numpy()
 
 
@@ -250,13 +250,13 @@ def finished_rounds(context: RunContext, federation: PartyFederation, store: Sto
     while requests := method.plan(config, state, federation, round):
         artifacts: list[Artifact] = []
         for request in requests:
-            found = store.find(*key_of(request))
-            if found is None:
+            artifact = store.find(*key_of(request))
+            if artifact is None:
                 raise UserError(
                     f"the {request_title(request)} was deleted. Rerun with another paths.output_dir=DIR",
                     store.folder(*key_of(request)),
                 )
-            artifacts.append(found)
+            artifacts.append(artifact)
         state, _ = method.fold(config, state, federation, round, requests, artifacts)
         yield FinishedRound(requests, artifacts, state)
         round += 1

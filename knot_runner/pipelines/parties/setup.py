@@ -106,7 +106,7 @@ FREE_KEYS = ("augment", "geometry", "coordinates", "superclasses", "max_length",
 def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
     """Raise :class:`UserError` naming a teacher that does not fit the student of ``task``.
 
-    A teacher of another task or of other data does not, since it may have learned from the student's test examples.
+    A teacher of another task or of run data does not, since it may have learned from the student's test examples.
     """
     for number, teacher in enumerate(context.method.teachers):
         if not isinstance(teacher, RunTeacher):
@@ -123,8 +123,8 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
         if context.settings.on_images:
             continue
         paths = dataclasses.replace(settings.paths, data_dir=context.settings.paths.data_dir)
-        own = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), method=settings.method)
-        theirs = load_tokenizer(settings.model, own.services.parties(own), own.data_root)
+        run = dataclasses.replace(context, settings=dataclasses.replace(settings, paths=paths), method=settings.method)
+        theirs = load_tokenizer(settings.model, run.services.parties(run), run.data_root)
         if theirs.to_str() != load_tokenizer(context.settings.model, task, context.data_root).to_str():
             raise UserError(
                 f"run {teacher.run} has another vocabulary than the student. Use the same model.vocab, or "
@@ -135,12 +135,12 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
 
 def _check_task(run: str, theirs: object, ours: object) -> None:
     """Raise :class:`UserError` naming the first setting in which the tasks of teacher and student differ."""
-    own = without(dataclasses.asdict(theirs), *FREE_KEYS)
+    has = without(dataclasses.asdict(theirs), *FREE_KEYS)
     wanted = without(dataclasses.asdict(ours), *FREE_KEYS)
     for name in wanted:
-        if own.get(name) != wanted[name]:
+        if has.get(name) != wanted[name]:
             raise UserError(
-                f"{run} has task.{name}={own.get(name)!s:.80}, but the student has {wanted[name]!s:.80}. Use a run "
+                f"{run} has task.{name}={has.get(name)!s:.80}, but the student has {wanted[name]!s:.80}. Use a run "
                 "with the same task settings, which has not seen the student's test examples"
             )
 
@@ -156,19 +156,19 @@ def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -
 
 
 def _model_of(key: str, teacher: RunTeacher, network: Network) -> nn.Module:
-    """``network`` with the run's weights. Raises :class:`UserError` where they do not fit."""
+    """Return ``network`` with the run's weights. Raises :class:`UserError` where they do not fit."""
     folder, model = Path(teacher.folder), build_network(network)
     try:
-        found = load_bytes(read_record(folder, require_result(folder), MODEL_FILE))
+        tensors = load_bytes(read_record(folder, require_result(folder), MODEL_FILE))
     except SafetensorError:
         raise UserError(f"{folder / MODEL_FILE}: not a safetensors file", key) from None
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
     needed = {name for name in wanted if not name.endswith("num_batches_tracked")}  # no engine reads these
-    if not needed <= set(found) <= set(wanted) or any(found[name].shape != wanted[name] for name in found):
+    if not needed <= set(tensors) <= set(wanted) or any(tensors[name].shape != wanted[name] for name in tensors):
         raise UserError(
             f"{folder / MODEL_FILE}: expected weights of one {network.spec.kind} with {network.classes} classes. "
             "Use a run with one global model or one student",
             key,
         )
-    model.load_state_dict(found, strict=False)
+    model.load_state_dict(tensors, strict=False)
     return model

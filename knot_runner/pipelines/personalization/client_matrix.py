@@ -83,20 +83,20 @@ def deployed_matrix(
 ) -> ClientMatrix:
     """Measure the models deployed to clients after a round; ``labels`` [all test examples]."""
     tests = TestRows.of(federation.rows("test"))
-    own, everyone = labels[tests.rows], range(len(federation.clients))
+    test_labels, everyone = labels[tests.rows], range(len(federation.clients))
     if one_model(method, config):
         shared = method.deployed(config, state, federation, 0)
         ((_, logits),) = logits_of(engine, tests, [(0, shared)], classes, federation)
-        counts = [count(tests, logits, own, client) for client in everyone]
+        counts = [count(tests, logits, test_labels, client) for client in everyone]
     else:
         models = ((client, method.deployed(config, state, federation, client)) for client in everyone)
         outputs = logits_of(engine, tests, models, classes, federation)
-        counts = [count(tests, logits, own, client) for client, logits in outputs]
+        counts = [count(tests, logits, test_labels, client) for client, logits in outputs]
     reference = None
     if "weights" in state:
         whole = ClientModel(state["weights"], state["buffers"])
         ((_, logits),) = logits_of(engine, tests, [(0, whole)], classes, federation)
-        right = logits.argmax(1) == own
+        right = logits.argmax(1) == test_labels
         reference = torch.stack([right[tests.own(client)].sum() for client in everyone]).int()
     correct, loss = map(torch.stack, zip(*counts, strict=True))
     return ClientMatrix(tests.examples(), correct, loss, reference)

@@ -58,12 +58,12 @@ MODELS_BYTES = 1 << 31
 class PersonalModels:
     """The ``models`` that clients deploy, by client (none where their files would be too large).
 
-    ``found``: their predictions; ``measures``: theirs, of the K x K record; ``flops`` of training them, None where
+    ``predictions``: on their test examples; ``measures``: theirs, of the K x K record; ``flops`` of training them, None where
     unknown.
     """
 
     models: dict[int, ClientModel]
-    found: TestPredictions
+    predictions: TestPredictions
     measures: dict[str, float]
     flops: int | None = None
 
@@ -145,7 +145,7 @@ class _Work:
         for number, models in kind.measured(spec, federation, state, round):
             self._record(state, number, models)
         self.context.progress("personalization", round + 1, kind.rounds(spec, federation), "")
-        row["client_flops"] = None if flops is None else sum(training_flops(one, flops) for one in requests)
+        row["client_flops"] = None if flops is None else sum(training_flops(request, flops) for request in requests)
         return state, row
 
     def _record(self, state: FederatedState, number: int, models: dict[int, ClientModel]) -> None:
@@ -185,7 +185,7 @@ class _Work:
             still = replace(recipe, lr=0.0, optimizer="sgd")
             requests.append(personal_training(self.federation, client, step, model, still))
         trained = self.engine.train(requests)
-        return {one.client: ClientModel(models[one.client].weights, one.buffers) for one in trained}
+        return {result.client: ClientModel(models[result.client].weights, result.buffers) for result in trained}
 
     def result(self, state: FederatedState) -> tuple[PersonalModels, Facts]:
         """Summarize the record and writes it into the run's folder; returns the deployed models and the facts."""
@@ -205,8 +205,8 @@ class _Work:
         arrays = {"examples": before.examples, "start": before.correct, "correct": correct, "loss": loss}
         more = {}
         if self.kind.finish is not None:
-            found, more = self.kind.finish(self.spec, federation, state, self._losses)
-            arrays |= found
+            arrays_of_kind, more = self.kind.finish(self.spec, federation, state, self._losses)
+            arrays |= arrays_of_kind
         write_atomic(self.context.folder / CLIENTS_FILE, tensor_parts(arrays | {"valid": valid}))
         curve = trade_offs(points, start, 1 / self.classes)
         facts = {"kind": self.spec.kind, "start": start, "points": points, "chosen": chosen, **curve, **more}
@@ -229,8 +229,8 @@ class _Work:
     def _predictions(self, logits: Tensor) -> TestPredictions:
         sizes = [len(rows) for rows in self.federation.rows("test")]
         parts, labels = logits.split(sizes), self.labels[self.tests.places].split(sizes)
-        hits = [(own.argmax(1) == truth).double() for own, truth in zip(parts, labels, strict=True)]
-        accuracies = [float(own.mean()) if len(own) else None for own in hits]
+        hits = [(client_logits.argmax(1) == truth).double() for client_logits, truth in zip(parts, labels, strict=True)]
+        accuracies = [float(client_logits.mean()) if len(client_logits) else None for client_logits in hits]
         seen, unseen = list(self.federation.numbers), self.federation.unseen
         return TestPredictions(
             torch.cat([parts[client] for client in seen]),

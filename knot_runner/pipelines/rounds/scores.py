@@ -57,20 +57,20 @@ def predict_test(
     ``labels`` [N]: of all test images.
     """
     clients = [*federation.numbers, *federation.unseen]
-    own, seen = [federation.clients[client].test for client in clients], len(federation)
+    test_rows, seen = [federation.clients[client].test for client in clients], len(federation)
     if one_model(method, config):
         model = method.deployed(config, state, federation, 0)
         for client in clients:
             _check_same(model, method.deployed(config, state, federation, client), config)
         logits = engine.logits([Inference(model, torch.arange(len(labels)))])[0]
         right = logits.argmax(1) == labels
-        hits = [right[rows] for rows in own]
+        hits = [right[rows] for rows in test_rows]
         if federation.unseen:
-            logits, labels = logits[torch.cat(own[:seen])], labels[torch.cat(own[:seen])]
+            logits, labels = logits[torch.cat(test_rows[:seen])], labels[torch.cat(test_rows[:seen])]
     else:
         parts = list(_own_logits(method, config, state, federation, clients, engine))
-        hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, own, strict=True)]
-        logits, labels = torch.cat(parts[:seen]), labels[torch.cat(own[:seen])]
+        hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, test_rows, strict=True)]
+        logits, labels = torch.cat(parts[:seen]), labels[torch.cat(test_rows[:seen])]
     accuracies = [float(hit.double().mean()) if len(hit) else None for hit in hits]
     return TestPredictions(logits, labels, accuracies[:seen], accuracies[seen:])
 
@@ -92,8 +92,8 @@ def _own_logits(
     for first in range(0, len(clients), at_once):
         part = clients[first : first + at_once]
         models = [method.deployed(config, state, federation, client) for client in part]
-        own = [federation.clients[client].test for client in part]
-        yield from engine.logits([federation.inference(*one) for one in zip(part, models, own, strict=True)])
+        test_rows = [federation.clients[client].test for client in part]
+        yield from engine.logits([federation.inference(*asked) for asked in zip(part, models, test_rows, strict=True)])
 
 
 def one_model(method: RoundMethod, config: Any) -> bool:

@@ -41,21 +41,21 @@ def run_shared_rounds(
     """
     store = context.store
     with store.lock(ROUNDS_STAGE, key):
-        found = store.find(ROUNDS_STAGE, key)
-        if found is None:
+        artifact = store.find(ROUNDS_STAGE, key)
+        if artifact is None:
             state, rows = train()
             log = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
             info = {"seconds": total_seconds(rows), "machines": commits.machines}
             store.put(ROUNDS_STAGE, key, state, info, {ROUNDS_FILE: log})
             return state, rows
     context.note("the rounds were trained before and are reused")
-    join_machines([found.info], context.note)
-    log = found.read(ROUNDS_FILE).decode()
+    join_machines([artifact.info], context.note)
+    log = artifact.read(ROUNDS_FILE).decode()
     write_atomic(context.folder / ROUNDS_FILE, log)
     rows = [json.loads(line) for line in log.splitlines()]
     for row in rows:
         context.log(scalars(row))
-    return found.tensors(), rows
+    return artifact.tensors(), rows
 
 
 def rounds_key(context: RunContext, setup: Setup, engine: Engine, clusters: Sequence[Federation]) -> str:
@@ -82,12 +82,12 @@ def _clients_key(federation: Federation) -> list[Any]:
     """Return the key's entries for the rows of the clients' examples, and of those that a server distills on."""
     rows = hashlib.sha256()
     for client in (*federation.numbers, *federation.unseen):
-        for own in (federation.clients[client].train, federation.clients[client].test):
-            rows.update(len(own).to_bytes(8) + own.numpy().tobytes())
+        for rows_of_client in (federation.clients[client].train, federation.clients[client].test):
+            rows.update(len(rows_of_client).to_bytes(8) + rows_of_client.numpy().tobytes())
     entries = [list(federation.numbers), rows.hexdigest()]
     if federation.server is not None:
-        for own in (federation.transfer.train, federation.random):
-            entries.append(hashlib.sha256(own.numpy().tobytes()).hexdigest())
+        for rows_of_client in (federation.transfer.train, federation.random):
+            entries.append(hashlib.sha256(rows_of_client.numpy().tobytes()).hexdigest())
         entries.append(federation.label_points)
     return entries
 

@@ -44,7 +44,7 @@ MakeClient = Callable[[Network, ClientData, ClientData, torch.dtype], TrainingCl
 
 
 def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
-    """Manual backward pass for MLP and CNN, autograd for the others."""
+    """Return a client with a manual backward pass for MLP and CNN, with autograd for the others."""
     if isinstance(network.spec, MlpSettings | CnnSettings):
         assert isinstance(data, ImageData) and isinstance(test, ImageData)
         return ManualBackward(network, data, test, dtype)
@@ -117,24 +117,24 @@ class ManualBackward:
         images = self._images(request)
         if isinstance(self._network.spec, CnnSettings) or len(self._layout.parameters) == 2 or not len(images):
             return images
-        found = Foreground(images)
-        return found if found.saves else images
+        foreground = Foreground(images)
+        return foreground if foreground.saves else images
 
     def _kept(self, key: tuple[str | bytes, ...], make: Callable[[], Any]) -> Any:
         """Return ``make()``, cached by ``key`` for recent requests.
 
         Many models may be evaluated on the same images: every client's model on all clients' examples.
         """
-        found = self._recent.pop(key, None)
-        if found is None:
-            found = make()
-        self._recent[key] = found  # the most recent is the last
+        value = self._recent.pop(key, None)
+        if value is None:
+            value = make()
+        self._recent[key] = value  # the most recent is the last
         while len(self._recent) > 1 and sum(kept.numel() for kept in self._recent.values()) > _KEPT_VALUES:
             del self._recent[next(iter(self._recent))]
-        return found
+        return value
 
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
-        """(mean loss, steps) of all epochs; ``weights`` [P] change in place."""
+        """Train all epochs; return (mean loss, steps). ``weights`` [P] change in place."""
         recipe = request.recipe
         images = normalized(self._data, request.rows, self._dtype)
         loss = self._loss(request, weights, images)
@@ -166,10 +166,10 @@ class ManualBackward:
             size, classes = request.recipe.batch_size, self._network.classes
             return TemperedLoss(options, size, labels, classes, self._dtype, logits, self._softmax)
         with torch.inference_mode(False):
-            own = {name: tensor.clone() for name, tensor in request.inputs.items()}
+            own_tensors = {name: tensor.clone() for name, tensor in request.inputs.items()}
             inputs = ObjectiveInputs(
                 labels.clone(),
-                own,
+                own_tensors,
                 lambda: self._logits(weights, images).clone(),
                 features=lambda name: self._all_features(
                     request.model_of(name).weights.to(self._dtype), images
@@ -194,17 +194,17 @@ class ManualBackward:
 
     def _correct(self, weights: Tensor, rows: Tensor) -> int:
         """Return how many of the test images at ``rows`` are classified correctly."""
-        found = 0
+        correct = 0
         for part in rows.split(INFERENCE_ROWS) if len(rows) else ():
             logits = self._logits(weights, normalized(self._test, part, self._dtype))
-            found += int((logits.argmax(1) == self._test.labels[part]).sum())
-        return found
+            correct += int((logits.argmax(1) == self._test.labels[part]).sum())
+        return correct
 
     def _logits(self, weights: Tensor, images: Tensor) -> Tensor:
         """Return the model's output [n, classes] for normalized ``images`` [n, C, H, W]."""
         parameters = pairs(weights, self._layout)
-        found = [self._head(parameters, self._features(parameters, x)) for x in images.split(INFERENCE_ROWS)]
-        return torch.cat(found)
+        outputs = [self._head(parameters, self._features(parameters, x)) for x in images.split(INFERENCE_ROWS)]
+        return torch.cat(outputs)
 
     def _all_features(self, weights: Tensor, images: Tensor) -> Tensor:
         """Return the head's inputs [n, features] for normalized ``images`` [n, C, H, W]."""
@@ -228,12 +228,12 @@ class ManualBackward:
 
     def _head(self, parameters: LayerPairs, features: Tensor) -> Tensor:
         """Return the model's output [n, classes] for its head's inputs."""
-        found = affine(features, parameters[1][-1])
-        return torch.softmax(found, 1) if self._softmax else found
+        logits = affine(features, parameters[1][-1])
+        return torch.softmax(logits, 1) if self._softmax else logits
 
 
 def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
-    """(order, shifts, flips) of ``size`` images at a time."""
+    """Yield (order, shifts, flips) of ``size`` images at a time."""
     for at in range(0, len(epoch.order), size):
         part = slice(at, at + size)
         shifts = None if epoch.shifts is None else epoch.shifts[part]

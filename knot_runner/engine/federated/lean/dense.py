@@ -32,10 +32,10 @@ MOST_MULTIPLIED = 0.8
 
 
 def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
-    """Views into ``vector`` [P]: (weight, bias) of the convolutions, and of the dense layers (the head last)."""
+    """Return views into ``vector`` [P]: (weight, bias) of the convolutions, and of the dense layers (the head last)."""
     tensors = list(flat.views(vector, layout.parameters).values())
-    found = list(zip(tensors[::2], tensors[1::2], strict=True))
-    return [p for p in found if p[0].dim() == 4], [p for p in found if p[0].dim() == 2]
+    layers = list(zip(tensors[::2], tensors[1::2], strict=True))
+    return [p for p in layers if p[0].dim() == 4], [p for p in layers if p[0].dim() == 2]
 
 
 def affine(x: Tensor, pair: WeightBias) -> Tensor:
@@ -52,7 +52,7 @@ def by_onednn(weight: Tensor) -> bool:
 
 
 def masked_(gradient: Tensor, output: Tensor) -> Tensor:
-    """``gradient`` through the ReLU that gave ``output``, in place."""
+    """Pass ``gradient`` through the ReLU that gave ``output``, in place."""
     return _aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)
 
 
@@ -69,7 +69,7 @@ class Dense:
         self._ones: dict[int, Tensor] = {}
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
-        """Logits times ``scale``; keeps every layer's input for :meth:`backward`."""
+        """Return the logits times ``scale``; keep every layer's input for :meth:`backward`."""
         inputs = [x]
         for pair, (transposed, bias, large) in zip(self.layers[:-1], self._transposed, strict=False):
             x = affine(x, pair).relu_() if large else torch.addmm(bias, x, transposed).relu_()
@@ -80,32 +80,32 @@ class Dense:
 
     @property
     def features(self) -> Tensor:
-        """[B, H], what the head has read in :meth:`forward`."""
+        """Return what the head has read in :meth:`forward`, [B, H]."""
         return self._inputs[-1]
 
     def set_targets(self, targets: list[WeightBias], trains: str) -> None:
-        """Gradients of the layers that learn in this phase go to ``targets`` (as ``layers``)."""
+        """Let gradients of the layers that learn in this phase go to ``targets`` (as ``layers``)."""
         first = len(self.layers) - 1 if trains == "head" else 0
         last = len(self.layers) - 1 if trains == "body" else len(self.layers)
         self._learning = range(first, last)
         self._targets = targets
 
     def backward(self, gradient: Tensor, through: bool, by_features: Tensor | None = None) -> Tensor | None:
-        """Gradients of all layers that learn from that of the logits, and that by the head's input beside it.
+        """Compute the gradients of all layers that learn, and that by the head's input, from that of the logits.
 
         That of x [B, in] if ``through``, else None.
         """
         lowest = -1 if through else self._learning.start
-        found: list[Tensor | None] = [None] * len(self.layers)
+        gradients: list[Tensor | None] = [None] * len(self.layers)
         for i in range(len(self.layers) - 1, max(lowest, 0) - 1, -1):
-            found[i] = gradient
+            gradients[i] = gradient
             if i > lowest:
                 gradient = torch.mm(gradient, self.layers[i][0])
                 if by_features is not None and i == len(self.layers) - 1:
                     gradient += by_features
                 if i:
                     masked_(gradient, self._inputs[i])
-        self._gradients = found
+        self._gradients = gradients
         return gradient if through else None
 
     def accumulate(self, alpha: float) -> None:
@@ -150,15 +150,15 @@ class Foreground:
         return len(self._often) <= MOST_MULTIPLIED * len(self._background)
 
     def numel(self) -> int:
-        """Values that are kept."""
+        """Return the number of values that are kept."""
         return self._dense.numel() + 2 * self._value.numel()
 
     def affine(self, pair: WeightBias) -> Tensor:
-        """X W' + b [n, out] of a layer's (weight [out, C H W], bias [out])."""
+        """Return X W' + b [n, out] of a layer's (weight [out, C H W], bias [out])."""
         weight, bias = pair
         constant = torch.addmv(bias, weight, self._background)
-        found = torch.addmm(constant, self._dense, weight.index_select(1, self._often).t())
+        outputs = torch.addmm(constant, self._dense, weight.index_select(1, self._often).t())
         if len(self._value):
             columns = weight.index_select(1, self._rarely).t().contiguous()
-            found += F.embedding_bag(self._pixel, columns, self._begins, mode="sum", per_sample_weights=self._value)
-        return found
+            outputs += F.embedding_bag(self._pixel, columns, self._begins, mode="sum", per_sample_weights=self._value)
+        return outputs

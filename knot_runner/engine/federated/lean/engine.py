@@ -40,7 +40,7 @@ class Lean:
         networks = [network, *others]
         self._pool = self._data = None
         if workers == 1:
-            self._clients = [make_client(one, data, test, dtype) for one in networks]
+            self._clients = [make_client(each, data, test, dtype) for each in networks]
         else:
             self._data = SharedData(data, test)
             self._pool = LeanPool(networks, self._data, dtype, workers, threads, plugins, make_client)
@@ -69,7 +69,7 @@ class Lean:
             raise
 
     def _result(self, request: EngineRequest) -> Result:
-        """In this process."""
+        """Return the result in this process."""
         client = self._clients[request.network]
         return client.infer(request) if isinstance(request, Inference) else client.train_client(request)
 

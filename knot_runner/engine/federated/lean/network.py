@@ -30,7 +30,7 @@ class LeanNetwork:
         self._dense.set_targets(layers[-len(self._dense.layers) :], trains)
 
     def step(self, x: Any, loss: BatchLoss, number: int) -> None:
-        """One step on batch ``number`` of the block that ``loss`` and the stem's ``x`` come from.
+        """Take one step on batch ``number`` of the block that ``loss`` and the stem's ``x`` come from.
 
         All gradients are computed before any weight changes, as each layer's needs the weights above it.
         """
@@ -76,7 +76,7 @@ class Sgd:
         return self._velocities[trains]
 
     def prepare(self, trains: str) -> None:
-        """Before the gradient is added."""
+        """Prepare the step, before the gradient is added."""
         if self.plain:
             return
         part = self._slices[trains]
@@ -93,14 +93,14 @@ class Sgd:
             target.add_(self.pull[part], alpha=-self.alpha)
 
     def finish(self, trains: str) -> None:
-        """After the gradient was added."""
+        """Finish the step, after the gradient was added."""
         if self.momentum:
             part = self._slices[trains]
             self.weights[part].add_(self._velocities[trains][part], alpha=-self.lr)
 
 
 def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | None:
-    """Weight decay + mu of every parameter [P], or None where both are 0."""
+    """Return weight decay + mu of every parameter [P], or None where both are 0."""
     if not recipe.weight_decay and not recipe.proximal:
         return None
     rate = torch.full_like(weights, recipe.weight_decay)
@@ -135,7 +135,7 @@ class BatchLoss(Protocol):
         ...
 
     def total(self) -> float:
-        """Sum over the block's steps of the loss of each."""
+        """Return the sum over the block's steps of the loss of each."""
         ...
 
 

@@ -31,15 +31,15 @@ class Stem(Protocol):
         ...
 
     def forward(self, x: Any) -> Tensor:
-        """Features [B, in] of one batch."""
+        """Return the features [B, in] of one batch."""
         ...
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """Gradients go to ``targets``: views as of the stem's own parameters."""
+        """Let gradients go to ``targets``: views as of the stem's own parameters."""
         ...
 
     def backward(self, gradient: Tensor) -> None:
-        """Gradients of the parameters, from that of the features [B, in]."""
+        """Compute the gradients of the parameters, from that of the features [B, in]."""
         ...
 
     def accumulate(self, alpha: float) -> None:
@@ -47,7 +47,7 @@ class Stem(Protocol):
         ...
 
     def finish(self) -> None:
-        """After the last step: write pending changes to the flat weights."""
+        """Write pending changes to the flat weights, after the last step."""
         ...
 
 
@@ -69,16 +69,16 @@ class Pixels:
         return x
 
     def set_targets(self, targets: list[WeightBias]) -> None:
-        """Nothing learns."""
+        """Do nothing, since nothing learns."""
 
     def backward(self, gradient: Tensor) -> None:
-        """Nothing learns."""
+        """Compute the gradients of the parameters, from that of the features [B, in]."""
 
     def accumulate(self, alpha: float) -> None:
-        """Nothing learns."""
+        """Do nothing, since nothing learns."""
 
     def finish(self) -> None:
-        """Nothing learns."""
+        """Write pending changes to the flat weights, after the last step."""
 
 
 class Convs:
@@ -124,7 +124,7 @@ class Convs:
     def backward(self, gradient: Tensor) -> None:
         """See :class:`Stem`."""
         gradient = gradient.view(self._kept[-1][3].shape).contiguous(memory_format=torch.channels_last)
-        found = []
+        gradients = []
         for i in range(len(self._layers) - 1, -1, -1):
             x, y, where, pooled = self._kept[i]
             masked_(gradient, pooled)
@@ -134,8 +134,8 @@ class Convs:
                 wide, x, self._layers[i][0], None, [1, 1], [self._paddings[i]] * 2, [1, 1], False, [0, 0], 1,
                 [i > 0, True, False],
             )  # fmt: skip
-            found.append((weight, bias))
-        self._gradients = found[::-1]
+            gradients.append((weight, bias))
+        self._gradients = gradients[::-1]
 
     def accumulate(self, alpha: float) -> None:
         """See :class:`Stem`."""

@@ -31,9 +31,9 @@ class SharedData:
     """Several :class:`ClientData` copied into one shared memory; :meth:`views` of them in any process."""
 
     def __init__(self, *data: ClientData) -> None:
-        found = [one.tensors() for one in data]
-        self._kinds = [(type(one), len(tensors)) for one, tensors in zip(data, found, strict=True)]
-        self._arrays = SharedArrays([tensor.numpy() for tensors in found for tensor in tensors])
+        tensors_of_data = [part.tensors() for part in data]
+        self._kinds = [(type(part), len(tensors)) for part, tensors in zip(data, tensors_of_data, strict=True)]
+        self._arrays = SharedArrays([tensor.numpy() for tensors in tensors_of_data for tensor in tensors])
         self.memory = self._arrays.memory
 
     def views(self) -> list[ClientData]:
@@ -59,7 +59,7 @@ class Slots:
 
     @classmethod
     def make(cls, count: int, networks: Sequence[Network], dtype: torch.dtype) -> Slots:
-        """``count`` slots for a model of any of ``networks`` or the logits of ROWS_OF_MANY examples."""
+        """Return ``count`` slots for a model of any of ``networks`` or the logits of ROWS_OF_MANY examples."""
         layouts = [flat.layout_of(network) for network in networks]
         sizes = tuple((layout.size, layout.buffer_size) for layout in layouts)
         values = max(ROWS_OF_MANY * networks[0].classes, *map(sum, sizes))
@@ -76,7 +76,7 @@ class Slots:
             self.control(slot, request.network).copy_(control)
 
     def model(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
-        """(weights [P], buffers [Q]) that the order begins with, of the network of that number."""
+        """Return (weights [P], buffers [Q]) that the order begins with, of the network of that number."""
         return self._split(self._vectors()[slot, 0], network)
 
     def control(self, slot: int, network: int) -> Tensor:
@@ -84,7 +84,7 @@ class Slots:
         return self._split(self._vectors()[slot, 1], network)[0]
 
     def result(self, slot: int, network: int) -> tuple[Tensor, Tensor]:
-        """(weights [P], buffers [Q]) after training."""
+        """Return (weights [P], buffers [Q]) after training."""
         return self._split(self._vectors()[slot, 2], network)
 
     def logits(self, slot: int, rows: int, classes: int) -> Tensor:
@@ -117,7 +117,7 @@ def packed(request: EngineRequest) -> EngineRequest:
         sent: dict[str, Any] = {"model": None}
     else:
         inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
-        models = {name: (one.weights.numpy(), one.buffers.numpy()) for name, one in request.models.items()}
+        models = {name: (model.weights.numpy(), model.buffers.numpy()) for name, model in request.models.items()}
         sent = {"start": None, "test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
         sent["models"] = models
         if request.program is not None:
@@ -138,8 +138,8 @@ def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None)
         tensors = {name: torch.from_numpy(array) for name, array in program.tensors.items()}
         program = replace(program, tensors=tensors)
     models = {name: ClientModel(*map(torch.from_numpy, arrays)) for name, arrays in request.models.items()}
-    own = {"rows": rows, "test_rows": tests, "inputs": inputs, "models": models}
-    return replace(request, start=model, control=control, program=program, **own)
+    fields = {"rows": rows, "test_rows": tests, "inputs": inputs, "models": models}
+    return replace(request, start=model, control=control, program=program, **fields)
 
 
 def prepare_client(
@@ -151,7 +151,7 @@ def prepare_client(
     plugins: Sequence[str],
     make_client: MakeClient,
 ) -> Handler:
-    """In the worker: threads, memory, data, plug-ins, and the function that executes an order."""
+    """Prepare the worker: threads, memory, data, plug-ins; return the function that executes an order."""
     torch.set_num_threads(threads)
     load_plugins(list(plugins))
     _keep_freed_memory()

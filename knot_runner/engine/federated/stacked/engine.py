@@ -61,14 +61,14 @@ class Stacked:
         Raises :class:`UserError` when memory runs out with one client at a time.
         """
         stacked = [place for place, request in enumerate(cohort) if request.is_plain]
-        found: dict[int, Trained] = {}
+        results: dict[int, Trained] = {}
         for structure, positions in chunks([cohort[place] for place in stacked]).items():
             places = [stacked[position] for position in positions]
-            found.update(zip(places, self._train_alike(structure, [cohort[place] for place in places]), strict=True))
+            results.update(zip(places, self._train_alike(structure, [cohort[place] for place in places]), strict=True))
         for place, request in enumerate(cohort):
-            if place not in found:
-                found[place] = self.measuring.train_client(request)
-        return [found[place] for place in range(len(cohort))]
+            if place not in results:
+                results[place] = self.measuring.train_client(request)
+        return [results[place] for place in range(len(cohort))]
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """See :class:`Engine`; one model after another, in chunks of ``INFERENCE_ROWS``."""
@@ -79,7 +79,7 @@ class Stacked:
         self.programs.clear()
 
     def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
-        """Request of one structure, as many at a time as fit; with half as many whenever memory runs out."""
+        """Train requests of one structure, as many at a time as fit; with half as many whenever memory runs out."""
         trained: list[Trained] = []
         while len(trained) < len(requests):
             left = len(requests) - len(trained)
@@ -94,7 +94,7 @@ class Stacked:
         return trained
 
     def _make_room(self, structure: Structure, room: int) -> None:
-        """After memory ran out with ``room`` clients: free it; if no other structure held any, halve the stack."""
+        """Free memory after it ran out with ``room`` clients; if no other structure held any, halve the stack."""
         if room == 1:
             raise UserError(
                 "out of GPU memory with one client at a time. Use a smaller training.batch_size", "hardware.stack"
@@ -127,8 +127,8 @@ class Stacked:
         for k, request in enumerate(chunk):
             steps = local.steps(request.recipe, len(request.rows))
             mean, after = float(losses[k]) / max(steps, 1), self._correct(request, ClientModel(weights[k], buffers[k]))
-            own = weights[k].clone(), buffers[k].clone()
-            results.append(Trained(request.client, *own, steps, mean, before[k], after, finite[k]))
+            vectors = weights[k].clone(), buffers[k].clone()
+            results.append(Trained(request.client, *vectors, steps, mean, before[k], after, finite[k]))
         return results
 
     def _program(self, structure: Structure, clients: int) -> Program:
@@ -142,7 +142,7 @@ class Stacked:
         return program
 
     def _temperatures(self, request: LocalTraining) -> Tensor:
-        """(T_i, scale_i) [n, 2] of the client's images under its starting weights."""
+        """Return (T_i, scale_i) [n, 2] of the client's images under its starting weights."""
         options = tempered(request.objective)
         return torch.stack(sample_temperatures(options, self._start_logits(request), self._labels(request)), 1)
 
@@ -175,14 +175,14 @@ class Stacked:
 
 @contextmanager
 def _tf32(wanted: bool) -> Iterator[None]:
-    """TF32 on CUDA inside the block; the previous setting afterwards."""
+    """Allow TF32 on CUDA inside the block; restore the previous setting afterwards."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    found = matmul.allow_tf32, cudnn.allow_tf32
+    before = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = wanted
     try:
         yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = found
+        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 def out_of_memory(problem: BaseException | None) -> bool:

@@ -79,7 +79,7 @@ def structure_of(request: LocalTraining) -> Structure:
 
 
 def chunks(cohort: list[LocalTraining]) -> dict[Structure, list[int]]:
-    """Positions in ``cohort`` of the clients that train together, longest first, by their structure.
+    """Return positions in ``cohort`` of the clients that train together, longest first, by their structure.
 
     Ties go by client, round and seed, never by position, so that the order of the requests changes nothing.
     """
@@ -92,7 +92,7 @@ def chunks(cohort: list[LocalTraining]) -> dict[Structure, list[int]]:
 
 
 def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: list[Tensor] | None) -> list[PhasePlan]:
-    """Every phase's steps for the clients of ``chunk``. ``temperatures``: each client's (T_i, scale_i) [n, 2]."""
+    """Return every phase's steps for the clients of ``chunk``. ``temperatures``: (T_i, scale_i) [n, 2] of each."""
     per_client = temperatures or [None] * len(chunk)
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
     phases = []
@@ -108,7 +108,7 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
 
 
 def width(active: int) -> int:
-    """``active`` rounded up to three significant bits (1..8, 10, 12, 14, 16, 20, ...).
+    """Return ``active`` rounded up to three significant bits (1..8, 10, 12, 14, 16, 20, ...).
 
     A stack that shrinks client by client then needs few programs, and which one a step uses depends on ``active``
     alone.
@@ -124,7 +124,7 @@ def _rank(request: LocalTraining) -> tuple[int, int, int, int]:
 def _client(
     structure: Structure, request: LocalTraining, temperatures: Tensor | None
 ) -> list[tuple[Tensor | None, ...]]:
-    """For each phase: rows and positions [S, B], crops [S, B, 3] and temperatures [S, B, 2] of one client."""
+    """Return, for each phase, rows and positions [S, B], crops [S, B, 3] and temperatures [S, B, 2] of one client."""
     draws = local.epochs(request, structure.augment)
     phases = []
     for phase in _phases(request):
@@ -149,12 +149,12 @@ def _epoch(
 
 
 def _batches(values: Tensor, room: int, fill: float) -> Tensor:
-    """[n, ...] -> [ceil(n / room), room, ...], the last batch padded."""
+    """Return [n, ...] as [ceil(n / room), room, ...], the last batch padded."""
     missing = -len(values) % room
     full = F.pad(values, (0, 0) * (values.dim() - 1) + (0, missing), value=fill)
     return full.view(-1, room, *values.shape[1:])
 
 
 def _stacked(clients: tuple[Tensor, ...], fill: float) -> Tensor:
-    """K tensors [S_k, ...] -> [S, K, ...], the shorter ones padded."""
+    """Return K tensors [S_k, ...] as [S, K, ...], the shorter ones padded."""
     return torch.nn.utils.rnn.pad_sequence(list(clients), padding_value=fill)

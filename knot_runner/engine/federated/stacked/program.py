@@ -107,7 +107,7 @@ class Program:
 
     @property
     def state(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Weights [K, P], buffers [K, Q] and sums of losses [K] as they stand."""
+        """Return the weights [K, P], buffers [K, Q] and sums of losses [K] as they stand."""
         return self.weights, self.buffers, self.total
 
     def run(self, phase: PhasePlan) -> None:
@@ -151,7 +151,7 @@ class Program:
         return graph
 
     def step(self, k: int, trains: str) -> None:
-        """One step of clients 0..k-1, in place; a client whose rows are all padding does not change.
+        """Take one step of clients 0..k-1, in place; a client whose rows are all padding does not change.
 
         Reads rows, crops and temperatures; changes weights, velocity, running statistics and the sum of losses.
         """
@@ -173,7 +173,7 @@ class Program:
         return flat.views(self.weights[:k], self.layout.parameters)
 
     def _losses(self, k: int, leaves: Tensors, real: Tensor) -> Tensor:
-        """[k] mean loss over each client's real rows."""
+        """Return the mean loss [k] over each client's real rows."""
         rows = self.rows[:k].clamp_min(0)
         images = normalized(self.data, rows.flatten(), self.dtype)
         if self.crops is not None:
@@ -182,14 +182,14 @@ class Program:
         images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
         with self._autocast():
-            found = vmap(self._forward)(leaves, buffers, images, real)
-        logits, *features = (output.to(self.dtype) for output in found)
-        own = self.loss is not None
-        losses = self._own_losses(k, logits, *features) if own else self._cross_entropies(k, logits, rows)
+            outputs = vmap(self._forward)(leaves, buffers, images, real)
+        logits, *features = (output.to(self.dtype) for output in outputs)
+        is_custom = self.loss is not None
+        losses = self._own_losses(k, logits, *features) if is_custom else self._cross_entropies(k, logits, rows)
         return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
 
     def _cross_entropies(self, k: int, logits: Tensor, rows: Tensor) -> Tensor:
-        """[k, B] scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1)."""
+        """Return [k, B] scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1)."""
         # the truth picked by a mask, not by index: nll_loss and gather have atomics in their CUDA gradients
         others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
         per_sample = self.temperatures
@@ -198,14 +198,17 @@ class Program:
         return losses if per_sample is None else losses * per_sample[:k, :, 1]
 
     def _own_losses(self, k: int, logits: Tensor, *features: Tensor) -> Tensor:
-        """[k, B] of an objective that is not cross-entropy."""
+        """Return the losses [k, B] of an objective that is not cross-entropy."""
         clients = torch.arange(k, device=self.device)[:, None]
         rows = {name: values[clients, self.positions[:k]].flatten(0, 1) for name, values in self.loss_rows.items()}
         read = (each.flatten(0, 1) for each in features)
         return self.loss(logits.flatten(0, 1), rows, *read).view(logits.shape[:2])
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        """bfloat16 where autocast has it; without its cache: a cast made outside a graph must not be read inside it."""
+        """Return bfloat16 where autocast has it.
+
+        Without its cache: a cast made outside a graph must not be read inside it.
+        """
         if not self.autocast:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
@@ -219,7 +222,7 @@ class Program:
         self._read = inputs[0]
 
     def _update(self, k: int, trains: str, gradient: Tensor, alive: Tensor) -> None:
-        """SGD as ``torch.optim.SGD``; the proximal term and the control are part of the gradient."""
+        """Update as ``torch.optim.SGD``; the proximal term and the control are part of the gradient."""
         a, b = self.spans[trains]
         weights, number = self.weights[:k, a:b], {name: values[:k] for name, values in self.numbers.items()}
         if self.start is not None:
@@ -238,9 +241,9 @@ class Program:
         return torch.zeros(self.clients, size, dtype=self.dtype, device=self.device)
 
 
-def _same_tensors(one: SampleLoss, other: SampleLoss) -> bool:
+def _same_tensors(loss: SampleLoss, other: SampleLoss) -> bool:
     """Return whether two losses that one function made hold equal tensors beside their arguments."""
-    pairs = zip(_held(one), _held(other), strict=True)
+    pairs = zip(_held(loss), _held(other), strict=True)
     return all(torch.equal(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor))
 
 

@@ -17,7 +17,9 @@ DISCOUNTED = ("update", "statistics")
 
 
 def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tuple[Method, Federation]:
-    """``method`` with the clients of ``fleet``, in rounds or, with mode=async, without; the clients, of known speeds.
+    """Return ``method`` with the clients of ``fleet``, in rounds or, with mode=async, without.
+
+    The clients, of known speeds.
 
     State, beyond the method's: ``fleet/clock`` [1], float64, virtual seconds since the start; more with mode=async.
     Rows, beyond the method's: ``clock`` at the end of the round, how many clients ``dropped`` out, came ``late`` and
@@ -38,7 +40,7 @@ def on_fleet(method: Method, fleet: FleetSettings, federation: Federation) -> tu
 
 
 def discounted(method: Method, fleet: FleetSettings) -> Method:
-    """``method`` whose clients send (1 + tau)^-a times the change of the model that they received tau rounds ago."""
+    """Return ``method`` whose clients send (1 + tau)^-a times the change of the model of tau rounds ago."""
     if fleet.mode != "async":
         return method
 

@@ -75,12 +75,12 @@ class Asynchronous(Simulation):
         """
         if self.is_finished(config, state, federation, round):
             return []
-        found, step = [], self.next_step(config, state, federation, round)
+        requests, step = [], self.next_step(config, state, federation, round)
         for version in sorted({update.version for update in step.updates}):
             clients = [update.client for update in step.updates if update.version == version]
             begun = as_begun(state, version, round)
-            found += self.method.plan(config, begun, federation.choosing(clients), version)
-        return devices.sent_first(found)
+            requests += self.method.plan(config, begun, federation.choosing(clients), version)
+        return devices.sent_first(requests)
 
     def pass_time(
         self, config: FederatedSettings, before: FederatedState, after: FederatedState,
@@ -138,17 +138,17 @@ class Asynchronous(Simulation):
     ) -> list[Flight]:  # fmt: skip
         """Return the clients that start ``now``, as many as there is room for, in the order of FedAvg's sampling."""
         fleet = self.fleet
-        there, away = devices.available_clients(fleet, federation, now), done | {flight.client for flight in flying}
-        free = [client for client in federation.in_turn(round) if there[client] and client not in away]
+        available, away = devices.available_clients(fleet, federation, now), done | {flight.client for flight in flying}
+        free = [client for client in federation.in_turn(round) if available[client] and client not in away]
         clients = free[: federation.participants - len(flying)]
         if not clients:
             return []
         requests = self.method.plan(config, state, federation.choosing(clients), round)
-        failing, found = devices.failures(fleet, federation, round), []
+        failing, beginning = devices.failures(fleet, federation, round), []
         for client, time in self.times(config, state, federation, round, requests).items():
             share = failing[client]
-            found.append(Flight(now + time.total * (1.0 if share is None else share), client, round))
-        return found
+            beginning.append(Flight(now + time.total * (1.0 if share is None else share), client, round))
+        return beginning
 
 
 def _in_flight(flying: list[Flight], clock: float) -> FederatedState:

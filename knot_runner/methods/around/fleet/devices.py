@@ -58,19 +58,19 @@ class WorkTime:
 
     @property
     def total(self) -> float:
-        """Until the update has arrived."""
+        """Return the seconds until the update has arrived."""
         return self.sending + self.epochs * self.epoch
 
     def epochs_until(self, deadline: float) -> int:
-        """Whole epochs that are trained and sent by ``deadline``; all of them where that suffices."""
+        """Return the whole epochs that are trained and sent by ``deadline``; all of them where that suffices."""
         if self.total <= deadline:
             return self.epochs
-        found = [epochs for epochs in range(1, self.epochs) if self.sending + epochs * self.epoch <= deadline]
-        return max(found, default=0)
+        possible = [epochs for epochs in range(1, self.epochs) if self.sending + epochs * self.epoch <= deadline]
+        return max(possible, default=0)
 
 
 def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
-    """Of each client, float64 [N]."""
+    """Return the seconds that each client takes for an example, float64 [N]."""
     compute = fleet.compute
     return compute.median * torch.exp(compute.sigma * _normal(federation, "compute"))
 
@@ -85,18 +85,18 @@ def sending_seconds(fleet: FleetSettings, federation: Federation, down: float, u
 
 
 def by_client(requests: list[LocalTraining]) -> dict[int, list[LocalTraining]]:
-    """Each client's ``requests``, in order: the first trains what it sends, others (Ditto) what it keeps."""
-    found: dict[int, list[LocalTraining]] = {}
+    """Return each client's ``requests``, in order: the first trains what it sends, others (Ditto) what it keeps."""
+    works: dict[int, list[LocalTraining]] = {}
     for request in requests:
-        found.setdefault(request.client, []).append(request)
-    return found
+        works.setdefault(request.client, []).append(request)
+    return works
 
 
 def sent_first(requests: list[LocalTraining]) -> list[LocalTraining]:
-    """``requests`` as methods plan them: the first one of every client, by number, then the second ones."""
-    works = [own for _, own in sorted(by_client(requests).items())]
+    """Return ``requests`` as methods plan them: the first one of every client, by number, then the second ones."""
+    works = [work for _, work in sorted(by_client(requests).items())]
     most = max(map(len, works), default=0)
-    return [own[place] for place in range(most) for own in works if place < len(own)]
+    return [work[place] for place in range(most) for work in works if place < len(work)]
 
 
 def work_times(
@@ -108,28 +108,28 @@ def work_times(
     epochs of what it sends. The client receives ``down`` numbers and sends ``up``.
     """
     compute, sending = seconds_per_example(fleet, federation), sending_seconds(fleet, federation, down, up)
-    found = {}
-    for client, own in by_client(requests).items():
-        request = own[0]
+    times = {}
+    for client, work in by_client(requests).items():
+        request = work[0]
         recipe, examples = request.recipe, len(request.rows)
         if recipe.drop_last:
             examples = recipe.batch_size * batch_count(examples, recipe.batch_size, True)
-        further = sum(one.program.further for one in own if one.program is not None)
-        epochs, all_epochs = _epochs(request), sum(map(_epochs, own)) + further
+        further = sum(sent.program.further for sent in work if sent.program is not None)
+        epochs, all_epochs = _epochs(request), sum(map(_epochs, work)) + further
         epoch = examples * float(compute[client]) * (all_epochs / epochs)
-        found[client] = WorkTime(epochs, epoch, float(sending[client]))
-    return found
+        times[client] = WorkTime(epochs, epoch, float(sending[client]))
+    return times
 
 
-def shortened_work(own: list[LocalTraining], epochs: int) -> list[LocalTraining]:
+def shortened_work(work: list[LocalTraining], epochs: int) -> list[LocalTraining]:
     """Return a client's requests with fewer epochs.
 
     The first request, of what the client sends, has its first ``epochs`` epochs. Those of what it keeps have as large a
     share, at least one epoch.
     """
-    whole = _epochs(own[0])
-    kept = [shortened(request, max(_epochs(request) * epochs // whole, 1)) for request in own[1:]]
-    return [shortened(own[0], epochs), *kept]
+    whole = _epochs(work[0])
+    kept = [shortened(request, max(_epochs(request) * epochs // whole, 1)) for request in work[1:]]
+    return [shortened(work[0], epochs), *kept]
 
 
 def _epochs(request: LocalTraining) -> int:
@@ -167,8 +167,8 @@ def available_clients(fleet: FleetSettings, federation: Federation, at: float) -
 def await_clients(fleet: FleetSettings, federation: Federation, clients: list[int], at: float) -> float:
     """Return the first moment from ``at`` on at which one of ``clients`` can be drawn."""
     while True:
-        there = available_clients(fleet, federation, at)
-        if any(there[client] for client in clients):
+        available = available_clients(fleet, federation, at)
+        if any(available[client] for client in clients):
             return at
         period, phases = fleet.availability.period, _phases(federation)[clients]
         change = float(((torch.ceil(at / period + phases) - phases) * period).min())  # of one of them, at the earliest

@@ -73,8 +73,8 @@ class Synchronous(Simulation):
         """
         method, fleet = self.method, self.fleet
         began = devices.await_clients(fleet, federation, list(federation.numbers), float(state[CLOCK]))
-        there = devices.available_clients(fleet, federation, began)
-        turns = [client for client in federation.in_turn(round) if there[client]]  # as FedAvg draws
+        available = devices.available_clients(fleet, federation, began)
+        turns = [client for client in federation.in_turn(round) if available[client]]  # as FedAvg draws
         planned = method.plan(config, state, federation.choosing(turns[: federation.participants]), round)
         times = self.times(config, state, federation, round, planned)
         deadline = fleet.deadline if isinstance(fleet.deadline, float) else math.inf
@@ -83,12 +83,12 @@ class Synchronous(Simulation):
         failing = devices.failures(fleet, federation, round)
         requests: list[LocalTraining] = []
         lasted, dropped, late, partial = 0.0, 0, 0, 0
-        for client, own in devices.by_client(planned).items():
+        for client, work in devices.by_client(planned).items():
             time = times[client]
             epochs = time.epochs_until(deadline) if fleet.late == "partial" else time.epochs
             is_partial = 0 < epochs < time.epochs
             if is_partial:
-                time, own = replace(time, epochs=epochs), devices.shortened_work(own, epochs)
+                time, work = replace(time, epochs=epochs), devices.shortened_work(work, epochs)
             share = failing[client]
             if share is not None and share * time.total <= deadline:
                 dropped += 1
@@ -99,7 +99,7 @@ class Synchronous(Simulation):
             else:
                 partial += is_partial
                 lasted = max(lasted, time.total)
-                requests += own
+                requests += work
         row: RoundRow = {"clock": began + lasted, "dropped": dropped, "late": late, "partial": partial}
         row["staleness"] = 0.0 if requests else None
         return devices.sent_first(requests), row

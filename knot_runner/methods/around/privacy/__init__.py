@@ -61,7 +61,7 @@ class UserPrivacy:
 
     @property
     def rate(self) -> float:
-        """q, a client's probability to take part in a round."""
+        """Return q, a client's probability to take part in a round."""
         return self.participants / self.clients
 
     def scale(self, name: str, phase: int) -> float:
@@ -163,9 +163,9 @@ def reduce(ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering) 
         sizes = [part.numel() for part in sums.values()]
         draws = generator(seed, f"privacy {stream}", gathering.round)
         noise = torch.randn(sum(sizes), dtype=torch.float64, generator=draws).split(sizes)
-        for own, (name, total) in zip(noise, sums.items(), strict=True):
+        for draws_of_part, (name, total) in zip(noise, sums.items(), strict=True):
             deviation = privacy.noise_multiplier * bound / privacy.scale(name, gathering.phase)
-            total.add_(own.view(total.shape), alpha=deviation)
+            total.add_(draws_of_part.view(total.shape), alpha=deviation)
     return {name: total / privacy.participants for name, total in sums.items()}, row
 
 
@@ -235,9 +235,9 @@ class Ledger:
     exchanges: bool
 
     def epsilon(self, rounds: int) -> float | None:
-        """Epsilon after ``rounds``; clients' own training after the last one sends nothing and costs nothing.
+        """Return epsilon after ``rounds``; None without noise.
 
-        None without noise.
+        Clients' own training after the last round sends nothing and costs nothing.
         """
         from knot_runner.methods.around.privacy.accountant import epsilon_after
 

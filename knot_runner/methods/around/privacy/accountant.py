@@ -32,7 +32,7 @@ BRACKET = 0.05, 1.0
 
 
 def accountant_name() -> str:
-    """``dp-accounting 0.6.0 (RDP)``. Raises :class:`UserError` where it is not installed."""
+    """Return ``dp-accounting 0.6.0 (RDP)``, say. Raises :class:`UserError` where it is not installed."""
     _library()
     return f"dp-accounting {metadata.version('dp-accounting')} (RDP)"
 
@@ -44,7 +44,10 @@ def neighbors(privacy: UserPrivacy) -> str:
 
 @functools.cache
 def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float | None]:
-    """Rounds -> epsilon; None, which stands for infinity, without noise. Raises :class:`UserError`."""
+    """Return a function of rounds to epsilon; None, which stands for infinity, without noise.
+
+    Raises :class:`UserError`.
+    """
     if not privacy.noise_multiplier:
         return lambda rounds: None
     library = _library()
@@ -58,8 +61,8 @@ def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float |
     each = np.minimum.reduce(bounds)
 
     def epsilon(rounds: int) -> float | None:
-        found = float(library.rdp.compute_epsilon(orders, rounds * each, delta)[0]) if rounds else 0.0
-        return found if math.isfinite(found) else None
+        spent = float(library.rdp.compute_epsilon(orders, rounds * each, delta)[0]) if rounds else 0.0
+        return spent if math.isfinite(spent) else None
 
     return epsilon
 
@@ -77,15 +80,15 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
             f"{rounds} rounds. Use a smaller epsilon",
             "privacy.epsilon",
         )
-    found = [_calibrated(privacy, bound, rounds, epsilon, delta) for bound in range(len(_events(privacy, 1.0)))]
-    return math.ceil(min(found) * PARTS) / PARTS
+    multipliers = [_calibrated(privacy, bound, rounds, epsilon, delta) for bound in range(len(_events(privacy, 1.0)))]
+    return math.ceil(min(multipliers) * PARTS) / PARTS
 
 
 def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, delta: float) -> float:
     """Return the noise multiplier whose epsilon, by the bound of that number in :func:`_events`, is ``epsilon``."""
     library = _library()
     try:
-        found: float = library.calibrate_dp_mechanism(
+        calibrated: float = library.calibrate_dp_mechanism(
             lambda: library.rdp.RdpAccountant(neighboring_relation=_relation(privacy)),
             lambda multiplier: library.SelfComposedDpEvent(_events(privacy, multiplier)[bound], rounds),
             epsilon,
@@ -97,11 +100,11 @@ def _calibrated(privacy: UserPrivacy, bound: int, rounds: int, epsilon: float, d
         raise UserError(
             f"no noise gives {epsilon:g} after {rounds} rounds. Use a larger epsilon", "privacy.epsilon"
         ) from problem
-    return found
+    return calibrated
 
 
 def _without_replacement(privacy: UserPrivacy) -> bool:
-    """With all clients in every round there is no sampling."""
+    """Return whether clients are sampled: with all of them in every round they are not."""
     return privacy.sampling == "fixed" and privacy.participants < privacy.clients
 
 

@@ -33,7 +33,7 @@ STEPS_AT_ONCE = 100
 
 
 def image_prior(x: Tensor, tv: float, l2: float) -> Tensor:
-    """``tv`` times the total variation and ``l2`` times the mean square of normalized images ``x`` [B, C, H, W], [].
+    """Return ``tv`` times the total variation and ``l2`` times the mean square of images ``x`` [B, C, H, W], [].
 
     The total variation is the mean squared difference of neighboring pixels, below and beside each other.
     """
@@ -53,16 +53,16 @@ def statistics_losses(model: nn.Module) -> Iterator[list[Tensor]]:
     Each forward pass appends to the list, for every batch normalization, the squared differences of its input's mean
     and (biased) variance per channel from the running ones, summed over channels, [].
     """
-    found: list[Tensor] = []
+    losses: list[Tensor] = []
 
     def compare(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         values = inputs[0].transpose(0, 1).flatten(1)
         mean = (values.mean(1) - module.running_mean).square().sum()
-        found.append(mean + (values.var(1, correction=0) - module.running_var).square().sum())
+        losses.append(mean + (values.var(1, correction=0) - module.running_var).square().sum())
 
     hooks = [module.register_forward_pre_hook(compare) for module in batch_norms(model)]
     try:
-        yield found
+        yield losses
     finally:
         for hook in hooks:
             hook.remove()
@@ -156,7 +156,7 @@ class OptimizedImages:
 
 
 def channel_scales(request: MakeImages, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the teacher's images, [C, 1, 1]."""
+    """Return the mean and standard deviation of the teacher's images, [C, 1, 1]."""
     mean, std = (torch.tensor(values, device=device)[:, None, None] for values in (request.mean, request.std))
     return mean, std
 
@@ -176,7 +176,7 @@ FEATURES = "features"
 
 
 def image_generator(latent: int, width: int, shape: Shape) -> nn.Module:
-    """DAFL's generator: z [B, latent] -> pixels in 0..1 [B, C, H, W].
+    """Return DAFL's generator: z [B, latent] -> pixels in 0..1 [B, C, H, W].
 
     A linear layer to maps of a quarter of the sides, and two times upsampling and a 3x3 convolution. Ours: a sigmoid at
     the end, since pixels have bounds.

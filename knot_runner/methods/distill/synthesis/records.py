@@ -36,32 +36,32 @@ def released_records(
     rows = torch.cat([torch.nonzero(examples.labels == label)[:most, 0] for label in range(classes)])
     examples = ImageExamples(examples.data, examples.rows[rows], examples.dtype)
     labels = examples.labels.cpu()
-    found: dict[str, list[Tensor]] = {}
+    records: dict[str, list[Tensor]] = {}
     for name, values in activations_of(reader, examples).items():
         for label in range(classes):
-            own = values[labels == label]
-            statistics = {"mean": _mean(own)}
-            centered = own.double() - statistics["mean"]
+            of_label = values[labels == label]
+            statistics = {"mean": _mean(of_label)}
+            centered = of_label.double() - statistics["mean"]
             if kind == "spectral":
                 statistics["axes"] = principal_axes(centered, components)
             elif name == LOGITS:
-                statistics["covariance"] = centered.T @ centered / max(1, len(own))
+                statistics["covariance"] = centered.T @ centered / max(1, len(of_label))
             else:
                 statistics["variance"] = _mean(centered.square())
             for key, tensor in statistics.items():
-                found.setdefault(f"{name}.{key}", []).append(tensor)
-    return {name: torch.stack(tensors).float() for name, tensors in found.items()}
+                records.setdefault(f"{name}.{key}", []).append(tensor)
+    return {name: torch.stack(tensors).float() for name, tensors in records.items()}
 
 
 @torch.no_grad()
 def activations_of(reader: OutputReader, examples: ImageExamples) -> Tensors:
-    """Logits and taps of every image, by name, each [N, D] on the CPU, in the images' order."""
+    """Return the logits and taps of every image, by name, each [N, D] on the CPU, in the images' order."""
     parts: dict[str, list[Tensor]] = {}
     for _, inputs in examples.in_turn(EVALUATION_BATCH):
         output = reader(inputs)
         for name, values in {LOGITS: output.logits, **output.taps}.items():
             parts.setdefault(name, []).append(values.flatten(1).cpu())
-    return {name: torch.cat(found) for name, found in parts.items()}
+    return {name: torch.cat(batches) for name, batches in parts.items()}
 
 
 def principal_axes(values: Tensor, components: int) -> Tensor:
@@ -84,11 +84,11 @@ def sampled_activations(records: Tensors, labels: Tensor, draws: torch.Generator
 
     They have the recorded means, and the recorded (co)variances or those of the recorded axes.
     """
-    found = {}
+    sampled = {}
     for name in tap_names_of(records):
         mean = records[f"{name}.mean"][labels].double()
-        found[name] = (mean + _deviations(records, name, labels, draws)).float()
-    return found
+        sampled[name] = (mean + _deviations(records, name, labels, draws)).float()
+    return sampled
 
 
 def tap_names_of(records: Tensors) -> list[str]:
@@ -97,8 +97,8 @@ def tap_names_of(records: Tensors) -> list[str]:
 
 
 def scales_of(records: Tensors) -> dict[str, float]:
-    """Tap -> mean variance of its elements within a class; 1 where they do not vary."""
-    found = {}
+    """Return tap -> mean variance of its elements within a class; 1 where they do not vary."""
+    scales = {}
     for name in tap_names_of(records):
         if f"{name}.variance" in records:
             variances = records[f"{name}.variance"]
@@ -106,12 +106,12 @@ def scales_of(records: Tensors) -> dict[str, float]:
             variances = records[f"{name}.covariance"].diagonal(dim1=1, dim2=2)
         else:
             variances = records[f"{name}.axes"].square().sum(1)
-        found[name] = float(variances.double().mean()) or 1.0
-    return found
+        scales[name] = float(variances.double().mean()) or 1.0
+    return scales
 
 
 def _deviations(records: Tensors, name: str, labels: Tensor, draws: torch.Generator) -> Tensor:
-    """float64 [B, D], what a sample adds to its mean."""
+    """Return what a sample adds to its mean, float64 [B, D]."""
     if f"{name}.variance" in records:
         spread = records[f"{name}.variance"].double().sqrt()[labels]
         return spread * torch.randn(spread.shape, dtype=torch.float64, generator=draws)

@@ -73,21 +73,21 @@ class MakeImages(OwnRequest):
         """
         config = self.synthesis
         model = frozen_network(self.network, self.weights, place)
-        found = place.store.get(*self.records) if self.records else None
-        made: GeneratedImages | OptimizedImages
+        records = place.store.get(*self.records) if self.records else None
+        synthesis: GeneratedImages | OptimizedImages
         if isinstance(config, GeneratorSynthesis):
-            made = GeneratedImages(self, config, model, place.device)
+            synthesis = GeneratedImages(self, config, model, place.device)
         else:
-            made = OptimizedImages(self, config, model, found.tensors() if found else {}, place.device)
+            synthesis = OptimizedImages(self, config, model, records.tensors() if records else {}, place.device)
         trainee = Trainee(
-            made.module,
-            made.optimizer,
-            epoch=lambda number: made.epoch(number, report),
+            synthesis.module,
+            synthesis.optimizer,
+            epoch=lambda number: synthesis.epoch(number, report),
             score=lambda number: 0.0,
             weights=lambda: {},
         )
         training = StageSettings(
-            epochs=made.epochs,
+            epochs=synthesis.epochs,
             batch_size=config.batch_size,
             lr=config.lr,
             weight_decay=0.0,
@@ -98,10 +98,10 @@ class MakeImages(OwnRequest):
         )
         _, facts = train_epochs(trainee, work, training, "score")
         statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances
-        record = found.info["released"] if found else released("nothing", [])
+        record = records.info["released"] if records else released("nothing", [])
         if isinstance(config, StatisticsSynthesis):
             record = released("statistics in the weights", statistics)
-        images = _stored(made.images(), self, model, place.device)
+        images = _stored(synthesis.images(), self, model, place.device)
         loss, seconds = facts["epochs"][-1]["loss"], facts["seconds"]
         return images, {"images": config.images, "loss": loss, "seconds": seconds, "released": record}
 
@@ -114,11 +114,11 @@ def released(kind: str, tensors: Any) -> dict[str, Any]:
 
 @torch.no_grad()
 def _stored(pixels: Tensor, request: MakeImages, model: torch.nn.Module, device: torch.device) -> dict[str, Tensor]:
-    """Images [N, C, H, W] in 0..1 as examples, labeled by the teacher."""
+    """Return the images [N, C, H, W] in 0..1 as examples, labeled by the teacher."""
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (request.mean, request.std))
     unknown = torch.full((len(pixels),), UNLABELED)
-    made = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
-    data = stored_data(made).to(device)
+    tensors = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
+    data = stored_data(tensors).to(device)
     examples = data.select(torch.arange(len(pixels)), torch.float32)
     predicted = [model(**inputs).argmax(1).cpu() for _, inputs in examples.in_turn(EVALUATION_BATCH)]
-    return {**made, "labels": torch.cat(predicted)}
+    return {**tensors, "labels": torch.cat(predicted)}
