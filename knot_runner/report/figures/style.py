@@ -25,6 +25,7 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -201,24 +202,21 @@ def label_colors(labels: ClassNames) -> list[Any]:
     points = np.asarray(labels.coordinates, dtype=float)
     if points.shape[1] != 1:
         return [nth_color(i) for i in range(len(points))]
-    from matplotlib import colormaps
-
     place = (points[:, 0] - points.min()) / np.ptp(points)
-    return [colormaps["viridis"](0.92 * share) for share in place]
+    return [scale_color(share) for share in place]
 
 
-def temperature_colors(temperatures: Iterable[float]) -> dict[float, Any]:
-    """A color per temperature: blue below 1, the colder the darker; gray at 1; orange above, the hotter the darker."""
+def scale_color(share: float) -> Any:
+    """Return the color at ``share``, 0 to 1, of a scale."""
     from matplotlib import colormaps
 
-    ordered = sorted(set(temperatures))
-    made: dict[float, Any] = dict.fromkeys(ordered, GRAY)
-    cold = [t for t in ordered if t < 1]
-    hot = [t for t in reversed(ordered) if t > 1]
-    for scale, members in (("Blues", cold), ("Oranges", hot)):
-        for i, temperature in enumerate(members):
-            made[temperature] = colormaps[scale](0.95 - 0.5 * i / len(members))
-    return made
+    return colormaps["viridis"](0.92 * share)
+
+
+def scale_colors(numbers: pd.Series) -> pd.Series:
+    """Return a color for each of ``numbers``, by its rank."""
+    ranks = numbers.rank(method="dense") - 1
+    return (ranks / max(ranks.max(), 1)).map(scale_color)
 
 
 def draw_band(axes: Axes, one: Band, color: Any, filled: bool = True, **look: Any) -> None:
