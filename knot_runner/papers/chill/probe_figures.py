@@ -224,10 +224,8 @@ def softmax_figure(runs: list[MeasuredRun], command: str) -> Drawing:
 
 def _probes(runs: Sequence[Run]) -> tuple[dict[str, ProbeRecord], dict[float, Any]]:
     """Return records by setting, and the colors of their temperatures."""
-    import pandas as pd
-
     probes = {name: pool_probes(members) for name, members in by_name(runs).items()}
-    temperatures = pd.Series(sorted({t for probe in probes.values() for t in probe.temperatures}))
+    temperatures = sorted({t for probe in probes.values() for t in probe.temperatures})
     return probes, dict(zip(temperatures, scale_colors(temperatures), strict=True))
 
 

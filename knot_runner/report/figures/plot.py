@@ -16,7 +16,6 @@ from knot_runner.report.compare.notes import left_out, lines_on
 from knot_runner.report.compare.settings import (
     GROUP_NAMES,
     KEPT,
-    as_number,
     key_names,
     resolve_key,
     row_numbers,
@@ -243,7 +242,7 @@ def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> Look
     numeric = [key for key in by if settings[key].nunique() > 2 and typed_column(settings[key]).dtype != object]
     if len(numeric) == 1:
         turns = row_numbers(settings, [key for key in by if key not in numeric])
-        colors = scale_colors(settings[numeric[0]].map(as_number))
+        colors = dict(zip(settings.index, scale_colors(settings[numeric[0]].astype(float)), strict=True))
     looks = {}
     for run, name in series.items():
         looks[name] = Look(colors[run], LINES[turns[run] % len(LINES)], MARKERS[turns[run] % len(MARKERS)])

@@ -25,7 +25,6 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -202,21 +201,15 @@ def label_colors(labels: ClassNames) -> list[Any]:
     points = np.asarray(labels.coordinates, dtype=float)
     if points.shape[1] != 1:
         return [nth_color(i) for i in range(len(points))]
-    place = (points[:, 0] - points.min()) / np.ptp(points)
-    return [scale_color(share) for share in place]
+    return scale_colors(points[:, 0])
 
 
-def scale_color(share: float) -> Any:
-    """Return the color at ``share``, 0 to 1, of a scale."""
+def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
+    """Return a color for each of ``numbers``, along a scale by their ranks."""
     from matplotlib import colormaps
 
-    return colormaps["viridis"](0.92 * share)
-
-
-def scale_colors(numbers: pd.Series) -> pd.Series:
-    """Return a color for each of ``numbers``, by its rank."""
-    ranks = numbers.rank(method="dense") - 1
-    return (ranks / max(ranks.max(), 1)).map(scale_color)
+    _, ranks = np.unique(numbers, return_inverse=True)
+    return [colormaps["viridis"](share) for share in 0.92 * ranks / max(ranks.max(), 1)]
 
 
 def draw_band(axes: Axes, one: Band, color: Any, filled: bool = True, **look: Any) -> None:
