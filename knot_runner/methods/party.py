@@ -166,7 +166,7 @@ class PartyFederation:
 
 
 def label_points(labels: Labels) -> list[list[float]]:
-    """Return where ``labels`` lie for the transport cost [C][d]: their ``support`` of the coordinates (KNOT App. C.1)."""
+    """Return points [C][d] of ``labels`` for the transport cost, by their ``support`` (KNOT App. C.1)."""
     from knot_runner.transport import support  # which only distillation needs
 
     return support(torch.tensor(labels.coordinates, dtype=torch.float64), labels.support).tolist()

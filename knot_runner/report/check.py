@@ -21,7 +21,7 @@ class ReportSettings:
 
     kind: str = "methods"
     metrics: list[str] = field(default_factory=list)
-    figures: list[str | dict[str, str | int]] = field(default_factory=list)
+    figures: list[str | dict[str, str | int | float]] = field(default_factory=list)
     paper: str | None = None
     reference: str = ""
     target: float | str = "best_of_T4"

@@ -31,11 +31,8 @@ class Band:
     seeds: np.ndarray
 
 
-def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True, top: float | None = None) -> Band:
-    """The band of several runs over the places where all have a value; without ``everywhere``, where any has one.
-
-    ``top``: of a share, its largest value; the interval is cut there and at 0, as in tables.
-    """
+def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True) -> Band:
+    """The band of several runs over the places where all have a value; without ``everywhere``, where any has one."""
     series = list(series)
     keys = [set(one) for one in series]
     places = sorted(set.intersection(*keys) if everywhere else set.union(*keys))
@@ -43,20 +40,13 @@ def band(series: Iterable[Mapping[AxisPlace, float]], everywhere: bool = True, t
     found = [mean_interval(own) for own in cells]
     mean = np.array([center for center, _ in found])
     half = np.array([half or 0.0 for _, half in found])
-    low = mean - half
-    high = mean + half
-    if top is not None:
-        low = np.maximum(low, 0.0)
-        high = np.minimum(high, top)
-    return Band(np.array(places), mean, low, high, np.array([len(own) for own in cells]))
+    return Band(np.array(places), mean, mean - half, mean + half, np.array([len(own) for own in cells]))
 
 
-def band_numbers(
-    heads: Sequence[str], bands: Mapping[Names, Band], digits: int = 6, decimals: int | None = None
-) -> str:
+def band_numbers(heads: Sequence[str], bands: Mapping[Names, Band]) -> str:
     """Return CSV with a row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
     rows: list[list[Any]] = []
     for names, one in bands.items():
         columns = (one.places, one.mean, one.low, one.high, one.seeds)
         rows += [[*names, *values] for values in zip(*columns, strict=True)]
-    return csv_text((*heads, "mean", "low", "high", "seeds"), rows, digits, decimals)
+    return csv_text((*heads, "mean", "low", "high", "seeds"), rows, digits=6)

@@ -18,8 +18,8 @@ from knot_runner.report.figures.style import (
     label_text,
     panels,
     plain_tick,
+    scale_colors,
     side_legend,
-    temperature_colors,
 )
 from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
@@ -225,7 +225,8 @@ def softmax_figure(runs: list[MeasuredRun], command: str) -> Drawing:
 def _probes(runs: Sequence[Run]) -> tuple[dict[str, ProbeRecord], dict[float, Any]]:
     """Return records by setting, and the colors of their temperatures."""
     probes = {name: pool_probes(members) for name, members in by_name(runs).items()}
-    return probes, temperature_colors(t for probe in probes.values() for t in probe.temperatures)
+    temperatures = sorted({t for probe in probes.values() for t in probe.temperatures})
+    return probes, dict(zip(temperatures, scale_colors(temperatures), strict=True))
 
 
 def _shown(probes: dict[str, ProbeRecord], name: str, gap: str = ", ") -> str:

@@ -81,9 +81,10 @@ def methods_of(
 def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Name -> its line: of exact mode dashed, and on top, as by Theorem 1 it often coincides with another."""
     looks: dict[str, dict[str, Any]] = {}
-    for name in names:
-        dashes = {"ls": "--", "zorder": 4} if name.startswith(EXACT_MODE) else {"ls": "-", "zorder": 3}
-        looks.setdefault(name, {"color": nth_color(len(looks)), **dashes})
+    for i, name in enumerate(dict.fromkeys(names)):
+        looks[name] = {"color": nth_color(i), "ls": "-", "zorder": 3}
+        if name.startswith(EXACT_MODE):
+            looks[name].update(ls="--", zorder=4)
     return looks
 
 
@@ -217,8 +218,10 @@ def _by_size(names: tuple[str, str], runs: Iterable[DistanceRun], seconds: str, 
         error = abs(getattr(run.result, value) / run.result.closed_form - 1)
         sizes = cells.setdefault(run.seed, {})
         sizes.setdefault(run.result.samples[0], []).append((getattr(run.result.seconds, seconds), error))
-    means = [{size: np.mean(found, axis=0).tolist() for size, found in sizes.items()} for sizes in cells.values()]
-    return {
-        (*names, what): band([{size: mean[i] for size, mean in one.items()} for one in means])
-        for i, what in enumerate(QUANTITIES)
-    }
+    curves = {}
+    for i, what in enumerate(QUANTITIES):
+        means = []
+        for sizes in cells.values():
+            means.append({size: float(np.mean(found, axis=0)[i]) for size, found in sizes.items()})
+        curves[*names, what] = band(means)
+    return curves

@@ -130,17 +130,18 @@ def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
 
     pairs: list[tuple[Any, ...]] = []
     counted: dict[tuple[str, int], StagesRun] = {}
-    for name, run in ((name, run) for name, members in by_name(runs).items() for run in members):
-        points = np.asarray(run.result.labels.coordinates, dtype=float)
-        for entry in json.loads(kept_file(run, PROBE)):
-            model = entry["model"]
-            if model != "student" and counted.setdefault((model, run.seed), run) is not run:
-                continue
-            shown = {"student": f"student, {name}", "before": "before distillation"}.get(model, f"teacher {model}")
-            of = ({"student": 0, "before": 1}.get(model, 2), shown, entry["probe"])
-            for one, other in itertools.combinations(np.asarray(entry["probabilities"], dtype=float), 2):
-                shift = float(np.linalg.norm((one - other) @ points))
-                pairs.append((*of, np.abs(one - other).sum() / 2, shift, float(one.argmax() != other.argmax())))
+    for name, members in by_name(runs).items():
+        for run in members:
+            points = np.asarray(run.result.labels.coordinates, dtype=float)
+            for entry in json.loads(kept_file(run, PROBE)):
+                model = entry["model"]
+                if model != "student" and counted.setdefault((model, run.seed), run) is not run:
+                    continue
+                shown = {"student": f"student, {name}", "before": "before distillation"}.get(model, f"teacher {model}")
+                of = ({"student": 0, "before": 1}.get(model, 2), shown, entry["probe"])
+                for one, other in itertools.combinations(np.asarray(entry["probabilities"], dtype=float), 2):
+                    shift = float(np.linalg.norm((one - other) @ points))
+                    pairs.append((*of, np.abs(one - other).sum() / 2, shift, float(one.argmax() != other.argmax())))
     frame = pd.DataFrame(pairs, columns=["rank", "model", "probe", "total_variation", "shift", "flips"])
     frame["place"] = pd.factorize(frame["model"])[0]
     groups = frame.groupby(["rank", "place", "model", "probe"], sort=False)

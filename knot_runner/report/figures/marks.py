@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,29 +35,22 @@ READING = {
 }
 
 
-@dataclass(frozen=True)
-class Look:
-    """Look of a series: its color, and the number of its line style and marker."""
+class Look(NamedTuple):
+    """Look of a series."""
 
     color: Any
-    number: int
-
-    @property
-    def line(self) -> str:
-        """The line style."""
-        return LINES[self.number % len(LINES)]
-
-    @property
-    def marker(self) -> str:
-        """The marker."""
-        return MARKERS[self.number % len(MARKERS)]
+    line: str
+    marker: str
 
 
-def _series(frame: pd.DataFrame, looks: Sequence[Look]) -> Iterator[tuple[Look, str, pd.DataFrame]]:
+#: Name of a series -> its look.
+Looks = Mapping[str, Look]
+
+
+def _series(frame: pd.DataFrame, looks: Looks) -> Iterator[tuple[Look, str, pd.DataFrame]]:
     """Yield (look, name, rows) of each series that has rows; looks are the same in every panel."""
-    for look, (name, rows) in zip(looks, frame.groupby("series", observed=False), strict=True):
-        if len(rows):
-            yield look, name, rows
+    for name, rows in frame.groupby("series", observed=True):
+        yield looks[name], name, rows
 
 
 def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
@@ -69,7 +61,7 @@ def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
     name_ticks(axes.set_xticks, names, rotation=90 if sum(map(len, names)) > room else 0)
 
 
-def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
+def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks) -> None:
     """Draw a line for the mean of each series, and a band for its interval."""
     named = summary.place.dtype == "category"
     for look, name, own in _series(summary, looks):
@@ -82,7 +74,7 @@ def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequen
         _name_places(axes, summary)
 
 
-def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
+def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks) -> None:
     """Draw a bar for the mean of each series at each place, and a whisker for its interval."""
     width = BARS / len(summary.series.cat.categories)
     for look, name, own in _series(summary, looks):
@@ -91,7 +83,7 @@ def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence
     _name_places(axes, summary)
 
 
-def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
+def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks) -> None:
     """Draw a box of the values of each series at each place, and the values as points."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
@@ -102,17 +94,16 @@ def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence
     _name_places(axes, summary)
 
 
-def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look]) -> None:
+def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks) -> None:
     """Draw a small point for each run, and a large one for the mean of each series."""
     for look, name, own in _series(points, looks):
-        marker = look.marker
-        axes.plot(own.x, own.y, marker, ms=4, alpha=0.5, color=look.color)
-        axes.plot(own.x.mean(), own.y.mean(), marker, ms=9, color=look.color, mec="white", label=name)
+        axes.plot(own.x, own.y, look.marker, ms=4, alpha=0.5, color=look.color)
+        axes.plot(own.x.mean(), own.y.mean(), look.marker, ms=9, color=look.color, mec="white", label=name)
     axes.margins(0.1)
 
 
 def heat_map(
-    axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Sequence[Look], form: str = "{:.3g}", **style: Any
+    axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks, form: str = "{:.3g}", **style: Any
 ) -> None:
     """Draw a cell for each series and place, colored by the mean, which is written in it if there is room."""
     rows, columns = (summary[key].cat.categories for key in ("series", "place"))

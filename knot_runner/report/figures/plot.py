@@ -26,7 +26,7 @@ from knot_runner.report.compare.settings import (
     written,
 )
 from knot_runner.report.confusion import confusion_rows
-from knot_runner.report.figures.marks import BARS, CONFUSION, MARKS, READING, Look
+from knot_runner.report.figures.marks import BARS, CONFUSION, LINES, MARKERS, MARKS, READING, Look, Looks
 from knot_runner.report.figures.style import (
     PALETTE,
     Drawing,
@@ -34,6 +34,7 @@ from knot_runner.report.figures.style import (
     limit_to_shares,
     nth_color,
     panels,
+    scale_colors,
     side_legend,
 )
 from knot_runner.report.frame import RunSet, run_set
@@ -132,6 +133,8 @@ def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
         x = _column(request.x or "round", points)
     points = points[list({x, y, "round", "true"} & set(points))].dropna(subset=[x, y])
     shown = done.only(done.runs.index.isin(points.index))
+    if request.smooth < 1 and "round" in points:  # an odd number of rounds, so that the mean is centered
+        request = replace(request, smooth=1 + 2 * round(request.smooth * points["round"].max() / 2))
     settings = shown.settings
     apart = [resolve_key(key, settings) for key in (request.row, request.col) if key]
     used = [*apart, *({x} & set(settings))]
@@ -227,22 +230,23 @@ def _labels(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
     return pd.Series(pd.Categorical(texts, list(dict.fromkeys(texts))), order)
 
 
-def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> list[Look]:
-    """Return the look of each series.
+def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> Looks:
+    """Return the look of each of ``series``, which is indexed by run.
 
     Where one setting of ``by`` has three numbers or more, its color is on a scale of them, and the other settings
     decide the line; else the series' number decides both.
     """
-    from matplotlib import colormaps
-
+    series = series[~series.index.duplicated()]
+    turns = series.cat.codes + series.cat.codes // len(PALETTE)
+    colors = series.cat.codes.map(nth_color)
     numeric = [key for key in by if settings[key].nunique() > 2 and typed_column(settings[key]).dtype != object]
-    first = series.groupby(series, observed=False).apply(lambda own: own.index[0] if len(own) else None).dropna()
-    looks = {name: Look(nth_color(i), i + i // len(PALETTE)) for i, name in enumerate(series.cat.categories)}
     if len(numeric) == 1:
-        place = row_numbers(settings, numeric) / (settings[numeric[0]].nunique() - 1)
-        line = row_numbers(settings, [key for key in by if key not in numeric])
-        looks |= {name: Look(colormaps["viridis"](0.92 * place[run]), line[run]) for name, run in first.items()}
-    return list(looks.values())
+        turns = row_numbers(settings, [key for key in by if key not in numeric])
+        colors = dict(zip(settings.index, scale_colors(settings[numeric[0]].astype(float)), strict=True))
+    looks = {}
+    for run, name in series.items():
+        looks[name] = Look(colors[run], LINES[turns[run] % len(LINES)], MARKERS[turns[run] % len(MARKERS)])
+    return looks
 
 
 def _axis(key: str) -> tuple[str, float, float | None]:
@@ -257,7 +261,7 @@ def _axis(key: str) -> tuple[str, float, float | None]:
     return label, scale, 100.0 if "(%)" in label else None
 
 
-def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: list[Look]) -> tuple[Drawing, list[Axes]]:
+def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Looks) -> tuple[Drawing, list[Axes]]:
     """Draw ``points``, with a panel for each value of ``panel``. Raises :class:`UserError`."""
     points, mark = _placed(points, x, y, request)
     (x_label, *_), (y_label, _, top) = _axis(x), _axis(y)
@@ -302,9 +306,8 @@ def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: lis
             lines.append(f"{', '.join(words)} {one.value:.4g}{interval}, n={one.n}")
     few, many = summary.n.min(), summary.n.max()
     note = READING[mark].format(counted(few, "run") if few == many else f"{few} to {many} runs")
-    window = _window(request, points)
-    if window > 1:
-        note += f" Running means over {window} rounds."
+    if request.smooth > 1:
+        note += f" Running means over {request.smooth:g} rounds."
     title = f"{y_label.partition(' (')[0]} by {x_label.partition(' (')[0]}"
     numbers = csv_text(list(summary), summary.itertuples(index=False))
     return Drawing(made, title[0].upper() + title[1:], [note], lines, numbers), grid
@@ -318,9 +321,8 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     values = typed_column(points[y])
     if not is_number(values):
         raise UserError("is not a number in every run", y)
-    window = _window(request, points)
-    if window > 1:
-        values = values.groupby(level=0).transform(lambda own: own.rolling(window, 1, center=True).mean())
+    if request.smooth > 1:
+        values = values.groupby(level=0).transform(lambda own: own.rolling(int(request.smooth), 1, center=True).mean())
     points = points.assign(y=values.astype(float) * _axis(y)[1])
     mark = "scatter"
     if x in PROGRESS:
@@ -341,13 +343,6 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     points = points.assign(place=pd.Categorical(texts, names))
     shift = (points.series.cat.codes + 0.5) / len(points.series.cat.categories) - 0.5
     return points.assign(x=points.place.cat.codes + BARS * shift * (mark in ("bar", "box"))), mark
-
-
-def _window(request: PlotRequest, points: pd.DataFrame) -> int:
-    """Return rounds of the running mean: for a share of all rounds an odd number, so that it is centered."""
-    if request.smooth >= 1:
-        return int(request.smooth)
-    return 1 + 2 * round(request.smooth * points["round"].max() / 2)
 
 
 def _summary(points: pd.DataFrame, mark: str, top: float | None) -> pd.DataFrame:

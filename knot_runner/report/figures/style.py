@@ -201,24 +201,15 @@ def label_colors(labels: ClassNames) -> list[Any]:
     points = np.asarray(labels.coordinates, dtype=float)
     if points.shape[1] != 1:
         return [nth_color(i) for i in range(len(points))]
+    return scale_colors(points[:, 0])
+
+
+def scale_colors(numbers: Sequence[float] | np.ndarray) -> list[Any]:
+    """Return a color for each of ``numbers``, along a scale by their ranks."""
     from matplotlib import colormaps
 
-    place = (points[:, 0] - points.min()) / np.ptp(points)
-    return [colormaps["viridis"](0.92 * share) for share in place]
-
-
-def temperature_colors(temperatures: Iterable[float]) -> dict[float, Any]:
-    """A color per temperature: blue below 1, the colder the darker; gray at 1; orange above, the hotter the darker."""
-    from matplotlib import colormaps
-
-    ordered = sorted(set(temperatures))
-    made: dict[float, Any] = dict.fromkeys(ordered, GRAY)
-    cold = [t for t in ordered if t < 1]
-    hot = [t for t in reversed(ordered) if t > 1]
-    for scale, members in (("Blues", cold), ("Oranges", hot)):
-        for i, temperature in enumerate(members):
-            made[temperature] = colormaps[scale](0.95 - 0.5 * i / len(members))
-    return made
+    _, ranks = np.unique(numbers, return_inverse=True)
+    return [colormaps["viridis"](share) for share in 0.92 * ranks / max(ranks.max(), 1)]
 
 
 def draw_band(axes: Axes, one: Band, color: Any, filled: bool = True, **look: Any) -> None:

@@ -163,7 +163,7 @@ def test_temperatures_table_refuses_two_runs_per_cell(federated):
 def test_request_that_fits_no_table_is_refused(federated, factory):
     jobs = [federated.made(1.0, [0.5])]
     for request in ({"target": "best"}, {"target": 74}, {"cases": {"a": {}}}, {"metrics": ["speed"]},
-                    {"paper": "knot/table2"}, {"jobs": [factory.made()]}):  # fmt: skip
+                    {"paper": "chill/mnist_notebook"}, {"jobs": [factory.made()]}):  # fmt: skip
         with refuses():
             build(**({"jobs": jobs, "metrics": ["accuracy"]} | request))
 

@@ -20,6 +20,7 @@ from knot_runner.report.claims.view import asked, effect_text, footnotes, interv
 from knot_runner.report.figures import registry as page_figures
 from knot_runner.report.page import build
 from tests.golden.messages import refuses
+from tests.of_papers import WORDS
 from tests.unit.report.made_runs import Factory
 
 
@@ -95,6 +96,7 @@ def page_of(jobs, unfinished=None, **spec):
 HOSTILE = "\"'><script>alert(1)</script><img src=//x.example/y onerror=z> {{ 7*7 }} {% raw %} \x1b[31mred\x1b[0m \u202e"
 
 
+@pytest.mark.paper("knot")
 def test_page_needs_nothing_else(finished):
     text = build.render_page(page_of(finished, figures=["bias"]))
     read = Reader(text)
@@ -107,6 +109,7 @@ def test_page_needs_nothing_else(finished):
     assert text == build.render_page(page_of(finished, figures=["bias"]))  # the same records give the same page
 
 
+@pytest.mark.paper("knot")
 def test_page_fits_narrow_screens(finished):
     text = build.render_page(page_of(finished, figures=["bias"], claims=[CLAIM]))
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
@@ -156,6 +159,7 @@ def test_build_page_shows_every_job_state_and_cause(jobs, factory):
     assert page_of(jobs).counts == {"done": 1, "diverged": 1, "missing": 1, "damaged": 1}
 
 
+@pytest.mark.paper("knot")
 def test_page_embeds_figures_or_their_problem(finished):
     view = page_of(finished, figures=["tsne", "bias"])
     tsne, bias = view.figures
@@ -167,6 +171,7 @@ def test_page_embeds_figures_or_their_problem(finished):
 
 
 @pytest.mark.thorough
+@pytest.mark.paper("knot")
 def test_page_of_a_figure_has_no_table(finished):
     view = page_of(finished, kind="expected_label")
     assert view.table is None and [figure.name for figure in view.figures] == ["expected_label"]
@@ -179,7 +184,11 @@ def test_describe_figure_covers_every_figure():
         assert about.endswith(".") and len(about) > 20 and "`" not in about and "eturns" not in about, kind
 
 
-@pytest.mark.parametrize("wrong", [["plto"], [3], [{"z": "round"}], [{"mark": "pie"}]], ids=str)
+#: A message that lists all figures is that of all papers.
+OF_ALL = pytest.param([3], marks=pytest.mark.paper(*WORDS))
+
+
+@pytest.mark.parametrize("wrong", [["plto"], OF_ALL, [{"z": "round"}], [{"mark": "pie"}]], ids=str)
 def test_unknown_figure_is_refused(wrong):
     with refuses():
         page_figures.figures_of({"figures": wrong})
@@ -229,6 +238,7 @@ def test_mixed_versions_are_flagged(jobs, factory, other, mixed):
     assert ("they differ in torch" in Reader(build.render_page(view)).text) == bool(mixed)
 
 
+@pytest.mark.paper("knot")
 def test_hostile_texts_are_shown_and_not_run(jobs, factory):
     factory.write(jobs[0], names=[HOSTILE, "B"], **{**facts(0), "device": HOSTILE, "versions": {HOSTILE: HOSTILE}})
     factory.write(jobs[1], status="diverged", metrics={}, notes=[HOSTILE])
