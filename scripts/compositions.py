@@ -32,7 +32,7 @@ from knot_runner.config.settings.partition import SHARE_KEYS
 from knot_runner.util.config_yaml import Config, choices, config_folder
 from knot_runner.util.errors import Misfit
 
-GUIDE = config_folder().parent / "docs" / "configuration.md"
+GUIDE = config_folder().parent / "docs/configuration.md"
 BEGIN, END = "<!-- compatible choices -->", "<!-- end -->"
 #: Kind of task -> the task that its other choices are tried on; of images one that is no transfer set.
 KINDS = {"texts": "sa", "images": "gld23k", "gaussians": "gaussians", "image_sets": "image_sets"}
@@ -158,6 +158,7 @@ def markdown(found: Table) -> str:
     """Return the table as the guide shows it: methods that go with the same choices share a row."""
     rows: dict[tuple[str, ...], list[str]] = {}
     tasks = {kind: {task for fits in found.fits if fits.kind == kind for task in fits.tasks} for kind in KINDS}
+    columns = [group for group in OTHERS if group != "training"]
     for fits in found.fits:
         names = {group: sorted(choices(group)) for group in OTHERS}
         names["model"] = [name for name in names["model"] if name.startswith("bert") == (fits.kind == "texts")]
@@ -165,9 +166,9 @@ def markdown(found: Table) -> str:
         others = sorted(tasks[fits.kind] - set(fits.tasks))
         cells = [f"{fits.kind} but {', '.join(others)}" if others else fits.kind]
         cells.append(trains.training if trains.trains else "none")
-        cells += [_cell(fits.others[group], names[group]) for group in OTHERS if group != "training"]
+        cells += [_cell(fits.others[group], names[group]) for group in columns]
         rows.setdefault(tuple(cells), []).append(fits.method)
-    heads = ["methods", "tasks", "training", *(group for group in OTHERS if group != "training")]
+    heads = ["methods", "tasks", "training", *columns]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [f"| {', '.join(methods)} | {' | '.join(cells)} |" for cells, methods in rows.items()]
     pairs = [f"`{one}` and `{other}`" for one, other in sorted(found.misfits)]
@@ -175,8 +176,8 @@ def markdown(found: Table) -> str:
     for task, model in found.models.items():
         brought.setdefault(f"`{model}`" if model else "none", []).append(task)
     models = "; ".join(f"{model} ({', '.join(tasks)})" for model, tasks in brought.items())
-    lines += ["", f"These pairs are refused, too: {'; '.join(pairs)}."]
-    return "\n".join([*lines, "", f"The default model of each task: {models}."])
+    lines += ["", f"These pairs are refused, too: {'; '.join(pairs)}.", "", f"The default model of each task: {models}."]
+    return "\n".join(lines)
 
 
 def _cell(fitting: Iterable[str], names: list[str]) -> str:

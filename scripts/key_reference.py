@@ -33,7 +33,7 @@ from key_values import (
 
 from knot_runner.util.errors import PEER_NAMES
 
-KEYS, SCHEMA = CONF.parent / "docs" / "KEYS.md", CONF / "schema.json"
+KEYS, SCHEMA = CONF.parent / "docs/KEYS.md", CONF / "schema.json"
 #: A longer default is left to the YAML files.
 MAX_VALUE = 28
 #: Places whose keys are described under another place.
