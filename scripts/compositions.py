@@ -176,8 +176,7 @@ def markdown(found: Table) -> str:
     for task, model in found.models.items():
         brought.setdefault(f"`{model}`" if model else "none", []).append(task)
     models = "; ".join(f"{model} ({', '.join(tasks)})" for model, tasks in brought.items())
-    refused = "; ".join(pairs)
-    lines += ["", f"These pairs are refused, too: {refused}.", "", f"The default model of each task: {models}."]
+    lines += ["", f"These pairs are refused, too: {'; '.join(pairs)}.", "", f"Default model of each task: {models}."]
     return "\n".join(lines)
 
 
