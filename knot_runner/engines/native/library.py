@@ -87,7 +87,7 @@ def _compile(command: list[str], path: Path) -> None:
             if done.returncode:
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "it gave no reason")
                 raise UserError(
-                    f"native was not target by {command[0]}: {first}; lean needs no compiler", "hardware.engine"
+                    f"native was not compiled by {command[0]}: {first}; lean needs no compiler", "hardware.engine"
                 )
             target.replace(path)
     except OSError as problem:

@@ -14,7 +14,7 @@ from knot_runner.util.errors import UserError
 
 
 def make_adapter(from_shape: torch.Size, other: torch.Size, always: bool) -> nn.Module:
-    """Return a layer from features of shape ``from_shape`` to shape ``other``: [B, channels, H, W] both, or [B, D] both.
+    """Return a layer from features of ``from_shape`` to ``other``: [B, channels, H, W] both, or [B, D] both.
 
     Identity where the shapes are the same (unless ``always``), a linear layer for vectors, a 1x1 convolution where
     only channels differ, a strided or a transposed one where sizes do. Raises :class:`UserError` where there is none.

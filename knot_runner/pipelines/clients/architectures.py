@@ -59,7 +59,7 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
         tests = scores.predict_test(outcome.method, context.method, outcome.state, setup.federation, labels, engine)
     probabilities = torch.softmax(tests.logits.double(), 1).float()
     arrays = {"test.probabilities": probabilities, "test.labels": tests.labels}
-    write_atomic(context.folder / "tests.safetensors", tensor_parts(arrays))
+    write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
     named = _named(context.method, setup.federation, outcome.state)
     write_atomic(context.folder / MODEL_FILE, tensor_parts(named))
     kept = _kept_models(context, setup, outcome, named)

@@ -58,8 +58,8 @@ MODELS_BYTES = 1 << 31
 class PersonalModels:
     """The ``models`` that clients deploy, by client (none where their files would be too large).
 
-    ``predictions``: on their test examples; ``measures``: theirs, of the K x K record; ``flops`` of training them, None where
-    unknown.
+    ``predictions``: on their test examples; ``measures``: theirs, of the K x K record; ``flops`` of training them, None
+    where unknown.
     """
 
     models: dict[int, ClientModel]
