@@ -1,8 +1,13 @@
 """APFL (Deng et al. 2020, Algorithm 1): a client uses alpha v + (1 - alpha) w, its own model mixed with the global one.
 
 In every step w goes by its own gradient, and v by that of f(alpha v + (1 - alpha) w), which is alpha times the gradient
-at the mixed model; both of the weights before the step. Models are mixed, as in the paper; some public code mixes their
-outputs. A client's v begins at the w of the first round that it takes part in.
+at the mixed model; both of the weights before the step. An adaptive alpha moves in the first step of a round (eq. 10):
+
+    alpha <- alpha - eta <v - w, gradient at the mixed model>, within [0, 1]
+
+Differences from public code: models are mixed, as in the paper, where some code mixes their outputs. A client's v
+begins at the w of the first round that it takes part in.
+
 State, beyond FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the running statistics of the mixed model,
 ``client/<k>/alpha`` (0-dimensional) the client's alpha.
 """

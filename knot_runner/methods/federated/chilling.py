@@ -1,6 +1,9 @@
 """Logit chilling (FLex&Chill, arXiv 2401.09986): the temperature of a client's local training, for every method.
 
-Constant is the paper's experiment; per round, per client and per sample are what its discussion (section 5) proposes.
+Clients minimize CE(z / T, y) (eq. 1). Its gradient at the logits is (p_T - y) / T (eq. 2).
+
+Differences from the paper: a constant T is its experiment; T per round, per client and per sample are what its
+discussion (section 5) proposes. See chill.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,14 @@
 """Ditto (Li et al. 2021, Algorithm 1): FedAvg, and beside it each client's own model, held near the global one.
 
-A participant trains the model w that it was sent, which is averaged, and its own v on f(v) + lam / 2 ||v - w||^2. Both
-see the same batches in the same order, and the same augmentation and dropout: draws are of (seed, round, client). A
-client's v begins at the w of the first round that it takes part in, as it deploys w until then; the paper begins at the
-first model of all.
+A participant trains the model w that it was sent, which is averaged, and its own v on
+
+    f(v) + lam / 2 ||v - w||^2
+
+Both see the same batches in the same order, and the same augmentation and dropout: draws are of (seed, round, client).
+
+Differences from the paper: a client's v begins at the w of the first round that it takes part in, as it deploys w until
+then; the paper begins at the first model of all.
+
 State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the own models of clients that have trained.
 """
 

@@ -1,10 +1,17 @@
 """FedALA (Zhang et al. 2023): a client trains from a mix of its own model and the global one, whose weights it learns.
 
-The mix is v + (w - v) W, elementwise: W is 1 but in the last ``layers`` layers, where it is learned by gradient steps
-on a share of the client's examples and clipped to [0, 1]. A client's first W is learned until its loss hardly varies,
-later ones go on from the last W for one pass. As in the authors' code W begins at 1, the share is drawn anew in every
-round, and a client without a model of its own trains from w. Ours: the loss whose variation is looked at is the mean of
-a pass (there: of its last batch), and passes have a limit.
+With v the client's own model and w the global one, training starts from
+
+    v + (w - v) W, elementwise
+
+W is 1 but in the last ``layers`` layers, where gradient steps on a share of the client's examples learn it, clipped to
+[0, 1]. A client's first W is learned until its loss hardly varies; later ones start from the last W and take one pass.
+As in the authors' code, W begins at 1, the share is drawn anew in every round, and a client without a model of its own
+trains from w.
+
+Differences from the authors' code: the loss whose variation is checked is the mean of a pass (there: of its last
+batch), and passes have a limit.
+
 State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what the client trained last, and
 ``client/<k>/mix`` [p], its W of the last layers.
 """

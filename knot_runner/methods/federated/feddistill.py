@@ -1,13 +1,16 @@
 """Federated distillation by labels (FD, Jeong et al. 2018): clients send the mean logits of each label, nothing else.
 
-A client minimizes CE with the true label plus ``weight`` times that with the others' mean logits of that label; its
-model stays its own. State, beyond :mod:`own_models`: ``label_logits/<k>`` [C, C], row y the mean logits of client k for
-its examples of label y, and ``label_counts/<k>`` [C], whether it has any, of clients that have taken part.
+A client's model stays its own. With F_y the others' mean logits of label y, it minimizes
 
-Where only means may be read, as with privacy, the state has ``label_logits/all`` and ``label_counts/all`` instead, of
-the last round's participants: with N_y, how many clients have label y by the mean of what they sent, at least 1, the
-mean of the label is their sum over N_y; below half a client it is unknown. A client learns these means, itself among
-them. Ours: no paper has this.
+    CE(z, y) + weight CE(z / tau, softmax(F_y / tau))
+
+Differences from the paper: where only means may be read, as with privacy, clients learn the means of the last round's
+participants, themselves among them. With N_y, how many clients have label y by the mean of what they sent, at least 1,
+the mean of the label is their sum over N_y; below half a client it is unknown. No paper has this.
+
+State, beyond :mod:`own_models`: ``label_logits/<k>`` [C, C], row y the mean logits of client k for its examples of
+label y, and ``label_counts/<k>`` [C], whether it has any, of clients that have taken part. With means alone:
+``label_logits/all`` and ``label_counts/all``.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
 """FedGen (Zhu, Hong and Zhou 2021): the server learns a generator of features, and clients train on it, too. No data.
 
-FedAvg, whose server trains a generator by the last layers of the round's clients and how many examples of each label
+FedAvg, whose server trains a generator G by the last layers of the round's clients and how many examples of each label
 they have (:func:`heads_loss`). From the next round on a client minimizes, of its example (x, y) with outputs p,
 
     CE(p, y) + alpha CE(h(G(e', y')), y') + beta KL(h(G(e, y)) || p),
 
 with h its own last layer and y' drawn as often as the last round's clients had each label; the weights decay by round.
-State, beyond FedAvg's: ``generator/...``, and ``generator/labels`` [C], the counts that labels are drawn by.
 
 The head of client k maps features z to logits W_k z + b_k. The generator minimizes, over labels y drawn as often as the
 clients have them and noise e, sum_k a_k(y) CE(W_k G(e, y) + b_k, y) with a_k(y) the share of client k in all examples
 of y, plus ``diversity`` times exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|), means over coordinates (the public code's loss).
 
-Where only means may be read, as with privacy, it learns from the last layer of the new global model and the mean shares
-of labels. Ours: no paper has this.
+Differences from the paper: where only means may be read, as with privacy, the generator learns from the last layer of
+the new global model and the mean shares of labels. No paper has this.
+
+State, beyond FedAvg's: ``generator/...``, and ``generator/labels`` [C], the counts that labels are drawn by.
 """
 
 from __future__ import annotations

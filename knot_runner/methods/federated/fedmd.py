@@ -1,8 +1,10 @@
 """FedMD (Li and Wang 2019): clients keep their models and share logits of public examples.
 
-In a round they train on their own examples, then give their logits for the transfer set; each fits the consensus there
-by the same distillation as FedDF's server (``method.server_distillation``). Their architectures may differ
-(``method.models``). State: :mod:`own_models`.
+In a round they train on their own examples, then send their logits for the transfer set. Each client fits the
+consensus, the mean of these logits, by the same distillation as FedDF's server (``method.server_distillation``). Their
+architectures may differ (``method.models``). Differences from the paper and its code: feddf.md.
+
+State: :mod:`own_models`.
 """
 
 from __future__ import annotations

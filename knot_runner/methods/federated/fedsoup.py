@@ -2,12 +2,17 @@
 
 Once the share ``start`` of all rounds is over, a participant that was sent w and has trained theta from it compares two
 soups on its held-out examples (``partition.valid``), n and P being the size and the mean of its pool of global models:
-(theta + n P) / (n + 1), and (theta + n P + w) / (n + 2). Where the second is more accurate it is what the client keeps
-and sends, and w joins the pool; else the first is. As in the authors' code what is averaged are the soups, and running
-statistics stay the client's. Ours: selection on held-out examples, where the code selects on the test examples; and no
-fine-tuning after the last round. State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the
-client's last model; ``client/<k>/pool`` [P] and ``client/<k>/pool_size``, the mean of the global models in its pool
-and their number.
+
+    (theta + n P) / (n + 1)    and    (theta + n P + w) / (n + 2)
+
+Where the second is more accurate, the client keeps and sends it, and w joins the pool; else it keeps and sends the
+first. As in the authors' code, the soups are averaged, and running statistics stay the client's.
+
+Differences from the authors' code: clients select on held-out examples, where the code selects on the test examples;
+and there is no fine-tuning after the last round.
+
+State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the client's last model; ``client/<k>/pool``
+[P] and ``client/<k>/pool_size``, the mean of the global models in its pool and their number.
 """
 
 from __future__ import annotations

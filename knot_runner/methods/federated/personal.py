@@ -1,10 +1,13 @@
 """FedPer (Arivazhagan et al. 2019) and FedRep (Collins et al. 2021): a shared body, a personal head for each client.
 
-FedAvg with ``method.shared: ["!head"]``. FedPer trains head and body together; FedRep first the head, then the body.
-The head is the last linear layer (FedWaD's public code). A client that has not trained yet uses the global body with
-the initial head, which is that of the first global model for every client, as in PFLlib. With ``first_head=averaged``
-clients send their heads, too, and it uses their mean, as in FedWaD's public code. A server that distills (FedDF) is
-sent whole models likewise, trains the averaged one on their outputs, and does not change the clients' heads.
+FedAvg with ``method.shared: ["!head"]``: the server averages the bodies of the participants, and each client keeps its
+head. FedPer trains head and body together; FedRep first the head, then the body. The head is the last linear layer
+(FedWaD's public code).
+
+Differences from the papers: a client that has not trained yet uses the global body with the initial head, which is that
+of the first global model for every client, as in PFLlib. With ``first_head=averaged`` clients send their heads, too,
+and it uses their mean, as in FedWaD's public code. A server that distills (FedDF) is sent whole models likewise, trains
+the averaged one on their outputs, and does not change the clients' heads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,16 @@
 """SCAFFOLD (Karimireddy et al. 2020, Algorithm 1, option II): control variates c, c_k correct each client's drift.
 
+A client of round t takes K steps of rate eta from w_t, and changes its control variate:
+
+    w_k <- w_k - eta (g(w_k) + c - c_k)  (line 10),    c_k+ - c_k = (w_t - w_k) / (K eta) - c  (line 12)
+
+The server averages as FedAvg does, and c moves by the mean change times the share of clients that took part (line 17).
+
+Differences from the paper: a client changes its c_k by what it has sent, so that c stays the mean of all c_k where
+messages are clipped, too. This follows DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022), whose unit of privacy is the
+example; here it is the client.
+
 State, beyond FedAvg's: ``control`` [P], and ``client/<k>/control`` [P] of clients that have taken part (others are 0).
-A client changes its c_k by what it has sent, so that c stays the mean of all c_k where messages are clipped, too (after
-DP-SCAFFOLD, Noble, Bellet and Dieuleveut 2022, whose unit of privacy is the example; here it is the client).
 """
 
 from __future__ import annotations
