@@ -12,8 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner.papers.chill.probe_figures import boundary_figure, gradient_figure, softmax_figure
 from knot_runner.report.claims.measures import WARM, LearningCurve, check_target, with_learning_curves
@@ -48,11 +47,8 @@ def temperatures_table(request: TableRequest) -> Parts:
     frame = chilling_frame(case_rows(runs, preset_cases(options, table)), curves, target)
     columns = {name: CHILLING_COLUMNS[name] for name in request.metrics}
     groups = {}
-    for case, (name, m) in itertools.product(frame["case"].unique(), columns.items()):
-        metric = f"{name}_{m.unit}" if m.unit else name
-        groups[case, name] = ColumnGroup(
-            f"{case}: {name}", m.title, (case,), m.digits, metric, case, m.head, m.signed, m.paper
-        )
+    for case, (name, column) in itertools.product(frame["case"].unique(), columns.items()):
+        groups[case, name] = dataclasses.replace(column, key=f"{case}: {name}", columns=(case,), block=case)
     keys = hottest_first(frame["key"])
     rows = []
     for key in keys:
@@ -84,7 +80,7 @@ def _cell(own: pd.DataFrame, key: RowSetting, case: str, name: str, table: Print
     row = printed_row(table, case, key)
     paper = row[table.columns.index(name)] if table and row and name in table.columns else None
     like = comparable(own["run"]) and same_data(own["run"], table, case)
-    cell = aggregate(own[name].dropna(), own, paper, like, CHILLING_COLUMNS[name].top)
+    cell = aggregate(own[name].dropna(), own, paper, like, TOPS.get(name))
     if name != "rounds":
         return cell
     short = short_of_goal(own)
@@ -231,34 +227,27 @@ def short_of_goal(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["finished"] & rows["goal"].notna() & rows["rounds"].isna()]
 
 
-@dataclass(frozen=True)
-class ChillingColumn:
-    """A column.
-
-    ``unit``: added to the name in CSV files; ``paper``: digits that the paper prints; ``top``: maximum of a share.
-    """
-
-    head: str
-    title: str
-    digits: int
-    paper: int
-    signed: bool = False
-    unit: str = ""
-    top: float | None = None
-
-
 #: Column -> its measure in the last row of ``rounds.jsonl``.
 SHOWN_MEASURES = {"accuracy": "accuracy", "f1": "f1", "loss": "tempered_loss", "plain_loss": "loss"}
+
+
+def _column(metric: str, head: str, title: str, digits: int = 2, **more: Any) -> ColumnGroup:
+    """Return a column without its case."""
+    return ColumnGroup("", title, (), digits, metric, head=head, **{"paper_digits": digits, **more})
+
+
 #: Column -> its description. Losses at T cannot be ranked over temperatures: each T has a different loss.
 CHILLING_COLUMNS = {
-    "accuracy": ChillingColumn("accuracy", "in percent", 2, 2, unit="percent", top=100.0),
-    "delta": ChillingColumn("vs T=1", "accuracy less that of T=1 at the same seed, in points", 2, 2, True, "points"),
-    "f1": ChillingColumn("macro F1", "unweighted mean over classes", 3, 3, top=1.0),
-    "loss": ChillingColumn("loss at T", "test loss of logits / T, not comparable over T", 3, 3),
-    "plain_loss": ChillingColumn("loss", "of the logits as they are", 3, 3),
-    "rounds": ChillingColumn("rounds", "rounds trained until the target is met", 1, 0),
-    "speedup": ChillingColumn("speed-up", "rounds of T=1 / rounds at the same seed", 2, 2),
+    "accuracy": _column("accuracy_percent", "accuracy", "in percent"),
+    "delta": _column("delta_points", "vs T=1", "accuracy less that of T=1 at the same seed, in points", signed=True),
+    "f1": _column("f1", "macro F1", "unweighted mean over classes", 3),
+    "loss": _column("loss", "loss at T", "test loss of logits / T, not comparable over T", 3),
+    "plain_loss": _column("plain_loss", "loss", "of the logits as they are", 3),
+    "rounds": _column("rounds", "rounds", "rounds trained until the target is met", 1, paper_digits=0),
+    "speedup": _column("speedup", "speed-up", "rounds of T=1 / rounds at the same seed"),
 }
+#: Column of a share -> its largest value.
+TOPS = {"accuracy": 100.0, "f1": 1.0}
 #: Columns that need a target.
 OF_TARGET = {"rounds", "speedup"}
 

@@ -153,11 +153,10 @@ def distance_summary(name: str, result: DistanceResult) -> Group:
 def matrix_summary(name: str, result: MatrixResult) -> Group:
     """All distances of a few data sets; else their range, also within and between planted groups."""
     matrix = np.array(result.matrix)
-    pairs = len(matrix) * (len(matrix) - 1) // 2
     sizes = result.sizes
     samples = str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
     line = (
-        f"{MATRIX_SOLVERS[result.solver]}; {pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
+        f"{MATRIX_SOLVERS[result.solver]}; {result.pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
         f"{result.seconds.distances:.3g} s"
     )
     heads = ["pairs", "smallest", "median", "largest"]
