@@ -133,12 +133,12 @@ def open_unpacked(path: Path) -> BinaryIO:
 
 
 def missing_entries(local: ImageFiles, root: Path) -> list[str]:
-    """Of the files and folders that ``local`` names, those not below ``root``; entries may point into a zip."""
+    """Return the files and folders of ``local`` that are not below ``root``; entries may point into a zip."""
     entries = dict.fromkeys([*local.train, *local.test])
     return [entry for entry in entries if not any((root / path).exists() for path in (entry, *archives(entry)))]
 
 
 def archives(entry: str) -> list[str]:
-    """Of ``folder/archive.zip/train``: ``folder/archive.zip``."""
+    """Return ``folder/archive.zip`` for ``folder/archive.zip/train``."""
     head, zip_end, _ = entry.partition(".zip/")
     return [head + ".zip"] if zip_end else []

@@ -133,9 +133,9 @@ class OfflineSchedule:
 
 @dataclass
 class MutualSchedule:
-    """Students with different initializations train together; each learns from the mean of the others (Zhang et al.
+    """Students with different initializations that train together and learn from the mean of the others.
 
-    2018).
+    Source: Zhang et al. (2018).
     """
 
     kind: Literal["mutual"]
