@@ -70,7 +70,7 @@ def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> Co
             raise UserError("requires a download from the Hugging Face hub. Use --network to allow it", key)
     hardware = config.get("hardware")
     if not isinstance(hardware, dict):
-        raise UserError("is not set", "hardware")
+        raise UserError("required, but not set", "hardware")
     here = {
         **without(config, "sweep", "report"),
         "paths": {"data_dir": place.data, "output_dir": str(place.out)},

@@ -20,7 +20,7 @@ from knot_runner.util.shared_memory import size_text
 
 _KEY = "paths.data_dir"
 #: state of a file -> its text
-SAID = {"absent": "absent", "unknown": "there", "other": "another file"}
+SAID = {"absent": "absent", "unknown": "found", "other": "another file"}
 
 
 def data_command(options: argparse.Namespace) -> int:
@@ -161,5 +161,5 @@ def _fetched_one(data_set: DataSet, file: DataFile, root: Path, watch: Callable[
     except FetchError as problem:
         LOGGER.error("%s", problem)
         return False
-    LOGGER.info("%s: %s, %s as published", file.path, "downloaded" if is_new else "there", checked)
+    LOGGER.info("%s: %s, %s as published", file.path, "downloaded" if is_new else "found", checked)
     return True

@@ -134,7 +134,7 @@ class WrnSettings:
 class VggSettings:
     """A VGG without hidden layers, as in RepDistiller for CIFAR.
 
-    It has 3x3 convolutions with normalization and ReLU, global pooling and a head.
+    3x3 convolutions with normalization and ReLU, global pooling, head.
     """
 
     kind: Literal["vgg"]

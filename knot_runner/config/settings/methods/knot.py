@@ -98,9 +98,9 @@ class TeachersSettings:
 
 @dataclass
 class MutualSettings:
-    """Mutual learning between KNOT's parties, which train on labels and on the others' outputs for the transfer set.
+    """Mutual learning between KNOT's parties (Zhang et al. 2018, Anil et al. 2018).
 
-    Sources: Zhang et al. (2018), Anil et al. (2018).
+    Each trains on labels and on the others' outputs for the transfer set.
     """
 
     name: str
