@@ -52,7 +52,7 @@ class DataFolder:
             self._check(path, self.noted[short])
 
     def file(self, path: Path) -> Path:
-        """Return ``path``, after :meth:`check`. Raises :class:`UserError` where it is not a file."""
+        """Check and return ``path``. Raises :class:`UserError` if it is not a file or its checksum is wrong."""
         if not path.is_file():
             raise UserError(f"file not found{' (this is a folder)' if path.is_dir() else ''}", path)
         self.check(path)
