@@ -127,7 +127,7 @@ def of_logits(
 
 
 def class_sums(metric: Metric, test: TestSet) -> ClassSums | None:
-    """Sums that ``metric`` reads, [1, C]; None if it is undefined on ``test``."""
+    """Return the sums that ``metric`` reads, [1, C]; None if it is undefined on ``test``."""
     table = test.confusion.astype(np.float64)
     sums = ClassSums(np.diag(table)[None], table.sum(0)[None], table.sum(1)[None])
     if metric.of_examples is None:
@@ -145,7 +145,7 @@ def _accuracy(sums: ClassSums) -> np.ndarray:
 
 
 def _macro_f1(sums: ClassSums) -> np.ndarray:
-    """Unweighted mean of F1 over the classes that occur as truth or prediction (as scikit-learn's ``macro``)."""
+    """Return the unweighted mean of F1 over the classes in truth or predictions (scikit-learn's ``macro``)."""
     either = sums.predicted + sums.truth
     shares = np.divide(2 * sums.hits, either, out=np.zeros_like(either), where=either > 0)
     means: np.ndarray = shares.sum(1) / np.maximum((either > 0).sum(1), 1)
@@ -153,7 +153,7 @@ def _macro_f1(sums: ClassSums) -> np.ndarray:
 
 
 def _distances(test: TestSet) -> np.ndarray | None:
-    """|| E[p] - coordinate of the truth ||_2 of each example, in units of the coordinates (KNOT section 1)."""
+    """Return || E[p] - coordinate of the truth ||_2 of each example, in units of the coordinates (KNOT section 1)."""
     if test.coordinates is None:
         return None
     points = np.asarray(test.coordinates, dtype=np.float64)
@@ -178,7 +178,7 @@ def _mean(sums: ClassSums) -> np.ndarray:
 
 
 def _cross_entropies(test: TestSet, temperature: float | None) -> np.ndarray | None:
-    """-log softmax(z / T)[truth] of each example, in nats (FLex&Chill divides by T when it evaluates, too)."""
+    """Return -log softmax(z / T)[truth] of each example, in nats (FLex&Chill also divides by T in evaluations)."""
     if test.logits is None or temperature is None:
         return None
     from scipy.special import log_softmax
@@ -203,7 +203,7 @@ def _accepted(where: str, metric: Metric) -> Metric:
 
 
 def _values_problem(values: object, given: TestSet | ClassSums) -> str:
-    """Of examples, a value for each or None; of sums, a value for each test set."""
+    """Return what is wrong with values: one per example or None, or one per test set from sums."""
     if values is None and isinstance(given, TestSet):
         return ""
     wanted = given.labels if isinstance(given, TestSet) else given.truth[:, 0]
@@ -273,7 +273,7 @@ def top_of(key: str) -> float | None:
 
 
 def beside(key: str) -> tuple[str, ...]:
-    """:attr:`Metric.beside` of the number at a dotted ``key``: ``metrics.epsilon.ALL``, ``privacy.epsilon``."""
+    """Return :attr:`Metric.beside` of the number at a dotted ``key``, such as ``privacy.epsilon``."""
     metric = _metric_at(key)
     return () if metric is None else metric.beside
 
@@ -299,7 +299,7 @@ def measured(test: TestSet) -> dict[str, float]:
 
 
 def measured_score(logits: np.ndarray, labels: np.ndarray) -> float:
-    """:data:`SCORE` of ``logits`` [N, C] on ``labels`` [N]."""
+    """Return :data:`SCORE` of ``logits`` [N, C] on ``labels`` [N]."""
     return METRICS[SCORE].value(of_logits(logits, labels)) or 0.0
 
 
@@ -319,7 +319,7 @@ def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates:
 def measure_all(
     predictions: dict[str, tuple[np.ndarray, np.ndarray]], coordinates: np.ndarray
 ) -> dict[str, dict[str, float]]:
-    """Metric -> data set or ``ALL`` -> value.
+    """Return metric -> data set or ``ALL`` -> value.
 
     ALL is the pooled value for F1 and accuracy and the unweighted mean over data sets for SD, as deduced from
     KNOT's Tables 2 to 4 (the SD mean fits 24 of 24 rows, the pooled accuracy 8 of 8).

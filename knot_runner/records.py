@@ -52,13 +52,13 @@ def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_sealed(path: Path) -> dict[str, Any] | None:
-    """Read a record of :func:`write_sealed`; None if it is missing, was changed, or is of another version."""
+    """Read a record of :func:`write_sealed`; None if it is missing, changed, or of another version."""
     value = read_json(path)
     return None if sealed_problem(value) else value
 
 
 def sealed_problem(value: Any) -> str:
-    """Why ``value`` is no record of :func:`write_sealed`, as text to follow its path; "" if it is one."""
+    """Return why ``value`` is no record of :func:`write_sealed`, to follow its path; "" if it is one."""
     if isinstance(value, dict):
         return other_version(value) or _checksum_problem(without(value, "digest"), value.get("digest"))
     return "cannot be read"
@@ -119,7 +119,7 @@ def require_result(folder: Path) -> RunResult:
 
 
 def result_problem(folder: Path) -> str:
-    """Why the result in ``folder`` is not used; "" if it is, or if there is none."""
+    """Return why the result in ``folder`` is not used; "" if it is, or if there is none."""
     if not (folder / RESULT_FILE).exists():
         return ""
     try:

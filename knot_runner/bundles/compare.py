@@ -107,12 +107,12 @@ def _judged(name: str, was: float, now: float, count: int) -> Judged:
 
 
 def _accuracy(result: RunResult) -> dict[str, float]:
-    """Data set -> accuracy, where there is one."""
+    """Return data set -> accuracy, for data sets with an accuracy."""
     return {name: value for name, value in result.metrics.get(ACCURACY, {}).items() if value is not None}
 
 
 def _test_examples(result: RunResult) -> dict[str, int]:
-    """Data set or ALL -> number of test examples."""
+    """Return data set or ALL -> number of test examples."""
     if isinstance(result.datasets, TrainTest):
         return {"ALL": result.datasets.test}
     counts = {name: int(sizes.test or 0) for name, sizes in (result.datasets or {}).items()}
@@ -181,7 +181,7 @@ def _close(old: Any, new: Any) -> bool:
 
 
 def _gap(old: Any, new: Any) -> float:
-    """Relative difference of two values; infinite unless both are numbers."""
+    """Return the relative difference of two values; infinite unless both are numbers."""
     if not _is_number(old) or not _is_number(new):
         return math.inf
     return float(abs(old - new) / max(abs(old), abs(new), ABSOLUTE))

@@ -78,7 +78,7 @@ def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
 
 
 def too_much(files: int, size: int) -> str:
-    """Error text if ``files`` files of ``size`` bytes in total exceed the limits of a bundle; else ""."""
+    """Return the error text if ``files`` files of ``size`` bytes exceed the limits of a bundle; else ""."""
     if files <= MAX_FILES and size <= MAX_BYTES:
         return ""
     return f"{files} files of {size_text(size)} exceed the limits ({MAX_FILES} files, {size_text(MAX_BYTES)})"

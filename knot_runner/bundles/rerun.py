@@ -70,7 +70,7 @@ def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> Co
             raise UserError("requires a download from the Hugging Face hub. Use --network to allow it", key)
     hardware = config.get("hardware")
     if not isinstance(hardware, dict):
-        raise UserError("is not set", "hardware")
+        raise UserError("required, but not set", "hardware")
     here = {
         **without(config, "sweep", "report"),
         "paths": {"data_dir": place.data, "output_dir": str(place.out)},
@@ -86,7 +86,7 @@ def job_here(config: Config, place: RerunPlace, rounds: int | None = None) -> Co
 
 
 def whole_because(job: ComposedJob) -> str:
-    """Why the first rounds of a run depend on its number of rounds, so that it must be rerun completely; "" if not.
+    """Return why a run must be rerun completely, since its first rounds depend on the number of rounds; "" if not.
 
     A temperature schedule depends on the rounds, and personalization follows the last round.
     """

@@ -111,7 +111,7 @@ def _look(job: ComposedJob, folder: Path, services: Services) -> tuple[list[str]
     settings = dataclasses.replace(job.settings, paths=paths, tracker=tracker)
 
     def silent(*_: object) -> None:
-        """Progress and notes of a run that is only prepared."""
+        """Ignore progress and notes of a run that is only prepared."""
 
     run = RunContext(settings, job.method, folder / "run", "", "check", silent, silent, services)
     seen = call(family_of(job.method).inspect, run)

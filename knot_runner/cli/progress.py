@@ -58,7 +58,7 @@ class Live:
         self._progress.stop()
 
     def watch(self, name: str, done: int, total: int, text: str) -> None:
-        """Called by the executor, many times a second; ``text="done"`` ends a stage."""
+        """Show progress; called by the executor many times a second. ``text="done"`` ends a stage."""
         if name not in self._bars:
             self._bars[name] = (self._progress.add_task(name, total=total, text=text), time.monotonic())
         task, began = self._bars[name]

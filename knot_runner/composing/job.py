@@ -119,7 +119,7 @@ def job_of(config: Config) -> ComposedJob:
 
 
 def job_variant(method: Config) -> str:
-    """Title words for settings that are otherwise not shown: temperature of a chilled method, graph, measures."""
+    """Return words for settings that a title does not show otherwise: temperature, graph, measures."""
     text = ""
     if method.get("temperature") not in (None, 1):
         text += f" T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else "")
@@ -194,7 +194,7 @@ class JobGrid:
         return self._values(group, name) if name in choices(group, self.config_dir) else {}
 
     def _compose(self, groups: list[str]) -> tuple[DictConfig, DictConfig]:
-        """What Hydra composes for a choice of groups: the config, and its ``hydra`` part."""
+        """Return the config that Hydra composes for a choice of groups, and its ``hydra`` part."""
         config = hydra_compose.hydra_config(groups, self.config_dir)
         chosen, note = chosen_hardware(config, self.words)
         if chosen:  # in place of hardware=auto

@@ -233,7 +233,7 @@ def read_arms(mapping: Any) -> Arms:
 
 
 def arm_overrides(names: Iterable[str], arms: Arms, others: Iterable[Override]) -> list[list[str]]:
-    """For each arm of ``names``: ``arm=NAME`` and its overrides.
+    """Return ``arm=NAME`` and its overrides, for each arm of ``names``.
 
     Raises :class:`UserError` for an unknown arm, and for a key that is set by one of ``others``, too.
     """

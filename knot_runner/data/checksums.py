@@ -52,7 +52,7 @@ class DataFolder:
             self._check(path, self.noted[short])
 
     def file(self, path: Path) -> Path:
-        """Return ``path``, after :meth:`check`. Raises :class:`UserError` where it is not a file."""
+        """Check and return ``path``. Raises :class:`UserError` if it is not a file or its checksum is wrong."""
         if not path.is_file():
             raise UserError(f"file not found{' (this is a folder)' if path.is_dir() else ''}", path)
         self.check(path)
@@ -133,12 +133,12 @@ def open_unpacked(path: Path) -> BinaryIO:
 
 
 def missing_entries(local: ImageFiles, root: Path) -> list[str]:
-    """Of the files and folders that ``local`` names, those not below ``root``; entries may point into a zip."""
+    """Return the files and folders of ``local`` that are not below ``root``; entries may point into a zip."""
     entries = dict.fromkeys([*local.train, *local.test])
     return [entry for entry in entries if not any((root / path).exists() for path in (entry, *archives(entry)))]
 
 
 def archives(entry: str) -> list[str]:
-    """Of ``folder/archive.zip/train``: ``folder/archive.zip``."""
+    """Return ``folder/archive.zip`` for ``folder/archive.zip/train``."""
     head, zip_end, _ = entry.partition(".zip/")
     return [head + ".zip"] if zip_end else []

@@ -20,10 +20,13 @@ TRAIN = "train"
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """``parties``: name -> split -> int64 [C + 1], the examples of each of ``classes``, then the unlabeled ones.
+    """Numbers of examples of each class, per party and split.
 
-    ``called``: the word for parties (data sets, clients); ``same_classes``: whether all share the classes, unlike
-    several data sets of images.
+    Attributes:
+        called: The word for parties (data sets, clients).
+        classes: Names of the classes.
+        parties: Name -> split -> int64 [C + 1], examples of each class, then unlabeled ones.
+        same_classes: Whether all parties share the classes, unlike several data sets of images.
     """
 
     called: str
@@ -32,7 +35,7 @@ class Counts:
     same_classes: bool = True
 
     def record(self) -> dict[str, Any]:
-        """For ``result.json``: per party and split the examples of each class; unlabeled ones where there are any."""
+        """Return the counts for ``result.json``: examples of each class, per party and split."""
         parties = self.parties
         if len(parties) > MAX_RECORDED:
             splits = next(iter(parties.values()))
@@ -73,7 +76,7 @@ class Counts:
         return f"warning: {len(parties)} of {len(self.parties)} {self.called} have {what}, such as {name} ({of})"
 
     def lines(self) -> list[str]:
-        """For the terminal: a line per party and split, or one per split on all parties where they are many."""
+        """Return lines for the terminal: one per party and split, or one per split if there are many parties."""
         if len(self.parties) > MAX_LISTED:
             return [self._summary(split) for split in next(iter(self.parties.values()))]
         return [
@@ -104,7 +107,7 @@ class Counts:
 
 
 def of_parties(task: PartyTask) -> Counts:
-    """Per data set and split; the examples of a transfer set are unlabeled."""
+    """Count the examples per data set and split; those of a transfer set are unlabeled."""
     names, parties = task.labels.names, {}
     for name, data in task.datasets.items():
         parties[name] = {split: _count(part.labels, len(names)) for split, part in data.splits.items()}
@@ -112,7 +115,7 @@ def of_parties(task: PartyTask) -> Counts:
 
 
 def of_images(task: ImageTask, partition: Partition, same_classes: bool = True) -> Counts:
-    """Per client (or, not ``same_classes``, per data set) and split (train, test)."""
+    """Count the images per client (or data set, without ``same_classes``) and split (train, test)."""
     classes, parties = len(task.classes), {}
     for name, train, test in zip(partition.names, partition.train, partition.test, strict=True):
         of_test = _count(task.test.labels[test], classes)

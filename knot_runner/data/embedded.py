@@ -47,7 +47,7 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
         if split == "test" and data.role == "transfer":
             continue
         if size < 1:
-            raise UserError(f"{source.rows} rows leave none for {split}. Use more rows", f"{where}.rows")
+            raise UserError(f"{source.rows} rows are too few for {split}. Use more rows", f"{where}.rows")
         counts = tuple(label_counts(size, source.shares))
         key = f"{name}/{split}/{source.domain}/{source.seed}"
         splits[split] = _written(settings.kind, key, source.domain, counts, settings.context)
@@ -113,7 +113,7 @@ def _sticky(rng: random.Random, labels: list[int]) -> list[int]:
 
 
 def _dialogues(rng: random.Random, domain: str, labels: list[int], context: int) -> list[str]:
-    """Utterances in dialogues of four to ten, each followed by up to ``context`` earlier ones, newest first."""
+    """Return utterances in dialogues of four to ten, each followed by up to ``context`` earlier ones, newest first."""
     texts: list[str] = []
     dialogue: list[str] = []
     length = 0

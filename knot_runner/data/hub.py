@@ -66,7 +66,7 @@ def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
 
 
 def read_hub_images(settings: ImageTaskSettings) -> ImageParts:
-    """Images (uint8) and, with a ``user`` column, the writers' names. Raises :class:`UserError`."""
+    """Return the images (uint8) and, with a ``user`` column, the writers' names. Raises :class:`UserError`."""
     source = settings.hub
     if source is None:
         raise UserError("required by task.source=hub, but not set", "task.hub")

@@ -53,7 +53,7 @@ def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
 
 
 def _read(settings: TaskSettings, name: str, folder: DataFolder | None, task: PartyTask) -> dict[str, Examples] | None:
-    """Labeled train, valid and test of one data set; None when it is left out. The notes and rows of ``task`` grow."""
+    """Return labeled train, valid and test of one data set, or None if it is left out; extend notes of ``task``."""
     data = settings.datasets[name]
     check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name)
@@ -154,7 +154,7 @@ def _paths(folder: DataFolder, source: LocalSource, file: File) -> list[Path]:
 
 
 def _finish(settings: TaskSettings, name: str, examples: Examples) -> Examples:
-    """Chunk, limit, and a transfer set's labels taken off, in this order."""
+    """Apply chunk and limit, and remove a transfer set's labels, in this order."""
     data = settings.datasets[name]
     if data.chunk is not None and settings.source != "embedded":  # generated parties do not share a corpus
         examples = splits.chunk(name, examples, data.chunk)

@@ -17,7 +17,7 @@ from knot_runner.util.errors import UserError
 
 
 def missing_data(settings: Settings) -> str | None:
-    """Why the data of a run cannot be read, in one line that names the key or the file; None where no problem is found.
+    """Return why the data of a run cannot be read, in one line with the key or the file; None without a problem.
 
     Contents of files, the hub and entries for a plug-in's reader are not checked.
     """

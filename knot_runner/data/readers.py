@@ -112,7 +112,7 @@ def emotion_file(path: Path) -> Path:
 
 
 def read_dailydialog(path: Path) -> Iterator[FileRecord]:
-    """Utterances (columns text, label, dialogue) of a DailyDialog text file and its emotion file.
+    """Yield utterances (columns text, label, dialogue) of a DailyDialog text file and its emotion file.
 
     A line is a dialogue; ``__eou__`` ends each utterance. Raises where the two files do not match.
     """

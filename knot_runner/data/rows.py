@@ -253,7 +253,7 @@ def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettin
 
 
 def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
-    """Every raw label must map to a label of the task, and must not be dropped as well."""
+    """Check that raw labels map to labels of the task and are not dropped as well."""
     where = f"task.datasets.{name}"
     for raw, label in data.labels.items():
         if label not in labels.names:

@@ -73,7 +73,7 @@ class DataSet:
         return total
 
     def addresses(self, file: DataFile) -> list[str]:
-        """Where ``file`` can be downloaded, the first one preferred."""
+        """Return the URLs of ``file``, the preferred one first."""
         return [source + PurePosixPath(file.path).name for source in self.sources]
 
     def standing(self, root: Path | None) -> Literal["present", "partly", "absent"]:

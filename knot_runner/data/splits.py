@@ -63,7 +63,7 @@ def random_rows(count: int, share: float, seed: int) -> np.ndarray:
 
 
 def stratified_rows(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """As :func:`random_rows` of the rows of ``labels`` [N], with the labels' shares kept in both parts.
+    """Return :func:`random_rows` of the rows of ``labels`` [N], stratified by label.
 
     Both parts need room for every label, and every label two rows.
     """
@@ -102,7 +102,7 @@ def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
 
 
 def limit(examples: Rows, most: int, seed: int) -> Rows:
-    """At most ``most`` rows, sampled with the labels' shares kept (largest remainders), in file order."""
+    """Return at most ``most`` rows in file order, sampled and stratified by label (largest remainders)."""
     if len(examples) <= most:
         return examples
     _, inverse, counts = np.unique(examples.labels, return_inverse=True, return_counts=True)
@@ -113,7 +113,7 @@ def limit(examples: Rows, most: int, seed: int) -> Rows:
 
 
 def check_layout(where: str, names: set[str]) -> None:
-    """``names`` of the given splits must be one of :data:`LAYOUTS`, with pool or train. Raises :class:`UserError`."""
+    """Check that ``names`` of the given splits are one of :data:`LAYOUTS`. Raises :class:`UserError`."""
     known = set().union(*LAYOUTS)
     for name in sorted(names - known):
         raise UserError(f"unknown split{nearest(name, known)}", f"{where}.{name}")
@@ -203,7 +203,7 @@ def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def limited(train: Images, test: Images, most: int, seed: int) -> tuple[Images, Images]:
-    """At most ``most`` train images (:func:`limit`), and the test images reduced by the same factor."""
+    """Return at most ``most`` train images (:func:`limit`), and test images reduced by the same factor."""
     if len(train) <= most:
         return train, test
     return limit(train, most, seed), limit(test, max(1, round(len(test) * most / len(train))), seed)

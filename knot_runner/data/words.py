@@ -17,13 +17,13 @@ def _words(text: str) -> Words:
 
 
 def _field(text: str) -> Any:
-    """Words apart by commas; with bars, one tuple of words for each label (or pair of acts)."""
+    """Return words separated by commas; with bars, one tuple of words for each label (or pair of acts)."""
     parts = [_words(part) for part in text.split("|")]
     return tuple(parts) if "|" in text else parts[0]
 
 
 def _table(text: str) -> dict[str, Any]:
-    """Domain -> its fields, apart by slashes; an indented line continues the one before.
+    """Return domain -> its fields, which slashes separate; an indented line continues the previous one.
 
     The last field has words for each label; a domain that has none gets those of all others, label by label.
     """

@@ -68,7 +68,7 @@ class TextClassifier(nn.Module):
         self.classifier = nn.Linear(spec.hidden, classes)
 
     def features(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """Maps token ids, mask and segments [B, L] to the classifier's inputs [B, H]."""
+        """Return the classifier's inputs [B, H] for token ids, mask and segments [B, L]."""
         tokens = mask.bool()
         # four dimensions: transformers would ask of two whether any token is masked, and so wait for the device
         attended = tokens[:, None, None]
@@ -76,7 +76,7 @@ class TextClassifier(nn.Module):
         return self.head(output.last_hidden_state, output.hidden_states[0], tokens)
 
     def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """Logits [B, C]."""
+        """Return logits [B, C]."""
         return self.classifier(self.features(ids, mask, types))
 
 

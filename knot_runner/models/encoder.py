@@ -67,7 +67,7 @@ def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
 
 def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
-    """Linear layers with ReLU between them, and their mirror image; code and output are linear."""
+    """Return linear layers with ReLU between them, and their mirror image; code and output are linear."""
     sizes = [math.prod(shape), *spec.sizes]
     steps = list(zip(sizes, sizes[1:], strict=False))
     down = [nn.Linear(a, b) for a, b in steps]

@@ -24,7 +24,7 @@ TORCH_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatc
 
 
 def initialize_convolutions(model: nn.Module) -> None:
-    """Initial weights of convolutions: He et al.'s normal weights, no bias."""
+    """Initialize convolutions with He et al.'s normal weights, without bias."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

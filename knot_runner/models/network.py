@@ -111,7 +111,7 @@ def _images_first(
 
 
 def _freeze_for_one(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """One value per channel has no variance: a batch of one is normalized by the running statistics."""
+    """Normalize a batch of one by the running statistics, since one value per channel has no variance."""
     module.thaws = module.training and inputs[0].numel() == module.num_features
     if module.thaws:
         module.eval()

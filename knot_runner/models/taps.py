@@ -111,7 +111,7 @@ def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str
             logits = model(**batch)
         for name in points:
             if not isinstance(outputs.get(name), Tensor):
-                what = "is not called as a module"
+                what = "is not a called submodule"
                 if name in outputs:
                     what = f"gives {type(outputs[name]).__name__} instead of a tensor"
                 raise UserError(f"'{name}' of {network.spec.name} {what}. Use another tap", key)

@@ -208,7 +208,7 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
 
 
 def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> list[Tensor]:
-    """Row numbers in batches of texts of similar length, so that there is little padding.
+    """Return row numbers in batches of texts of similar length, so that there is little padding.
 
     With a ``generator``: shuffled, sorted by length within pools of 32 batches, batch order shuffled again. Without:
     longest first (evaluation), every row once either way.

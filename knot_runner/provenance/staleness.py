@@ -52,7 +52,7 @@ def _counts(path: Path) -> bool:
 
 
 def _digest(folder: Path, files: Iterable[Path]) -> str:
-    """12-digit hex digest of names (relative to ``folder``) and contents."""
+    """Return a 12-digit hex digest of names (relative to ``folder``) and contents."""
     state = hashlib.sha256()
     for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in files):
         content = path.read_bytes()
@@ -73,7 +73,7 @@ def _public(version: str) -> str:
 
 
 def plugin_version(plugin: str) -> str | None:
-    """12-digit hex digest of a plug-in's Python file, or of all files of a package; None if it is not found.
+    """Return a 12-digit hex digest of the Python files of a plug-in; None if it is not found.
 
     A dotted name is located without importing it, so none of the user's code runs.
     """
@@ -94,7 +94,7 @@ def plugin_version(plugin: str) -> str | None:
 
 
 def made_by(plugins: Iterable[str]) -> Facts:
-    """Code versions to store in a record (a result, a stage, a commit); ``plugins``: those of the settings."""
+    """Return the code versions to store in a record (a result, a stage, a commit), with those of ``plugins``."""
     return {
         "code": code_version(),
         "plugins": {plugin: plugin_version(plugin) for plugin in plugins},

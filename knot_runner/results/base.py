@@ -207,7 +207,7 @@ def diverged_result(facts: dict[str, Any]) -> DivergedResult:
 
 
 def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
-    """Total bytes of ``rows`` in both directions."""
+    """Return the total bytes of ``rows`` in both directions."""
     return sum(row[key] for row in rows for key in BYTES)
 
 

@@ -78,7 +78,7 @@ class Board:
                     self._tell(f"{job.title}: starts  ->  {job.folder}")
 
     def _ended(self, job: ComposedJob) -> str:
-        """What a job came to; "" if it has not ended."""
+        """Return the outcome of a job; "" if it has not ended."""
         if result := read_result(job.folder):
             return ended_line(result)
         failure = read_failure(job.folder)

@@ -32,7 +32,7 @@ from knot_runner.util.processes import Surroundings, begin_child, ended_by_signa
 
 
 def in_own_process(pipe: Connection, config: Config, plan_path: str, surroundings: Surroundings) -> None:
-    """Main function of the process of a job.
+    """Run a job; main function of its process.
 
     It sends whether the job resumes from a commit, then its state, and exits with 143 on SIGTERM.
     """
@@ -115,7 +115,7 @@ def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
 
 @contextlib.contextmanager
 def _log(folder: Path) -> Iterator[TextIO]:
-    """``log.txt`` opened for appending; all output of the process and the stack of a crash go there, too."""
+    """Open ``log.txt`` for appending; it gets all output of the process and the stack of a crash."""
     folder.mkdir(parents=True, exist_ok=True)
     with writable(folder / JOB_LOG).open("a", encoding="utf-8", errors="replace") as log:
         redirect_output(log)

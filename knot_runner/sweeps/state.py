@@ -76,7 +76,7 @@ def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
 
 
 def failed(folder: Path, kind: Kind, cause: str) -> SweepState:
-    """Return the state of a failed attempt, which is recorded if the disk takes it."""
+    """Return the state of a failed attempt, and record it unless the disk fails."""
     with contextlib.suppress(UserError):
         write_failure(folder, kind, cause)
     return "failed"

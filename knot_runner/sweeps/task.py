@@ -53,7 +53,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
 
 
 def _told(pipe: Connection) -> list[Any]:
-    """What a job's process sends until it ends: whether it resumes, and its state; less of it where it dies."""
+    """Return what a job's process sends until it ends: whether it resumes, and its state."""
     told = []
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -80,7 +80,7 @@ def lost(folder: Path, kind: Kind, cause: str) -> str:
 
 
 def cause_of(code: int) -> tuple[Kind, str]:
-    """Kind and description of a process's end, from its exit code (negative: the signal)."""
+    """Return kind and description of a process's end, from its exit code (negative: the signal)."""
     if code >= 0:
         return "exit", f"the process of the job ended with exit code {code}"
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"

@@ -78,7 +78,7 @@ def check_term(term: str | Term, *, zero_when_equal: bool = False, least: float 
 
 
 def _outputs(term: Term, number: int, seed: int | None = None) -> list[Tensor]:
-    """Random outputs of the student (``number`` 0) or a teacher."""
+    """Return random outputs of the student (``number`` 0) or a teacher."""
     draws = torch.Generator().manual_seed(number if seed is None else seed)
     shapes = [(len(_POINTS),), *(pair[min(number, 1)] for pair in _SHAPES.get(term.taps, [((3, 4, 4), (2, 2, 2))]))]
     return [torch.randn(len(_ALL), *shape, generator=draws, dtype=torch.float64) for shape in shapes]

@@ -120,7 +120,7 @@ def _questions() -> dict[str, Inference]:
 
 
 def _away_from_last(settings: dict[str, float], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
-    """Cross-entropy; features stay near those of the start and away from those of the last model."""
+    """Create the loss: cross-entropy, with features close to the start and far from the last model."""
     rows = {"labels": inputs.labels, **{name: inputs.features(name) for name in ("start", "last")}}
 
     def loss(logits: Tensor, loss_rows: LossRows, features: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ Record = dict[str, Any]
 
 
 def check_method(words: Sequence[str], folder: Path) -> None:
-    """Carry out all checks of this module for the algorithm that ``words`` choose.
+    """Run all checks of this module for the algorithm that ``words`` choose.
 
     Raises:
         AssertionError: One of them fails.

@@ -101,7 +101,7 @@ def begin_ascent(p: FloatArray, q: FloatArray, h: FloatArray, eps: FloatArray, t
 
 
 def climb(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, most: int) -> AscentRows:
-    """Maximize D for every row in at most ``most`` iterations. Returns all rows, in order: see ``h`` and ``done``.
+    """Maximize D for every row in at most ``most`` iterations; return all rows, in order: see ``h`` and ``done``.
 
     ``cost`` [n, n, 1]. ``h`` is -1e8 eps, or as small, where q_j = 0.
     """
@@ -141,7 +141,7 @@ def excess_of(p: FloatArray, q: FloatArray) -> FloatArray:
 
 
 def _iterate(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, levels: bool) -> None:
-    """One Newton step for every row that is not done, and, with ``levels``, on to the next eps for those near."""
+    """Take one Newton step for each row that is not done; with ``levels``, move converged rows to the next eps."""
     lib = library(cost)
     s, ps, z = _plans(rows, cost)
     residual, scale = _residual(rows, ps)
@@ -177,7 +177,7 @@ def _directions(
     ps: FloatArray,
     z: FloatArray | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Newton's step, as a change of the exponents, and the tangent dh/deps (as it was if ``z`` is None)."""
+    """Return Newton's step, as a change of the exponents, and the tangent dh/deps (unchanged if ``z`` is None)."""
     lib = library(residual)
     ground = scale * (GROUND * (1 + reach)) + rows.q * UNSEEN
     rhs = [residual]
@@ -211,7 +211,7 @@ def _residual(rows: AscentRows, ps: FloatArray) -> tuple[FloatArray, FloatArray]
 
 
 def _plans(rows: AscentRows, cost: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """s_ij, p_i s_ij and the exponents less their largest, each [n, n, N]."""
+    """Return s_ij, p_i s_ij and the exponents less their largest, each [n, n, N]."""
     lib = library(cost)
     z = rows.h - cost
     z *= 1 / rows.eps
@@ -222,7 +222,7 @@ def _plans(rows: AscentRows, cost: FloatArray) -> tuple[FloatArray, FloatArray, 
 
 
 def _graph(s: FloatArray, ps: FloatArray) -> FloatArray:
-    """Edge weights w_jk = sum_i p_i s_ij s_ik at [k, j] for the labels j < k, [n, n, N]; the rest is not set."""
+    """Return edge weights w_jk = sum_i p_i s_ij s_ik at [k, j] for labels j < k, [n, n, N]; the rest is not set."""
     edges = library(s).empty_like(s)
     for k in range(1, len(s)):
         edges[k, :k] = (ps[:, :k] * s[:, k : k + 1]).sum(0)

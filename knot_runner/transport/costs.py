@@ -13,7 +13,7 @@ from knot_runner.config.strict import require
 
 
 def support(coordinates: Tensor, kind: Literal["semantic", "onehot", "hybrid"]) -> Tensor:
-    """Points [n, d'] on which the cost is measured, from the labels' coordinates [n, d].
+    """Return points [n, d'] on which the cost is measured, from the labels' coordinates [n, d].
 
     ``semantic``: the coordinates (the paper's main runs); ``onehot``: the unit vectors, so that any two labels are
     sqrt(2) apart (the public ERC code); ``hybrid``: both side by side (the public SA code).
@@ -28,7 +28,7 @@ def unit_mass(rows: Tensor) -> Tensor:
 
 
 def ground_cost(coordinates: Tensor) -> Tensor:
-    """Euclidean distances [n, n] between the points [n, d].
+    """Return Euclidean distances [n, n] between the points [n, d].
 
     >>> ground_cost(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
     tensor([[0., 5.],

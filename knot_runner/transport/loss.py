@@ -90,7 +90,7 @@ class _Envelope(torch.autograd.Function):
 
 
 def newton(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-    """T_eps to ``tolerance``, in float64 (newton.py). Raises :class:`TransportError`."""
+    """Compute T_eps to ``tolerance``, in float64 (newton.py). Raises :class:`TransportError`."""
     solved = semi_dual(p, q, host_cost(points), solver.epsilon, solver.tolerance)
     missed = ~(solved.marginal_error <= SLACK * solver.tolerance)  # also true of nan
     if bool(missed.any()):
@@ -169,7 +169,7 @@ ROWS_AT_ONCE = 16384
 
 
 def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """W1 [N] of the rows of p and q [N, n], and a potential of each [N, n]: a subgradient by p, up to a constant.
+    """Return W1 [N] of the rows of p and q [N, n], and potentials [N, n]: subgradients by p, up to a constant.
 
     In float64, in units of ``points`` [n, d]; rows are scaled to sum to 1.
     """

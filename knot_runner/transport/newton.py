@@ -142,7 +142,7 @@ def _potential(
 def _from_above(
     p: FloatArray, q: FloatArray, cost: FloatArray, start: float, epsilon: float, tolerance: float
 ) -> tuple[FloatArray, FloatArray]:
-    """As :func:`_potential`, from eps = ``start`` and g = 0 downwards."""
+    """Solve :func:`_potential` from eps = ``start`` and g = 0 downwards."""
     logarithm = masses_logarithm(q)
     tangent = library(q).where(q > 0, logarithm, 0.0)
     rows = ascent.begin_ascent(p, q, start * logarithm, 0 * p[0] + start, tangent)

@@ -50,7 +50,7 @@ def limit_potential(
 
 
 def _flow(below: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mass [E, N] that has to leave the lower part of each edge, and what is moved in the part where that is less.
+    """Return the mass [E, N] that must leave the lower part of each edge, and the moved mass in the smaller part.
 
     ``below`` [1 or N, E, V], ``excess`` [V, N]. The flow is summed where less is moved: more digits are left there.
     """

@@ -117,7 +117,7 @@ def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview]
 
 
 def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
-    """Hex digest (sha256) of the file that ``parts`` are written to."""
+    """Return the hex digest (sha256) of the file that ``parts`` are written to."""
     hashed = hashlib.sha256()
     for part in parts:
         hashed.update(part)
@@ -125,7 +125,7 @@ def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """:func:`write_atomic` of ``value`` as :func:`json_text`."""
+    """Write ``value`` as :func:`json_text` by :func:`write_atomic`."""
     write_atomic(path, json_text(value))
 
 
@@ -163,7 +163,7 @@ def parsed_json(content: bytes) -> Any | None:
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes. Raises OSError, as :func:`regular`."""
+    """Return the hex digest of a file's bytes. Raises OSError, as :func:`regular`."""
     with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

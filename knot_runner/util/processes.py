@@ -80,7 +80,7 @@ def is_running(process: int) -> bool:
 
 
 def redirect_output(file: IO[Any]) -> None:
-    """Standard output and error of this process go to ``file`` from now on, also what native code prints."""
+    """Send standard output and error of this process to ``file`` from now on, including output of native code."""
     for stream in (1, 2):
         os.dup2(file.fileno(), stream)
 
@@ -143,7 +143,7 @@ def on_signal(action: Callable[[], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
-    """A new folder in ``parent``, or in the system's temporary one, that the end of the block or a signal deletes."""
+    """Yield a new folder in ``parent`` or the system's temporary one; the end of the block or a signal deletes it."""
     with (
         tempfile.TemporaryDirectory(prefix="knot-runner-", dir=parent, ignore_cleanup_errors=True) as folder,
         on_signal(functools.partial(shutil.rmtree, folder, ignore_errors=True)),
@@ -258,7 +258,7 @@ os.register_at_fork(after_in_child=_note_imports)
 
 
 def _go_on_with_server(preloaded: list[str]) -> None:
-    """A process that a server forked has its own processes forked by that server, too, if it imported ``preloaded``.
+    """Let a forked process fork its own processes by the same server, if it imported ``preloaded``.
 
     multiprocessing intends this, but a forked process does not know of its running server and starts another, which
     imports torch again: seconds for each job of a sweep with workers.

@@ -21,8 +21,9 @@ def connected(key: str, address: str | None = None) -> ModuleType:
     """Return the module ``ray``, connected until this process ends to the cluster at ``address``.
 
     None means Ray's default: the cluster of the variable ``RAY_ADDRESS``, else one running on this machine, else a new
-    one for this process, with a worker per core. The processes of such a new one end with this process, however that
-    ends. Raises :class:`UserError` naming the setting ``key``.
+    one for this process, with a worker per core. A new cluster ends when this process ends for any reason.
+
+    Raises :class:`UserError` naming the setting ``key``.
     """
     require_extra(key, "ray")
     ray: Any = importlib.import_module("ray")

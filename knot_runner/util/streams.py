@@ -35,12 +35,12 @@ class Stream:
         return len(text)
 
     def writelines(self, lines: Any) -> None:
-        """As a file's."""
+        """Write lines as to a file."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """As a file's."""
+        """Flush as a file."""
         self._attempt(self._stream.flush)
 
     def _attempt(self, call: Any) -> None:
@@ -53,7 +53,7 @@ class Stream:
             self._discard()
 
     def _discard(self) -> None:
-        """Discards buffered output, of which Python would complain at exit."""
+        """Discard buffered output, of which Python would complain at exit."""
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
             os.dup2(nowhere.fileno(), self._stream.fileno())
 

@@ -84,13 +84,13 @@ class WorkerProcess:
 
 
 def _begin(pipe: Connection, surroundings: Surroundings, prepare: Callable[..., Handler], *arguments: Any) -> None:
-    """The main function of a worker process."""
+    """Run a worker process."""
     surroundings.adopt()
     serve(pipe, prepare, *arguments)
 
 
 def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) -> None:
-    """Loop of a worker process: reply to requests until the pipe closes or the parent dies.
+    """Reply to requests in a worker process until the pipe closes or the parent dies.
 
     If ``prepare`` fails, its error answers every request, unread: without plug-ins a request may not even unpickle.
     """

@@ -20,7 +20,7 @@ from knot_runner.util.shared_memory import size_text
 
 _KEY = "paths.data_dir"
 #: state of a file -> its text
-SAID = {"absent": "absent", "unknown": "there", "other": "another file"}
+SAID = {"absent": "absent", "unknown": "found", "other": "another file"}
 
 
 def data_command(options: argparse.Namespace) -> int:
@@ -100,7 +100,7 @@ def _print_one(data_set: DataSet, root: Path | None) -> None:
 
 
 def _file_line(file: DataFile, root: Path | None) -> str:
-    """State, size and checksum of a local file beside the published ones."""
+    """Return state, size and checksum of a local file, and the published ones."""
     checksum = f"sha256 {file.sha256}"
     if file.sha256 is None:
         checksum = "no published checksum" if file.size is None else "size only"
@@ -161,5 +161,5 @@ def _fetched_one(data_set: DataSet, file: DataFile, root: Path, watch: Callable[
     except FetchError as problem:
         LOGGER.error("%s", problem)
         return False
-    LOGGER.info("%s: %s, %s as published", file.path, "downloaded" if is_new else "there", checked)
+    LOGGER.info("%s: %s, %s as published", file.path, "downloaded" if is_new else "found", checked)
     return True

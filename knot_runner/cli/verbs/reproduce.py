@@ -70,13 +70,13 @@ class Candidate:
         return sum(read_result(folder) is None for folder in self.folders)
 
     def minutes_left(self) -> float | None:
-        """Minutes on two CPU cores for the missing runs; None if the preset has no measured time."""
+        """Return the minutes on two CPU cores for the missing runs; None if the time of the preset is unknown."""
         if self.listed.minutes is None:
             return None
         return self.listed.minutes * self.left() / self.listed.runs
 
     def verdicts(self) -> list[Verdict]:
-        """Verdicts on the claims about the candidate's runs. Raises :class:`UserError`."""
+        """Return the verdicts on the claims about the candidate's runs. Raises :class:`UserError`."""
         from knot_runner.cli.show import verdicts_of
 
         if not self.preset.spec.get("claims"):
@@ -145,7 +145,7 @@ def candidate(listed: ListedPreset, typed: Sequence[str], named: bool) -> Candid
 
 
 def order(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Candidates by claims per minute of their missing runs, most first; those without a measured time last."""
+    """Return candidates by claims per minute of their missing runs, most first; those of unknown time last."""
 
     def rank(candidate: Candidate) -> tuple[bool, float]:
         minutes = candidate.minutes_left()

@@ -172,7 +172,7 @@ class HardwareSettings:
 
 @dataclass
 class PathSettings:
-    """Folders."""
+    """Folders of data and output."""
 
     #: root for ``task.source=local``; defaults to the variable KNOT_DATA
     data_dir: str | None

@@ -77,7 +77,7 @@ class CnnSettings:
 
 
 def _require_groups(model: Any, channels: Iterable[int], what: str) -> None:
-    """The groups of a ``model`` with group normalization divide its numbers of ``channels``, ``what`` in words."""
+    """Check that the groups of a ``model`` divide its numbers of ``channels``; ``what`` describes them."""
     fits = model.norm != "group" or all(count % model.groups == 0 for count in channels)
     require(fits, "groups", f"{model.groups} does not divide {what}. Use a divisor")
 
@@ -134,7 +134,7 @@ class WrnSettings:
 class VggSettings:
     """A VGG without hidden layers, as in RepDistiller for CIFAR.
 
-    It has 3x3 convolutions with normalization and ReLU, global pooling and a head.
+    3x3 convolutions with normalization and ReLU, global pooling, head.
     """
 
     kind: Literal["vgg"]

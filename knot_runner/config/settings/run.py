@@ -220,7 +220,7 @@ def _method_settings(method: Config) -> type:
 
 
 def _parts(config: Config, task_kind: str, family: Family) -> Config:
-    """Groups whose kind depends on the task, built first so that errors name their keys."""
+    """Return the groups whose kind depends on the task; they are built first so that errors name their keys."""
     _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
     task: Any = build(TASK_KINDS[task_kind].settings, config["task"], "task")
     if not TASK_KINDS[task_kind].trains:
@@ -266,7 +266,7 @@ def _drop_other_sources(task: Any) -> None:
 
 
 def _check_stages(training: CentralTraining) -> None:
-    """For images: raises :class:`UserError` for settings of a stage that apply to texts alone."""
+    """Raise :class:`UserError` for settings of a stage that apply to texts only, in an image task."""
     for name, stage in vars(training).items():
         length = getattr(stage, "max_length", None)
         if length is not None:

@@ -36,13 +36,13 @@ def by_part(read: PartReader) -> ImageReader:
 
 
 def check_shape(where: object, image_shape: tuple[int, ...], shape: list[int]) -> None:
-    """``image_shape`` (channels, height, width) of the images in ``where`` must be ``task.shape``."""
+    """Check that ``image_shape`` (channels, height, width) of the images in ``where`` is ``task.shape``."""
     if tuple(image_shape) != tuple(shape):
         raise UserError(f"its images are {sides(image_shape)}, but task.shape is {sides(shape)}", where)
 
 
 def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
-    """``labels`` (integers [N]) must be 0 to ``classes`` - 1."""
+    """Check that ``labels`` (integers [N]) are 0 to ``classes`` - 1."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
         first = int(wrong[0])
@@ -52,7 +52,7 @@ def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
 
 
 def images_problem(images: object, settings: ImageTaskSettings) -> str:
-    """What is wrong with ``images`` of a reader: types, lengths, shapes, ranges of pixels and labels; "" if nothing."""
+    """Return what is wrong with ``images`` of a reader (types, lengths, shapes, ranges); "" if nothing."""
     if not isinstance(images, Images):
         return f"{type(images).__name__} instead of Images"
     pixels, labels, classes = images.pixels, images.labels, len(settings.classes)
@@ -102,7 +102,7 @@ class _Info(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Called by tarfile for each header block of 512 bytes."""
+        """Read a header block of 512 bytes; called by tarfile."""
         info = super().frombuf(buf, encoding, errors)
         if info.type in _EXTENDED and info.size > MAX_HEADER:
             raise ValueError(f"an extended header of {info.size:,} bytes, more than {MAX_HEADER:,}")

@@ -28,7 +28,7 @@ def read_digits(shape: list[int]) -> Images:
 
 @functools.lru_cache(maxsize=1)  # parsing the text takes half the time of a tiny run
 def _digits_table() -> np.ndarray:
-    """float64 [1797, 65]: 64 gray levels and the digit, as ``sklearn.datasets.load_digits`` reads them.
+    """Return float64 [1797, 65]: 64 gray levels and the digit, as in ``sklearn.datasets.load_digits``.
 
     From the file in the package: importing scikit-learn, and with it pandas, takes a second of every run.
     """

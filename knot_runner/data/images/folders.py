@@ -71,7 +71,7 @@ def _split(root: Path, entry: str) -> tuple[Path | None, str]:
 
 
 def check_image_file(file: Path) -> None:
-    """Whether ``file`` is by name and size a PNG or JPEG image. Raises :class:`UserError`."""
+    """Check that ``file`` is a PNG or JPEG image by name and size. Raises :class:`UserError`."""
     _check_file(str(file), file.name, file.stat().st_size)
 
 
@@ -185,5 +185,5 @@ def _is_uniform(image: Image.Image) -> bool:
 
 
 def _broken(where: str, problem: Exception) -> UserError:
-    """Pillow's decoders raise OSError, SyntaxError, struct.error and more for a broken file, so all are caught."""
+    """Return the error of a broken image. Pillow's decoders raise OSError, SyntaxError, struct.error and more."""
     return UserError(f"not a readable PNG or JPEG image ({type(problem).__name__})", where)

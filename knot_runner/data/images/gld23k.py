@@ -76,7 +76,7 @@ def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: 
 
 
 def _decode(folder: DataFolder, paths: list[Path], shape: list[int]) -> np.ndarray:
-    """uint8 [N, C, H, W] of the images ``paths``; each folder of images is read once and recorded as one entry."""
+    """Return the images ``paths`` as uint8 [N, C, H, W]; each folder is read once and recorded as one entry."""
     pixels = np.empty((len(paths), *shape), np.uint8)
     place = {path: row for row, path in enumerate(paths)}
     for images in dict.fromkeys(path.parent for path in paths):

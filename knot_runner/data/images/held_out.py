@@ -203,7 +203,7 @@ def fit_images(images: Images, like: np.ndarray) -> Images:
 
 
 def _fit(pixels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """float64 [n, *shape] in 0..1 of ``pixels`` [n, C, H, W]."""
+    """Return ``pixels`` [n, C, H, W] as float64 [n, *shape] in 0..1."""
     values = unit_pixels(pixels, np.float64)
     if values.shape[1] == 3 and shape[0] == 1:
         values = np.tensordot(np.array(GRAY_WEIGHTS), values, axes=(0, 1))[:, None]

@@ -46,7 +46,7 @@ def read_idx(folder: DataFolder, entries: list[str], part: str, shape: list[int]
 
 
 def _read_array(path: Path, kind: str) -> np.ndarray:
-    """uint8 [N, H, W] of a file of ``kind`` images, [N] of labels."""
+    """Return a file of ``kind`` images as uint8 [N, H, W], of labels as [N]."""
     sizes = 3 if kind == "images" else 1
     head_bytes = 4 * (1 + sizes)
     with file_errors(path), open_unpacked(path) as file:
@@ -87,7 +87,7 @@ def _read_digits(path: Path, classes: int) -> Images:
 
 
 def _digit(where: str, line: str) -> np.ndarray:
-    """float64 [257]: the label and the gray levels of one ``line``."""
+    """Return the label and the gray levels of one ``line``, float64 [257]."""
     values, levels = line.split(), USPS_SIDE * USPS_SIDE
     if not line.endswith("\n"):
         raise UserError("no line end. The file is truncated", where)

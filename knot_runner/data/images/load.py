@@ -38,7 +38,7 @@ def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
 
 
 def one_hot(classes: int) -> list[list[float]]:
-    """Unit vectors [C][C]: every two sqrt(2) apart."""
+    """Return unit vectors [C][C]; the distance between any two is sqrt(2)."""
     return np.eye(classes).tolist()
 
 
@@ -59,7 +59,7 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
 
 
 def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
-    """What is wrong with the ``parts`` that a plug-in read."""
+    """Return what is wrong with the ``parts`` that a plug-in read."""
     if not isinstance(parts, ImageParts):
         return unlike(parts, ImageParts, "ImageParts")
     if parts.train is None:

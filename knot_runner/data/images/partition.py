@@ -92,7 +92,7 @@ def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
 
 
 def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """FLex&Chill's later public code: the floor first, the rest of each class by Dir(alpha) proportions."""
+    """Partition as FLex&Chill's later public code: a floor first, then Dir(alpha) proportions of each class."""
     sizes, floor, clients = _sizes(task), settings.floor, settings.num_clients
     smallest = np.where(sizes > 0, sizes, len(task.train) + 1).argmin()
     size = sizes[smallest]
@@ -114,7 +114,7 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
 
 
 def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Client-wise Dirichlet (Hsu et al. 2019).
+    """Partition by a Dirichlet mixture of classes per client (Hsu et al. 2019).
 
     The prior is alpha * C times the classes' frequencies: Dir(alpha, ..., alpha) where classes are equally frequent,
     and IID as alpha grows also where they are not.
@@ -138,7 +138,7 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
 
 
 def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """McMahan et al. 2017, with shards that differ by at most one image, so that none is left over."""
+    """Partition as McMahan et al. (2017), with shards that differ by at most one image, so that none is left."""
     clients, each, labels = settings.num_clients, settings.shards_per_client, task.train.labels
     count = clients * each
     if count > len(labels):
@@ -224,7 +224,7 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
 
 
 def _problem(partition: object, settings: Any, task: ImageTask, rng: np.random.Generator) -> str:
-    """What is wrong with a ``partition`` of ``task``: its type, its number of clients, rows that no example has."""
+    """Return what is wrong with a ``partition`` of ``task``: type, number of clients, invalid rows; "" if nothing."""
     if not isinstance(partition, Partition):
         return unlike(partition, Partition, "a Partition")
     clients = len(partition.names)

@@ -320,7 +320,7 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     is_number = pd.api.types.is_numeric_dtype
     values = typed_column(points[y])
     if not is_number(values):
-        raise UserError("is not a number in every run", y)
+        raise UserError("some runs have no number for it", y)
     if request.smooth > 1:
         values = values.groupby(level=0).transform(lambda own: own.rolling(int(request.smooth), 1, center=True).mean())
     points = points.assign(y=values.astype(float) * _axis(y)[1])
@@ -333,7 +333,7 @@ def _placed(points: pd.DataFrame, x: str, y: str, request: PlotRequest) -> tuple
     if mark == "scatter" or (mark == "curve" and x in PROGRESS):
         numbers = typed_column(points[x])
         if not is_number(numbers):
-            raise UserError("is not a number in every run. Use --mark=bar", x)
+            raise UserError("some runs have no number for it. Use --mark=bar", x)
         points = points.assign(x=numbers.astype(float) * _axis(x)[1])
         return points.assign(place=0 if mark == "scatter" else points["round"]), mark
     texts = points[x].map(written)

@@ -57,7 +57,7 @@ class Client:
         return Message(measure, *sent)
 
     def distance(self, xi: Measure) -> Message:
-        """W_2 between the samples and ``xi``, with xi's masses as they are."""
+        """Return W_2 between the samples and ``xi``, with the masses of xi."""
         return Message(distance=self._released(wasserstein(xi, self._samples), "last"))
 
     def _released(self, distance: float, *names: object) -> float:
@@ -92,7 +92,7 @@ class FederatedDistance:
 def federated_distance(
     mu: Client, nu: Client, options: FedwadSettings, dimension: int, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
-    """W_2 between the samples of two clients, of ``dimension`` features, as the server computes it.
+    """Return W_2 between the samples of two clients, of ``dimension`` features, as the server computes it.
 
     ``trace``: clients send distances in every iteration too, for the course of the value (approximate mode: twice the
     work), which reveals more to the server than the algorithm needs. ``draws``: for the start and the server's random

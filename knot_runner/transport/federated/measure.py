@@ -97,7 +97,7 @@ _ROUNDING = 1e-14
 
 
 def transport(first: Measure, second: Measure) -> tuple[np.ndarray, float, float]:
-    """Optimal plan [n, m], the sum of its entries, and W_2 between the two measures.
+    """Return the optimal plan [n, m], the sum of its entries, and W_2 between the two measures.
 
     Between measures with counts the plan's entries are whole numbers.
     """
@@ -107,7 +107,7 @@ def transport(first: Measure, second: Measure) -> tuple[np.ndarray, float, float
 
 
 def wasserstein(first: Measure, second: Measure) -> float:
-    """W_2 between two measures: the root of the least mean squared Euclidean distance (eq. 2, p = 2)."""
+    """Return W_2 between two measures: the root of the least mean squared Euclidean distance (eq. 2, p = 2)."""
     return transport(first, second)[2]
 
 

@@ -22,7 +22,7 @@ OPTIMAL, STOPPED = 1, 3
 
 
 def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """||x_i - y_j||^2 [n, m] of points [n, d] and [m, d].
+    """Return ||x_i - y_j||^2 [n, m] of points [n, d] and [m, d].
 
     Of up to 16 features to full precision; of more by a matrix product about the mean of y, to about 1e-15 times the
     largest squared norm there.

@@ -39,13 +39,12 @@ def delta_of(multiplier: float, epsilon: float) -> float:
 
 
 def noise_multiplier(epsilon: float, delta: float) -> float:
-    """Standard deviation of the least Gaussian noise that is (epsilon, delta)-private, for a sensitivity of 1.
+    """Return the least standard deviation of Gaussian noise that is (epsilon, delta)-private at sensitivity 1.
 
     Found to 1e-12, relative; delta falls as the noise grows. The classical sqrt(2 log(1.25 / delta)) / epsilon is
     larger, and holds below epsilon = 1 only.
 
-    >>> round(noise_multiplier(1.0, 1e-5), 4)
-    3.7306
+    >>> round(noise_multiplier(1.0, 1e-5), 4) 3.7306
     """
     low, high = -50.0, 50.0  # logarithms
     log_multiplier = brentq(lambda log: delta_of(math.exp(log), epsilon) - delta, low, high, xtol=1e-12)
@@ -59,7 +58,7 @@ def clip_to_ball(points: np.ndarray, radius: float) -> np.ndarray:
 
 
 def noisy_points(means: np.ndarray, t: float, privacy: PrivacySettings, rng: np.random.Generator) -> np.ndarray:
-    """Points [S, d] of an approximate interpolating measure at ``t``, released."""
+    """Return points [S, d] of an approximate interpolating measure at ``t``, with noise."""
     sensitivity = 2 * privacy.clip * t * math.sqrt(len(means))
     return means + _noise(means.shape, sensitivity, privacy, rng)
 

@@ -25,7 +25,7 @@ START_KEY, TIMES_KEY = 0, 1
 
 
 def first_points(features: int, options: OtddSettings, seed: int) -> np.ndarray:
-    """Augmented points [S, d + L] of the first interpolating measure, N(0, start_scale^2 I); the same for all pairs."""
+    """Return augmented points [S, d + L] of the first interpolating measure, N(0, start_scale^2 I), for all pairs."""
     # d + L: 3d of diagonals, 2d + d^2 of full covariances
     per_label = features**2 if options.part == "full" else features
     shape = options.fedwad.support, 2 * features + per_label
@@ -53,10 +53,10 @@ def about_mean(table: ClassTable) -> ClassTable:
 
 
 def mean_products(start: np.ndarray, means: np.ndarray, tables: Sequence[ClassTable]) -> np.ndarray:
-    """Inner products [1 + N, 1 + N] of the augmented means of the first points and of the N sets, about one origin.
+    """Return inner products [1 + N, 1 + N] of the augmented means of the first points and of the N sets.
 
-    ``start`` [S, d + L]: the first points; ``means`` [N, d]: of each set's features; ``tables``: each set's classes,
-    of features less those means. The origin is the mean of the sets' means.
+    ``start`` [S, d + L]: the first points; ``means`` [N, d]: of each set's features; ``tables``: each set's classes, of
+    features less those means. The origin is the mean of the sets' means.
     """
     labels = np.stack([table.mass @ table.vectors for table in tables])
     labels[:, : means.shape[1]] += means
@@ -67,7 +67,7 @@ def mean_products(start: np.ndarray, means: np.ndarray, tables: Sequence[ClassTa
 
 
 def mean_terms(pairs: np.ndarray, times: np.ndarray, products: np.ndarray) -> np.ndarray:
-    """Squared distances [m, 2] of the last measure's mean from those of each pair's two sets, float64.
+    """Return squared distances [m, 2] of the last measure's mean from the means of each pair's sets, float64.
 
     ``pairs`` [m, 2], ``times`` [m, K, 3] (:func:`draw_times`), ``products`` [1 + N, 1 + N] of :func:`mean_products`.
     The mean is a weighted one of the first points' and the two sets'; only its three weights [m, 3] are followed.
@@ -110,7 +110,7 @@ def augmented_rows(samples: LabeledSamples, dtype: np.dtype, center: np.ndarray)
 
 
 def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, seed: int) -> FirstIteration:
-    """Of the client with these ``rows`` [n, d + k] and class statistics, both about its own mean."""
+    """Return the client's part of iteration 1, from its ``rows`` [n, d + k] and class statistics about its own mean."""
     features = rows.shape[1] - len(table.labels)
     start = centered(first_points(features, options, seed))
     weights = np.concatenate([start[:, :features], start[:, features:] @ table.vectors.T], 1).astype(rows.dtype)
@@ -148,7 +148,7 @@ class LabelProducts:
 
 
 def label_products(tables: Sequence[ClassTable], start: np.ndarray) -> LabelProducts:
-    """Of all sets with these class statistics; ``start`` [S, L]: the label parts of the first points."""
+    """Return the label products of all sets; ``start`` [S, L]: the label parts of the first points."""
     stacked = np.concatenate([start, *(table.vectors for table in tables)])
     counts = np.array([len(table.labels) for table in tables])
     gram = np.zeros((len(stacked) + 1, len(stacked) + 1))
@@ -180,7 +180,7 @@ class Tile:
 
 
 def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[list[tuple[int, int]]]:
-    """Pairs (i, j), i < j, of each tile: all sets of one block with all of another, at least five blocks.
+    """Return pairs (i, j), i < j, of each tile: all sets of one block with all of another, at least five blocks.
 
     Depends on these numbers alone (``largest``: samples of the largest set), since a product's last digits depend on
     what is stacked with it: tiles are the same whatever is known already and on any worker.

@@ -80,7 +80,7 @@ class OtddPool:
 
 
 def _prepare(_: Send, shared: SharedArrays) -> Handler:
-    """In the worker: one thread, and the function that runs a task."""
+    """Set one thread in a worker, and return the function that runs a task."""
     threadpool_limits(1, "blas")
     arrays = shared.arrays()
     return lambda request: request[0](request[1], arrays)
@@ -102,7 +102,7 @@ def distance_matrix(
     done: dict[SetPair, float] | None = None,
     progress: _Progress | None = None,
 ) -> np.ndarray:
-    """Squared distances [N, N] between N sets of samples of the same features, float64, symmetric, 0 on the diagonal.
+    """Return squared distances [N, N] between N sets of samples, float64, symmetric, 0 on the diagonal.
 
     ``done``: known values of pairs (i, j), i < j; they are kept. A tile with missing pairs is computed whole (a few
     seconds), so that the matrix is bit-identical for any known pairs and number of ``workers``. ``progress`` receives
@@ -131,7 +131,7 @@ def distance_matrix(
 def _computed(
     sets: list[LabeledSamples], options: OtddSettings, seed: int, workers: int, tiles: list[list[SetPair]]
 ) -> Iterator[tuple[list[SetPair], list[float]]]:
-    """Pairs and values of each of ``tiles``, as they are finished."""
+    """Yield pairs and values of each of ``tiles``, as they finish."""
     if not tiles:
         return
     rows, means = _rows(sets, options)
@@ -171,7 +171,7 @@ def _plan_entries(samples: int, pairs: int, options: OtddSettings) -> int:
 def _prepared(
     task: tuple[int, np.ndarray], rows: list[np.ndarray], options: OtddSettings, seed: int
 ) -> tuple[ClassTable, FirstIteration | None]:
-    """Class statistics of a set (its place, its labels [n]), and for the federated solver its first iteration."""
+    """Return class statistics of a set (its place, its labels [n]), and its first iteration if federated."""
     place, labels = task
     with np.errstate(over="ignore"):
         _check_finite(np.vdot(rows[place], rows[place]))
@@ -206,7 +206,7 @@ def _tasks(
 
 
 def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[np.ndarray]) -> np.ndarray:
-    """Exact squared distances [m] of m pairs, given the class tables of the sets that they name."""
+    """Return exact squared distances [m] of m pairs, given the class tables of their sets."""
     pairs, tables = tile
     points = {place: rows[place][:, : -len(table.labels)] for place, table in tables.items()}
     with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite raise below
@@ -214,7 +214,7 @@ def _exact(tile: tuple[list[SetPair], dict[int, ClassTable]], rows: list[np.ndar
 
 
 def least_cost(x: np.ndarray, y: np.ndarray, first: ClassTable, second: ClassTable) -> float:
-    """Exact OTDD of points [n, d] and [m, d] with their class tables: the least mean cost over all plans, squared.
+    """Return the exact OTDD of points [n, d] and [m, d] with class tables: the least mean cost, squared.
 
     The cost of moving (x, y) to (x', y') is ``||x - x'||^2 + ||m_y - m_y'||^2 + spread(y, y')`` (FedWaD eq. 13, where
     d(x, x') must be read as squared), without the factor 1/2 that microsoft/otdd has in both. ``spread`` is the squared

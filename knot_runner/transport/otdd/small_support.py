@@ -92,7 +92,7 @@ def _newton_step(shares: np.ndarray, given: np.ndarray, missing: np.ndarray) -> 
 
 
 def _room(settled: np.ndarray, sources: int, sinks: int) -> np.ndarray:
-    """What each source has left [S], in units of which a sink takes S / gcd(S, n)."""
+    """Return the remaining mass of each source [S], in units of which a sink takes S / gcd(S, n)."""
     common = math.gcd(sources, sinks)
     return sinks // common - np.bincount(settled, minlength=sources) * (sources // common)
 
@@ -131,7 +131,7 @@ def _simplex(scores: np.ndarray, room: np.ndarray, plan: np.ndarray) -> np.ndarr
 
 
 def _wrong(scores: np.ndarray, heights: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-    """Which sinks [n] have a better source than their own, beyond rounding."""
+    """Return which sinks [n] have a better source than their own, beyond rounding."""
     lifted = scores + heights.astype(scores.dtype)[:, None]
     top = lifted.max(0)
     slack = ROUNDING_UNITS * np.finfo(scores.dtype).eps * np.abs(top).max()

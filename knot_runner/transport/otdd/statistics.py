@@ -57,10 +57,10 @@ class ClassTable:
 
 
 def class_table(samples: LabeledSamples, covariance: Covariance, part: CovarianceForm) -> ClassTable:
-    """Means and covariances of the classes, computed in float64.
+    """Return means and covariances of the classes, computed in float64.
 
-    Covariances divide by n - 1; a class of one sample has covariance 0 (no spread is seen), and so has, up to
-    rounding, one of equal samples. ``vec(B)`` is of length d where ``part`` is one of the diagonals, else d^2.
+    Covariances divide by n - 1; a class of one sample has covariance 0 (no spread is seen), and so has, up to rounding,
+    one of equal samples. ``vec(B)`` is of length d where ``part`` is one of the diagonals, else d^2.
     """
     labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
     vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]

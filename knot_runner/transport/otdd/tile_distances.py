@@ -39,7 +39,7 @@ class TileProblem:
     heights: np.ndarray
 
     def columns(self, side: int, client: int) -> slice:
-        """Where the coefficients of ``client``'s classes are in the points of a pair of which it is ``side``."""
+        """Return where a pair's points have the coefficients of the classes of ``client``, the ``side`` of the pair."""
         classes = (self.gram.shape[1] - self.heights.shape[2]) // 2
         begin = self.features + self.heights.shape[2] + side * classes
         return slice(begin, begin + self.rows[client].shape[1] - self.features)
@@ -82,7 +82,7 @@ def _move(problem: TileProblem, points: np.ndarray, means: np.ndarray, t: float,
 
 
 def _scores(problem: TileProblem, client: int, points: np.ndarray) -> np.ndarray:
-    """Inner products of ``client``'s pairs' points with its samples, labels included [its pairs, S, n]."""
+    """Return inner products of the points of ``client``'s pairs with its samples, labels included [its pairs, S, n]."""
     features, rows = problem.features, problem.rows[client]
     parts = problem.parts(client)
     weights = np.empty((len(parts), points.shape[1], rows.shape[1]), rows.dtype)
@@ -95,7 +95,7 @@ def _scores(problem: TileProblem, client: int, points: np.ndarray) -> np.ndarray
 
 
 def _plans(problem: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
-    """Optimal plans [its pairs, S, n] whose columns sum to 1, from the last heights."""
+    """Return optimal plans [its pairs, S, n] whose columns sum to 1, from the last heights."""
     plans = np.empty_like(scores)
     for place, (at, side) in enumerate(problem.parts(client)):
         problem.heights[at, side] = best_plan(scores[place], problem.heights[at, side], plans[place])

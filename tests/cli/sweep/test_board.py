@@ -49,7 +49,7 @@ def test_lines_when_piped(tmp_path, monkeypatch):
         all_jobs[2].folder.mkdir()
         write_failure(all_jobs[2].folder, "killed", "ended by [bold]SIGKILL")
     lines = out.getvalue().splitlines()
-    assert sum("begins" in line for line in lines) == 1
+    assert sum("starts" in line for line in lines) == 1
     assert lines[0] == f"[2/5] femnist fedavg seed 0: starts  ->  {all_jobs[0].folder}"
     assert "[3/5] femnist fedavg seed 0: done, accuracy 0.500, 1 min 15 s" in lines
     assert "[4/5] femnist fedavg seed 1: diverged" in lines
@@ -86,5 +86,5 @@ def test_sweep_summary_groups_causes_and_returns_exit_code(tmp_path):
     assert sweep_summary(all_jobs, 0, outcomes)[1] == 1
     (all_jobs[3].folder / "failed.json").unlink()
     lines, code = sweep_summary(all_jobs, 0, outcomes)
-    assert "ended without a result or a word" in lines[-1] and code == 1
+    assert "ended without a result or an error" in lines[-1] and code == 1
     assert sweep_summary(all_jobs[:1], 0, [])[1] == 0

@@ -112,11 +112,19 @@ def test_server_terms_follow_the_cosine_schedule():
 
 
 WRONG = [
-    ({"ce": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.ce: reads labels, and the transfer set has none"),
-    ({"dkd": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.dkd: reads labels"),
-    ({"at": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.at\.taps: t and t have no maps"),
-    ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}, r"method\.server_distillation\.terms\.rkd: reads inner layers"),
-    ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.server_distillation\.terms\.triplet nothing to compare"),
+    (
+        {"ce": {"weight": 1}},
+        {},
+        r"method\.server_distillation\.terms\.ce: the term needs labels, but the transfer set has none",
+    ),
+    ({"dkd": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.dkd: the term needs labels"),
+    ({"at": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.at\.taps: t and t have no feature maps"),
+    (
+        {"rkd": {"weight": 1}},
+        {"algorithm": "fedmd"},
+        r"method\.server_distillation\.terms\.rkd: the term needs inner layers",
+    ),
+    ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.server_distillation\.terms\.triplet. Use at least 3"),
 ]
 
 

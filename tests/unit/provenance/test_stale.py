@@ -257,5 +257,5 @@ def test_code_changes_name_plug_ins(tmp_path: Path, monkeypatch) -> None:
     assert provenance.code_changes(was) == ["plug-in pack changed", "plug-in pack.one changed"]
     (tmp_path / "single.py").write_text("y = 1\n")
     (tmp_path / "mine.py").unlink()
-    assert provenance.code_changes(was)[0] == f"plug-in {names[0]} no longer exists"
+    assert provenance.code_changes(was)[0] == f"plug-in {names[0]} was removed"
     assert provenance.code_changes(was)[-1] == "plug-in single changed"

@@ -87,7 +87,7 @@ def is_idle(training: Config) -> bool:
 
 
 def _check_transfer(config: Config, family: str, task_kind: str) -> None:
-    """Whether task and method take another data set of images as the transfer set.
+    """Check that task and method can use another data set of images as the transfer set.
 
     A federated method that does not distill may have one beside it, unread, so that one command compares it with
     methods that do.

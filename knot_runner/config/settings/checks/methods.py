@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_parties_method(settings: Settings) -> None:
-    """The data sets' roles. Raises :class:`UserError`."""
+    """Check the roles of the data sets. Raises :class:`UserError`."""
     if not isinstance(settings.task, TaskSettings):
         return
     roles = [data.role for data in settings.task.datasets.values()]
@@ -39,7 +39,7 @@ def check_parties_method(settings: Settings) -> None:
 
 
 def check_federated_method(settings: Settings) -> None:
-    """The clients' architectures, the server's loss terms and personalization. Raises :class:`UserError`."""
+    """Check the clients' architectures, the server's loss terms and personalization. Raises :class:`UserError`."""
     method = settings.method
     for number, model in enumerate(architecture_settings(method)):
         method.models[number] = named_model(model, f"method.models[{number}]", settings)

@@ -133,10 +133,7 @@ class OfflineSchedule:
 
 @dataclass
 class MutualSchedule:
-    """Students with different initializations train together; each learns from the mean of the others (Zhang et al.
-
-    2018).
-    """
+    """Students that train together and learn from the mean of the others (Zhang et al. 2018)."""
 
     kind: Literal["mutual"]
     #: number of students

@@ -98,9 +98,9 @@ class TeachersSettings:
 
 @dataclass
 class MutualSettings:
-    """Mutual learning between KNOT's parties (Zhang et al.
+    """Mutual learning between KNOT's parties (Zhang et al. 2018, Anil et al. 2018).
 
-    2018, Anil et al. 2018): each trains on its labels and on the others' outputs for the transfer set.
+    Each trains on labels and on the others' outputs for the transfer set.
     """
 
     name: str

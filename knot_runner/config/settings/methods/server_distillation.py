@@ -78,7 +78,7 @@ class ServerDistillation:
         require_sgd_momentum(self.optimizer, self.momentum)
 
     def _require_of_terms(self) -> None:
-        """What terms say themselves, or do not have."""
+        """Check settings that exclude ``terms``."""
         for key in ("student_temperature", "teacher_temperature"):
             require(getattr(self, key) == 1, key, "requires loss, since each term has its own temperature. Use 1")
         require(self.ensemble == "logits", "ensemble", "each requires loss instead of terms. Use logits")

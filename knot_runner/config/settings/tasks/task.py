@@ -23,7 +23,7 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
 
 
 def check_missing(missing: str | list[str], known: Collection[str], kinds: str = "data set") -> None:
-    """Names in the setting ``missing`` must be of ``known``, the ``kinds`` of data that may be left out."""
+    """Check that the names in ``missing`` are in ``known``, the optional ``kinds`` of data."""
     for name in missing if isinstance(missing, list) else []:
         require(name in known, "missing", f"{name!r} is not an optional {kinds}{nearest(name, known)}")
 

@@ -45,7 +45,7 @@ def test_rounds_are_compared_by_their_ratio(trio):
     ("rounds", (2, 2, 2), (1, 1, 1), {"length": 5, "seconds": SECONDS}, [2 / 3, 2 / 3, 2 / 3], None, ""),
     ("time", (2, 2, 2), (1, 1, 1), {"length": 5, "seconds": SECONDS}, [60 / 30, 66 / 36, 72 / 33], FASTER, ""),
     ("time", (2, 2, 2), NEVER, {"length": 5, "seconds": SECONDS}, [150 / 30, 165 / 36, 180 / 33], FASTER,
-     "counts as if it were at the end of the run; the true effect is at least that in 3 of 3"),
+     "counted as if reached at the end of the run; the true effect is at least that in 3 of 3"),
 ])  # fmt: skip
 def test_effect_is_the_geometric_mean_of_ratios(federated, measure, cold, plain, more, ratios, verdict, note):
     found = judged(courses(federated, cold, plain, **more), rounds_claim(measure=measure))[0]

@@ -129,4 +129,4 @@ def test_judge_treats_value_list_as_one_side(factory):
 def test_accuracy_over_clients_needs_its_records(tmp_path):
     """Accuracy over clients is resampled from rounds.jsonl and partition.json; without them the runs are left out."""
     found = judged(clustered_runs.two_seeds(tmp_path), lift())[0]
-    assert found.verdict == "no runs" and "keep no rounds.jsonl" in found.note
+    assert found.verdict == "no runs" and "have no rounds.jsonl" in found.note
