@@ -171,12 +171,12 @@ def markdown(found: Table) -> str:
     heads = ["methods", "tasks", "training", *columns]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [f"| {', '.join(methods)} | {' | '.join(cells)} |" for cells, methods in rows.items()]
-    pairs = [f"`{one}` and `{other}`" for one, other in sorted(found.misfits)]
+    pairs = [f"- `{one}` and `{other}`" for one, other in sorted(found.misfits)]
     brought: dict[str, list[str]] = {}
     for task, model in found.models.items():
         brought.setdefault(f"`{model}`" if model else "none", []).append(task)
     models = "; ".join(f"{model} ({', '.join(tasks)})" for model, tasks in brought.items())
-    lines += ["", f"These pairs are refused, too: {'; '.join(pairs)}.", "", f"Default model of each task: {models}."]
+    lines += ["", "These pairs are refused, too:", "", *pairs, "", f"Default model of each task: {models}."]
     return "\n".join(lines)
 
 

@@ -2,8 +2,8 @@
 
 Two state files are written alternately, so the one that the commit record names is never being written. The record
 (``commit.json``) is replaced last. It holds digests of itself, of the state and of the log up to its length, and names
-the work it belongs to. On resume all of that is checked and the log is truncated, so a step that was logged but not
-committed leaves no trace; if anything does not match, all of it is set aside and the work starts again.
+the work it belongs to. On resume, all of them are checked, and the log is truncated: a step that was logged but not
+committed leaves no trace. If anything does not match, all files are moved away and the work starts again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RECORD = STATE_FILES[0]
 class Commit:
     """A commit: the step it was made after (-1: none yet), tensors, and plain values.
 
-    ``problem``: one line if the last commit was damaged and set aside; else "".
+    ``problem``: one line if the last commit was damaged and moved away; else "".
     """
 
     step: int
@@ -64,7 +64,7 @@ class Checkpoint:
     def load(self) -> Commit:
         """Return the last commit, verified; ``step=-1`` when there is none, or a damaged one.
 
-        The log is truncated to it. Raises OSError and, if damaged files cannot be set aside, :class:`UserError`.
+        The log is truncated to it. Raises OSError and, if damaged files cannot be moved, :class:`UserError`.
         """
         if not (self.folder / RECORD).exists():
             self._cut_log(b"")

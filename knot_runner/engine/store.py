@@ -2,7 +2,7 @@
 
 ``<out>/artifacts/<stage>/<key>/`` holds ``tensors.safetensors``, further files of the stage, and ``info.json``, which
 is written last and holds digests of itself and the other files: a folder without it is unfinished work. One that does
-not match counts as missing, and is set aside when the stage is computed again. A lock per artifact lets two sweeps over
+not match counts as missing, and is moved away when the stage is computed again. A lock per artifact lets two sweeps of
 one folder wait for each other instead of doing the same work twice.
 """
 
@@ -115,8 +115,8 @@ class Store:
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
         """Lock this artifact; a second process waits, and then finds it finished.
 
-        Without ``wait`` it gets a :class:`knot_runner.util.files.BusyError`. A damaged artifact is set aside, with a
-        line on stderr.
+        Without ``wait`` it gets a :class:`knot_runner.util.files.BusyError`. A damaged artifact is moved
+        away, with a line on stderr.
         """
         with locked(lock_of_stage(self.root, stage, key), wait):
             self._set_aside_damaged(self.folder(stage, key))

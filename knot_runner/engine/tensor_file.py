@@ -5,7 +5,7 @@ A file is written directly from the tensors' memory: the library's ``save`` copi
 A federated state may hold a tensor for every client (a control variate, a head), of which a round changes those of its
 participants. A tensor that is the same object, unchanged in place, as in the commit before is settled. Settled tensors
 go into a part as soon as they are :data:`PART_BYTES` together, so that a tensor is written at most twice, and small
-states have no parts. A part is dropped when less than half of its bytes are in use; its remaining tensors settle anew.
+states have no parts. A part is dropped when less than half of its bytes are in use; its remaining tensors settle again.
 From then on a settled tensor is the part's own memory-mapped content: memory does not grow with the clients.
 """
 

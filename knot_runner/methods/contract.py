@@ -1,7 +1,7 @@
 """What a method is: functions between rounds of requests, over a federation; and the table of all methods.
 
 **A message is everything that one client sends in a round**: named tensors. What happens between client and server
-(clipping and noise, late arrival, counting bytes, aggregation) acts on messages, for every method alike, in
+(clipping and noise, late arrival, counting bytes, aggregation) acts on messages, in the same way for every method, in
 :mod:`knot_runner.methods.around`; :mod:`knot_runner.methods.federated.averaging` has the round that carries them.
 """
 

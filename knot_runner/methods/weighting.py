@@ -82,7 +82,7 @@ def needs_bias(weighting: str) -> bool:
 def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
     """Return ``bias.images`` unlabeled images of the shape of the transfer set's ``public`` ones.
 
-    Uniform noise, or these with their pixels permuted (all channels alike).
+    Uniform noise, or these with their pixels permuted (the same in all channels).
     """
     draw, count = numpy_generator(seed, "random images", bias.noise), bias.images
     shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELED, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""One run: found finished, or carried out by the pipeline of its method, and sealed."""
+"""One run: found finished, or run by the pipeline of its method, with checksums at the end."""
 
 from __future__ import annotations
 

@@ -153,8 +153,7 @@ class HardwareSettings:
     #: parallel processes for independent models, clients and large LEAF files; 0: one per core
     num_workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "0 to 1024 (0: one per core)")]
     #: engine for clients: loop (reference), lean (CPU processes), stacked (all clients in one program), ray (Ray
-    #: cluster), an optional engine, or auto (lean on CPU; stacked on CUDA, loop for text and custom models; otherwise
-    #: loop)
+    #: cluster), an optional engine, or auto. auto is lean on CPU, stacked on CUDA, and loop for text and custom models
     engine: str
     #: precision of federated training; tf32 and bf16 need engine=stacked on CUDA
     precision: Literal["float32", "float64", "tf32", "bf16"]

@@ -81,10 +81,10 @@ class LocalWork:
 
 @dataclass(frozen=True)
 class LocalProgram:
-    """A replacement for the recipe's steps: ``run(settings, work)``.
+    """A replacement for the steps of local training: ``run(settings, work)``.
 
     ``settings``: plain data; ``tensors``: its inputs beside the request's, name -> tensor of any shape; ``further``:
-    epochs beside those of the recipe, for counting costs. Worker processes find ``run`` by its module and name, so it
+    epochs beside those of the request, for counting costs. Worker processes find ``run`` by its module and name, so it
     stands at the top of a module of the package or of a plug-in.
     """
 
@@ -105,7 +105,7 @@ class LocalTraining:
     last one. ``network``: number of the engine's network.
     ``held``: number of last rows held out from training; their mean loss is computed every ``recipe.check`` steps,
     training stops after ``recipe.patience`` steps without a lower one, and the weights with the lowest are returned.
-    ``program``: replaces the recipe's steps; the plain loop runs it in every engine.
+    ``program``: replaces the training steps; the plain loop runs it in every engine.
     """
 
     client: int

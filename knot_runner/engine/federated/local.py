@@ -1,6 +1,6 @@
 """Local training common to all engines: the order and augmentation of epochs, steps, finite weights.
 
-And the order in which a cohort's requests are dealt to workers, in equal pieces.
+And the order in which a cohort's requests are assigned to workers, in equal pieces.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Loop:
         """Free nothing."""
 
     def train_client(self, request: LocalTraining) -> Trained:
-        """Train one client from the request's model, by its recipe or program, and measure it before and after."""
+        """Train one client from the request's model, by its settings or program, and measure it before and after."""
         model, start = self.model, request.start
         flat.load_flat(model, self.layout, start.weights.to(self.device), start.buffers.to(self.device))
         examples = self.data.select(request.rows[: len(request.rows) - request.held], self.dtype)
@@ -81,7 +81,7 @@ class Loop:
         )
 
     def _train(self, request: LocalTraining, examples: ClientExamples) -> tuple[float, int]:
-        """Take the recipe's steps; return (mean loss over all of them, steps). The model changes in place."""
+        """Take all steps of the request; return (mean loss over all of them, steps). The model changes in place."""
         model, recipe = self.model, request.recipe
         rows, loss = self._objective(request, examples)
         optimizers = {}
@@ -104,7 +104,7 @@ class Loop:
         return take_steps(_batches(request, examples), step, self.device, ends)
 
     def _run(self, program: LocalProgram, request: LocalTraining, examples: ClientExamples) -> LocalResult:
-        """Run ``program`` in the place of the recipe's steps."""
+        """Run ``program`` instead of the training steps."""
         recipe, model = request.recipe, self.model
         work = LocalWork(
             request,

@@ -1,4 +1,4 @@
-"""``hardware.engine=ray``: a cohort's requests are dealt to actors of a Ray cluster, each with data and ``lean``."""
+"""``hardware.engine=ray``: a cohort's requests are assigned to actors of a Ray cluster, each with data and ``lean``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Compiles this folder's C++ once for the machine, keeps it, and calls it.
 
-What is compiled depends on the CPU (``-march=native``), so it lies in the user's cache folder under a name that holds
-the sources, the compiler and the CPU: a home that several kinds of machines share has one of each.
+The library depends on the CPU (``-march=native``). Its name in the user's cache folder holds the sources, the compiler
+and the CPU, so that different machines can share a home folder.
 """
 
 from __future__ import annotations

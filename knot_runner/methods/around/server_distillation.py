@@ -2,7 +2,7 @@
 
 Clients' logits on unlabeled examples are a second message, and the targets of the averaged model, by any loss and
 weighting of KNOT (:mod:`knot_runner.methods.losses`). The server has the clients' models and computes their logits
-itself. Adds nothing to a method's state: each distillation starts anew.
+itself. Adds nothing to a method's state: each distillation starts from the averaged model.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def mean_logits(logits: list[Tensor], weights: Tensor) -> Tensor:
 
 
 def _recipe(config: FederatedSettings, spec: ServerDistillation) -> Recipe:
-    """Return the training recipe, without augmentation, since the clients' logits are of the original images."""
+    """Return the training configuration, without augmentation, since the clients' logits are of the original images."""
     return Recipe(
         phases=(Phase(1 if spec.steps else spec.epochs),),
         batch_size=spec.batch_size,

@@ -98,7 +98,7 @@ def term_program(
 def train_by_terms(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     """Take the server's steps on the weighted sum of the terms (a local program).
 
-    Adapters and memories begin anew with the round; draws are keyed by (seed, round, student).
+    Adapters and memories are created in each round; draws are keyed by (seed, round, student).
     """
     spec, request, device = TermSettings(**settings), work.request, work.examples.labels.device
     names = (request.round, request.client)

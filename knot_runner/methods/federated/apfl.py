@@ -1,7 +1,8 @@
 """APFL (Deng et al. 2020, Algorithm 1): a client uses alpha v + (1 - alpha) w, its own model mixed with the global one.
 
-In every step w goes by its own gradient, and v by that of f(alpha v + (1 - alpha) w), which is alpha times the gradient
-at the mixed model; both of the weights before the step. An adaptive alpha moves in the first step of a round (eq. 10):
+In every step, w moves by its own gradient. v moves by the gradient of f(alpha v + (1 - alpha) w), which is alpha times
+the gradient at the mixed model. Both are of the weights before the step. An adaptive alpha moves in the first step of
+a round (eq. 10):
 
     alpha <- alpha - eta <v - w, gradient at the mixed model>, within [0, 1]
 

@@ -6,7 +6,7 @@ With v the client's own model and w the global one, training starts from
 
 W is 1 but in the last ``layers`` layers, where gradient steps on a share of the client's examples learn it, clipped to
 [0, 1]. A client's first W is learned until its loss hardly varies; later ones start from the last W and take one pass.
-As in the authors' code, W begins at 1, the share is drawn anew in every round, and a client without a model of its own
+As in the authors' code, W begins at 1, the share is drawn in every round, and a client without a model of its own
 trains from w.
 
 Differences from the authors' code: the loss whose variation is checked is the mean of a pass (there: of its last

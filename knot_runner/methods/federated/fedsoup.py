@@ -1,7 +1,7 @@
 """FedSoup (Chen et al. 2023): soups during the rounds, of a client's model and of global models that it has selected.
 
-Once the share ``start`` of all rounds is over, a participant that was sent w and has trained theta from it compares two
-soups on its held-out examples (``partition.valid``), n and P being the size and the mean of its pool of global models:
+A participant receives w and trains theta from it. Once the share ``start`` of all rounds is over, it compares two soups
+on its held-out examples (``partition.valid``). n and P are the size and the mean of its pool of global models:
 
     (theta + n P) / (n + 1)    and    (theta + n P + w) / (n + 2)
 

@@ -97,7 +97,7 @@ def _blocks(models: Tensor) -> Iterator[slice]:
 def same_group_auc(matrix: Tensor, groups: Sequence[int]) -> float | None:
     """Return the area under the ROC curve of "i is in k's group" by lambda_ki over all pairs of two clients.
 
-    Ties count half. None where all pairs are alike.
+    Ties count half. None where all pairs are of one kind.
     """
     same, others = _pairs(groups)
     within, across = matrix[same], matrix[others].sort().values

@@ -66,7 +66,7 @@ class Point:
 
     @property
     def mixed(self) -> bool:
-        """Return whether its weights lie between models, so that running statistics are to be estimated anew."""
+        """Return whether its weights lie between models, so that running statistics must be estimated."""
         return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
@@ -105,7 +105,7 @@ PERSONALIZATIONS: Table[Personalization] = Table("PERSONALIZATIONS", {}, papers=
 
 
 def personal_recipe(config: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
-    """Return the recipe of local training after the rounds: SGD, or AdamW, at its ``rate``.
+    """Return the configuration of local training after the rounds: SGD, or AdamW, at its ``rate``.
 
     There is no momentum and no weight decay. Temperature, batches and augmentation are those of the last round.
     """

@@ -72,7 +72,7 @@ def _fold(
 def aggregated_models(
     config: CossimSettings, state: FederatedState, federation: PersonalFederation
 ) -> list[ClientModel]:
-    """Return sum_i A_ki theta_i of every client, running statistics alike."""
+    """Return sum_i A_ki theta_i of every client, also of running statistics."""
     matrix = aggregation_weights(label_similarities(federation), config)
     return client_models({name: weighted_sums(matrix, state[name]) for name in ("theta/weights", "theta/buffers")})
 

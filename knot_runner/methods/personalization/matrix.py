@@ -1,7 +1,7 @@
 """Metrics of the K x K record: every client's model on every client's test examples.
 
 In distribution (ID) is a client's model on its own test examples, the diagonal. Out of distribution (OOD) is the same
-model on the others', each of them alike. A test example that two clients have is ID for both, and is left out of the
+model on the others', with equal weights. A test example that two clients have is ID for both, and is left out of the
 OOD of either (docs/papers/soup.md).
 """
 

@@ -87,7 +87,7 @@ def _draw(seed: int, key: str, most: int, data: ImageData, note: Callable[[str],
 def _softmax(config: ProbeSettings, probed: Probed, rows: Tensor, note: Callable[[str], None]) -> Tensors:
     """Return softmax(z / T) of the first misclassified image of ``rows`` (Fig. 3).
 
-    When all are right, it is of the first, with a warning.
+    Without one, it is of the first image, with a warning.
 
     The paper shows one image of its class, without saying which.
     """
@@ -176,7 +176,7 @@ def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: 
 def gradient_norms(
     model: nn.Module, images: Tensor, labels: Tensor, temperatures: list[float]
 ) -> tuple[Tensor, Tensor]:
-    """Euclidean norm, per image, of the gradient of CE(z / T, y) at the input layer: [K, n]; who is right: bool [n].
+    """Euclidean norm, per image, of the gradient of CE(z / T, y) at the input layer: [K, n]; correct: bool [n].
 
     It is with respect to the weights (without bias) of the first linear or convolutional layer, and follows from the
     gradient of that layer's output. One forward pass serves all temperatures. The model must treat images one by one,

@@ -45,8 +45,9 @@ GRADIENT_NOTE = (
 BOUNDARY_NOTE = (
     "Distance: smallest epsilon at which image + epsilon * sign(gradient) gets another decision, in normalized pixels; "
     "before and after one step of SGD on that image alone, each from the same start. The paper leaves open what a "
-    "change is for a wrong image (here: to any other class), the attack's loss and limit, and the rate of the step "
-    "(here: the loss of its own decision; method.attack_limit, step_lr). Boxes: quartiles; whiskers: 5% to 95%. Images "
+    "change is for a wrong image (here: to any other class). It leaves open the attack's loss (here: of its own "
+    "decision), its limit (method.attack_limit) and the rate of the step (method.step_lr). "
+    "Boxes: quartiles; whiskers: 5% to 95%. Images "
     "whose decision does not change up to the limit are left out (share at the right). The axis is linear between "
     f"-{LINEAR:g} and {LINEAR:g}, logarithmic beyond."
 )

@@ -1,8 +1,8 @@
 """Wasserstein coresets (Claici et al. 2018): points that descend along the gradient of a distance to samples.
 
-The federated way (FedWaD 4, D.2): the server holds the points, a client its samples; they run FedWaD, and the gradient
-is that of the distance between the points and the interpolating measure that it ended with. That measure and the plan
-are held constant, so the server needs nothing more of the client.
+In the federated version (FedWaD 4, D.2), the server has the points and a client has its samples. They run FedWaD. The
+gradient is that of the distance between the points and the last interpolating measure. That measure and the plan are
+held constant, so the server needs nothing more of the client.
 """
 
 from __future__ import annotations

@@ -47,9 +47,9 @@ COURSES = {"values": "FedWaD's value", "server_only": "server alone (Theorem 3)"
 QUANTITIES = {"seconds": "seconds", "error": "relative error"}
 MOVING_NOTE = (
     "Crosses: the two samples, mu and nu. Dots: the server's measure xi, from its random start (iteration 0) on. "
-    "Curves: relative excess over the exact distance, that of the network simplex on all samples at one place: of "
-    "FedWaD's value; of what the server knows without any distance from the clients, which may fall short and has no "
-    "sign here; and of the sum A of the four distances on the way from mu to nu."
+    "Curves: relative excess over the exact distance of all samples (network simplex). They show FedWaD's value, the "
+    "sum A of the four distances on the way from mu to nu, and the value that the server knows without the clients' "
+    "distances. The latter may be too small; its sign is not shown."
 )
 RUNTIME_NOTE = (
     "WD: network simplex on all samples at one place. FedWaD-e: exact interpolating measures (eq. 5), started with as "

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 #: Measure of :func:`probe_moves` -> its axis.
 MOVE_AXES = {"total_variation": "mean total variation (1 = disjoint)", "shift": "mean shift of expected label"}
-PROBE_NOTE = "Pairs of sentences alike but for one word; a model that ignores the word stands at 0."
+PROBE_NOTE = "Pairs of sentences that differ in one word; a model that ignores the word is at 0."
 
 
 @figure_of

@@ -38,11 +38,10 @@ GAPS = {"gap": "gap", "gap, less the start's": "gap_less_start"}
 #: Of Theorem 5.2, and of every bound here.
 SLOPE = -0.5
 GAP_NOTE = (
-    "Gap: mean loss on the transfer set's held-out texts less that on the N it was trained on; points: means over "
-    "seeds, bars: 95% t intervals over seeds, which share the held-out texts; the axis begins where a gap is above 0. "
-    "Less the start's: without the gap of the model that the student started from, which has seen neither part, so "
-    "that it is chance alone. Bounds: what each adds to its first term. last_layer is as if the encoder had been fixed "
-    "before."
+    "Gap: mean loss on the transfer set's held-out texts minus that on the N training texts. Points: means over seeds; "
+    "bars: 95% t intervals over seeds, which share the held-out texts. The axis begins where a gap is above 0. "
+    "Less the start's: minus the gap of the student's initial model, which has seen neither part. "
+    "Bounds: what each adds to its first term. last_layer assumes an encoder that was fixed before."
 )
 
 

@@ -1,9 +1,9 @@
 """The generalization bound of KNOT's Theorem 5.2: its terms as printed, as derived, sharper, and on held-out texts.
 
 With probability at least 1 - delta over N independent transfer texts, the expected loss E[L(h)] of the student is at
-most ``first + second + third``. L is the mean over teachers, with weights that sum to 1, of the unregularized
-1-Wasserstein distance of the student's output to the teacher's, so it lies in [0, C_M] for C_M the largest distance of
-two labels; R is the Rademacher complexity of the functions that give one label's logit; K labels.
+most ``first + second + third``. L is the unregularized 1-Wasserstein distance of the student's output to the
+teacher's, averaged over teachers with weights that sum to 1. It lies in [0, C_M], where C_M is the largest distance of
+two labels. R is the Rademacher complexity of the functions that give one label's logit, and K the number of labels.
 
 =============== ===================== ===================== ====================================================
 form            second                third                 source

@@ -1,8 +1,8 @@
 """Loss landscapes of two clients in the plane of their fine-tuning (objective-conflict blog, docs/papers/soup.md).
 
-The plane of a client goes through theta_0, its model of the last round, theta_S, its last save, and one save between:
-b1 = theta_S - theta_0, b2 the part of theta_m - theta_0 orthogonal to b1, as long as b1. A point (x, y) is the model
-theta_0 + x b1 + y b2. State, beyond fine-tuning's: ``path/<k>/<step>`` of the clients that are drawn.
+The plane of a client goes through theta_0, its model of the last round, theta_S, its last checkpoint, and theta_m, a
+checkpoint between. b1 is theta_S - theta_0, and b2 the part of theta_m - theta_0 orthogonal to b1, as long as b1. A
+point (x, y) is the model theta_0 + x b1 + y b2. State, beyond fine-tuning's: ``path/<k>/<step>`` of the clients drawn.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _surface(
 
 
 def _of_models(client: int, models: Iterable[ClientModel], losses: Losses) -> Tensor:
-    """Return the mean loss [models, 2] on the client's own test examples, and on the others', all clients alike."""
+    """Return the mean loss [models, 2] on the client's own test examples, and on the others', with equal weights."""
     table = losses(client, models)
     others = torch.cat([table[:, :client], table[:, client + 1 :]], 1).nanmean(1)
     return torch.stack([table[:, client], others], 1)

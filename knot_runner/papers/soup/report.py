@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 FederatedRun = DoneRun[FederatedResult]
 ID_OOD_NOTE = (
-    "ID: each client's own model on its own test examples; OOD: on every other client's, all alike; means over clients "
-    "and seeds. Star: the model of the last round, which every line begins at; towards the upper right is better."
+    "ID: each client's own model on its own test examples; OOD: on every other client's, with equal weights; means "
+    "over clients and seeds. Star: the model of the last round, at which every line begins. Better is the upper right."
 )
 
 
@@ -90,8 +90,9 @@ def _pair(point: PersonalMeasures) -> tuple[float, float]:
 
 
 LANDSCAPE_NOTE = (
-    "Mean loss (nats) of theta_0 + x b1 + y b2: b1 leads from the model of the last round (star) to the last save of "
-    "its fine-tuning (line with points, as projected), b2 to a save between, orthogonal and as long. Dashed: the soup. "
+    "Mean loss (nats) of theta_0 + x b1 + y b2: b1 leads from the model of the last round (star) to the last "
+    "checkpoint of its fine-tuning (line with points, projected). b2 leads to a checkpoint between, orthogonal and as "
+    "long. Dashed: the soup. "
     "Triangle: the least loss of the grid."
 )
 
@@ -100,7 +101,7 @@ LANDSCAPE_NOTE = (
 def landscape_figure(runs: list[FederatedRun], command: str) -> Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client.
 
-    The loss is on its own test examples, and on the others', all clients alike. The first run that has landscapes is
+    The loss is on its own test examples, and on the others', with equal weights. The first run that has landscapes is
     drawn.
     """
     run = runs_with(runs, "personalization.landscape", "landscapes; personalization.kind=landscape measures them")[0]
@@ -187,7 +188,7 @@ TRADE_OFFS = {
     ColumnGroup("steps", "optimizer steps of a client after the rounds", ("ALL",), 0, head="steps"): "",
 }
 TRADE_OFF_LINE = (
-    "ID: a client's model on its own test examples, OOD: on each other client's, all clients alike. ID at OOD -1: the "
+    "ID: a client's model on its own test examples, OOD: on each other client's, with equal weights. ID at OOD -1: the "
     "best of the run's measured models whose OOD accuracy is at most a point below that of the last round. Area: what "
     "the curve of (OOD, ID) dominates above guessing's OOD and the last round's ID accuracy; both include the last "
     "round's model."

@@ -1,4 +1,4 @@
 """Clients that train in rounds: their examples, models and held-out measures.
 
-Open ``setup.py`` first: examples read and dealt to clients, and the model they start from.
+Open ``setup.py`` first: examples read and assigned to clients, and the model they start from.
 """

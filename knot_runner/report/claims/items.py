@@ -4,9 +4,9 @@ Each metric is computed by its entry in ``metrics.py``: from sums over items whe
 function on each resample.
 
 All runs with the same test labels in the same order get the same items in each resample: both runs of a pair, and all
-seeds. Data sets are resampled separately. For accuracy over clients there are no predictions in the clients' order:
-each client's hits are drawn from their binomial distribution, which is equivalent to resampling its images, but
-independently for each run, so that items shared by a pair do not narrow its interval.
+seeds. Data sets are resampled separately. For accuracy over clients, there are no predictions in the clients' order.
+The correct answers of each client are drawn from their binomial distribution, which is equivalent to resampling its
+images. They are drawn independently for each run, so items shared by a pair do not narrow its interval.
 """
 
 from __future__ import annotations

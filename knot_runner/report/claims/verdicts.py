@@ -1,8 +1,8 @@
 """Verdicts on a preset's claims from its records: holds, does not hold, or undecided, with what would decide it.
 
-``judge`` pairs runs by seed, estimates each effect and its interval (``statistics/effects.py``), divides its p-value by
-the share of the error allotted to this number of seeds, and corrects for the number of claims by Holm's method
-(``statistics/effects.py``). Together these keep the rate of false verdicts, over all claims and however often
+``judge`` pairs runs by seed, and estimates each effect and its interval (``statistics/effects.py``). It divides the
+p-value by the share of the error allotted to this number of seeds, and corrects for the number of claims by Holm's
+method. Together these keep the rate of false verdicts, over all claims and however often
 seeds are added, within 5%. This is the only rule by which a claim holds; tables and figures show estimates and
 intervals only. Effects in rounds are ratios, averaged geometrically: a ratio and its inverse are then equivalent, and
 no seed with a slow opponent outweighs the others.

@@ -75,16 +75,16 @@ def parse_formats(text: str) -> tuple[str, ...]:
 
 
 def parse_width(text: str) -> float:
-    """Parse ``single``, ``double`` or millimetres (``85``) to inches. Raises :class:`UserError`."""
+    """Parse ``single``, ``double`` or millimeters (``85``) to inches. Raises :class:`UserError`."""
     if text in WIDTHS:
         return WIDTHS[text]
     try:
-        millimetres = float(text)
+        millimeters = float(text)
     except ValueError:
         raise UserError("expected single, double or millimeters, such as --width=85", f"--width={text}") from None
-    if not NARROWEST_MM <= millimetres <= WIDEST_MM:
+    if not NARROWEST_MM <= millimeters <= WIDEST_MM:
         raise UserError(f"expected {NARROWEST_MM} to {WIDEST_MM} millimeters", f"--width={text}")
-    return millimetres / MM_PER_INCH
+    return millimeters / MM_PER_INCH
 
 
 def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tables as plain data: our means and intervals over seeds beside the paper's numbers, from run folders only."""
+"""Tables as plain data: our means and intervals over seeds next to the paper's numbers, from run folders only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of methods x data sets, beside the paper's, and of settings x ALL."""
+"""Tables of methods x data sets, compared with the paper's, and of settings x ALL."""
 
 from __future__ import annotations
 

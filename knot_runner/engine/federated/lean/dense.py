@@ -125,8 +125,8 @@ class Foreground:
     """The first dense layer of many models on the same images, most of whose pixels are background: exact, less work.
 
     With the background B, the same in every image, the layer's output is X W' + b = (X - B) W' + (B W' + b), and X - B
-    is 0 wherever an image [C, H, W] shows the background: per channel, the first pixel of the first image. (Another
-    value would be right, too, and save less.) Pixels that are background in every image cost nothing, those that are
+    is 0 wherever an image [C, H, W] shows the background: per channel, the first pixel of the first image. (Any other
+    value is correct, but saves less.) Pixels that are background in every image cost nothing, those that are
     foreground in few images are added image by image, and the others are multiplied as usual. The order of sums differs
     from a dense product, so results differ by rounding.
     """

@@ -258,7 +258,7 @@ def _held(loss: SampleLoss) -> list[Any]:
 
 
 def _number(request: LocalTraining, name: str) -> float:
-    """Return a number of the recipe, or the constant temperature of a cross-entropy (1 without one)."""
+    """Return a number of the training configuration, or the constant temperature of a cross-entropy (1 without one)."""
     if name != "temperature":
         return getattr(request.recipe, name)
     options = tempered(request.objective)

@@ -9,9 +9,9 @@ one client changes the vector of the scaled sums by at most C, and the server re
 part in a round by themselves (``poisson``, each with probability q), so that a round without clients is noise alone.
 Running statistics of BatchNorm are not sent.
 
-A second message, of n rows (logits, or means of them), is a vector with a bound of its own, B sqrt(n) with
-B = ``clip_logits``: so much in the root mean square of its rows, less the mean of each, which changes no probability.
-Ours: no paper has this message.
+A second message has n rows: logits, or means of them. It is one vector with the bound B sqrt(n), where
+B = ``clip_logits`` bounds the root mean square of its rows. The mean of each row is subtracted first, which changes no
+probability. Ours: no paper has this message.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def reduce(ledger: Ledger, seed: int, sends_models: bool, gathering: Gathering) 
     The mean is the noisy sum over the expected number of clients. Entries: the norms before clipping, the share of them
     that was clipped, and epsilon.
 
-    Noise is drawn from (seed, round), for each message of a round anew, so that a resumed run adds the same.
+    Noise is drawn from (seed, round), separately for each message of a round, so that a resumed run adds the same.
     """
     privacy = ledger.privacy
     sums = {

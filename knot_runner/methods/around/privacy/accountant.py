@@ -1,10 +1,10 @@
 """Epsilon of a private run, by the Renyi accountant of dp-accounting (Google), an extra that is imported when needed.
 
-The sum of clipped updates with noise is a Gaussian mechanism of a sampled group of clients, once a round:
-``poisson``: neighbors differ in one client's being there, and the sum in at most C (Mironov et al. 2019);
-``fixed``: a number of clients drawn without replacement, for which neighbors differ in one client's data, and the sum
-in at most 2 C, so that the mechanism's noise multiplier is z / 2 (Wang et al. 2019, Theorem 27). That bound exceeds the
-one without sampling where much is sampled with little noise; both hold, so the smaller one is taken at each order.
+The sum of clipped updates with noise is a Gaussian mechanism of a sampled group of clients, once a round.
+``poisson``: neighbors differ in one client's participation, and the sum in at most C (Mironov et al. 2019).
+``fixed``: a number of clients is drawn without replacement. Neighbors differ in one client's data, and the sum in at
+most 2 C, so the noise multiplier is z / 2 (Wang et al. 2019, Theorem 27). That bound exceeds the one without sampling
+where much is sampled with little noise; both hold, so the smaller one is taken at each order.
 Clients that send m vectors in a round, each with a bound and noise of its own, send one vector whose noise multiplier
 is z / sqrt(m).
 """
