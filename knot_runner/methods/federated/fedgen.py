@@ -8,9 +8,9 @@ they have (:func:`heads_loss`). From the next round on a client minimizes, of it
 with h its own last layer and y' drawn as often as the last round's clients had each label; the weights decay by round.
 
 The head of client k maps features z to logits W_k z + b_k. Labels y are drawn as often as the clients have them, e is
-noise, and a_k(y) is the share of client k in all examples of y. The generator minimizes the sum of two terms:
-sum_k a_k(y) CE(W_k G(e, y) + b_k, y), and ``diversity`` times exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|), where means are
-over coordinates (the public code's loss).
+noise, and a_k(y) is the share of client k in all examples of y. The generator minimizes the sum of two terms.
+The first is sum_k a_k(y) CE(W_k G(e, y) + b_k, y). The second is ``diversity`` times
+exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|), with means over coordinates (the public code's loss).
 
 Differences from the paper: where only means may be read, as with privacy, the generator learns from the last layer of
 the new global model and the mean shares of labels. No paper has this.
