@@ -35,8 +35,8 @@ READING = {
 }
 
 
-class Look(NamedTuple):
-    """Look of a series."""
+class SeriesLook(NamedTuple):
+    """SeriesLook of a series."""
 
     color: Any
     line: str
@@ -44,10 +44,10 @@ class Look(NamedTuple):
 
 
 #: Name of a series -> its look.
-Looks = Mapping[str, Look]
+SeriesLooks = Mapping[str, SeriesLook]
 
 
-def _series(frame: pd.DataFrame, looks: Looks) -> Iterator[tuple[Look, str, pd.DataFrame]]:
+def _series(frame: pd.DataFrame, looks: SeriesLooks) -> Iterator[tuple[SeriesLook, str, pd.DataFrame]]:
     """Yield (look, name, rows) of each series that has rows; looks are the same in every panel."""
     for name, rows in frame.groupby("series", observed=True):
         yield looks[name], name, rows
@@ -61,7 +61,7 @@ def _name_places(axes: Axes, summary: pd.DataFrame) -> None:
     name_ticks(axes.set_xticks, names, rotation=90 if sum(map(len, names)) > room else 0)
 
 
-def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks) -> None:
+def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
     """Draw a line for the mean of each series, and a band for its interval."""
     named = summary.place.dtype == "category"
     for look, name, own in _series(summary, looks):
@@ -74,7 +74,7 @@ def curve(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks)
         _name_places(axes, summary)
 
 
-def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks) -> None:
+def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
     """Draw a bar for the mean of each series at each place, and a whisker for its interval."""
     width = BARS / len(summary.series.cat.categories)
     for look, name, own in _series(summary, looks):
@@ -83,7 +83,7 @@ def bar(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks) -
     _name_places(axes, summary)
 
 
-def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks) -> None:
+def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
     """Draw a box of the values of each series at each place, and the values as points."""
     width = BARS / len(summary.series.cat.categories)
     rng = np.random.default_rng(0)
@@ -94,7 +94,7 @@ def box(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks) -
     _name_places(axes, summary)
 
 
-def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks) -> None:
+def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks) -> None:
     """Draw a small point for each run, and a large one for the mean of each series."""
     for look, name, own in _series(points, looks):
         axes.plot(own.x, own.y, look.marker, ms=4, alpha=0.5, color=look.color)
@@ -103,7 +103,7 @@ def scatter(axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Look
 
 
 def heat_map(
-    axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: Looks, form: str = "{:.3g}", **style: Any
+    axes: Axes, summary: pd.DataFrame, points: pd.DataFrame, looks: SeriesLooks, form: str = "{:.3g}", **style: Any
 ) -> None:
     """Draw a cell for each series and place, colored by the mean, which is written in it if there is room."""
     rows, columns = (summary[key].cat.categories for key in ("series", "place"))

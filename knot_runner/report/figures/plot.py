@@ -26,7 +26,7 @@ from knot_runner.report.compare.settings import (
     written,
 )
 from knot_runner.report.confusion import confusion_rows
-from knot_runner.report.figures.marks import BARS, CONFUSION, LINES, MARKERS, MARKS, READING, Look, Looks
+from knot_runner.report.figures.marks import BARS, CONFUSION, LINES, MARKERS, MARKS, READING, SeriesLook, SeriesLooks
 from knot_runner.report.figures.style import (
     PALETTE,
     Drawing,
@@ -230,7 +230,7 @@ def _labels(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
     return pd.Series(pd.Categorical(texts, list(dict.fromkeys(texts))), order)
 
 
-def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> Looks:
+def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> SeriesLooks:
     """Return the look of each of ``series``, which is indexed by run.
 
     Where one setting of ``by`` has three numbers or more, its color is on a scale of them, and the other settings
@@ -245,7 +245,7 @@ def _looks(settings: pd.DataFrame, by: Sequence[str], series: pd.Series) -> Look
         colors = dict(zip(settings.index, scale_colors(settings[numeric[0]].astype(float)), strict=True))
     looks = {}
     for run, name in series.items():
-        looks[name] = Look(colors[run], LINES[turns[run] % len(LINES)], MARKERS[turns[run] % len(MARKERS)])
+        looks[name] = SeriesLook(colors[run], LINES[turns[run] % len(LINES)], MARKERS[turns[run] % len(MARKERS)])
     return looks
 
 
@@ -261,7 +261,7 @@ def _axis(key: str) -> tuple[str, float, float | None]:
     return label, scale, 100.0 if "(%)" in label else None
 
 
-def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: Looks) -> tuple[Drawing, list[Axes]]:
+def _draw(points: pd.DataFrame, x: str, y: str, request: PlotRequest, looks: SeriesLooks) -> tuple[Drawing, list[Axes]]:
     """Draw ``points``, with a panel for each value of ``panel``. Raises :class:`UserError`."""
     points, mark = _placed(points, x, y, request)
     (x_label, *_), (y_label, _, top) = _axis(x), _axis(y)
