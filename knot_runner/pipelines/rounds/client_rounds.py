@@ -105,7 +105,7 @@ def check_outcomes(
     round: int,
     trained: list[Trained],
     federation: Federation,
-    remedy: str = "a smaller training.lr, or a higher method.temperature,",
+    remedy: str = "a smaller training.lr, or a higher method.temperature",
 ) -> None:
     """Raises :class:`DivergedError` naming round, client and ``remedy`` for a loss or weight that is not finite."""
     for result in trained:
