@@ -131,7 +131,7 @@ def check_outcomes(
     round: int,
     trained: list[Trained],
     federation: Federation,
-    remedy: str = "a smaller training.lr, or a higher method.temperature,",
+    remedy: str = "a smaller training.lr, or a higher method.temperature",
 ) -> None:
     """Raise :class:`DivergedError` naming round, client and ``remedy`` for a loss or weight that is not finite."""
     for result in trained:

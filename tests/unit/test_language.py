@@ -5,10 +5,6 @@ import sys
 
 from tests.golden.messages import ROOT
 
-PACKAGES = "bundles,cli,composing,config,data,models,provenance,results,sweeps,testing,transport,util"
-CHECKED = [path for name in PACKAGES.split(",") for path in ROOT.glob(f"knot_runner/{name}/**/*.py")]
-CHECKED += [*ROOT.glob("conf/**/*.yaml"), ROOT / "tests/golden/messages.json"]  # MERGE: CHECKED = [] checks everything
-
 
 def findings(*names):
     command = [sys.executable, ROOT / "scripts/check_language.py", *names]
@@ -25,4 +21,4 @@ def test_check_language_prints_place_and_finding(tmp_path):
 
 
 def test_language_has_no_findings():
-    assert findings(*CHECKED) == ["0 findings"]
+    assert findings() == ["0 findings"]

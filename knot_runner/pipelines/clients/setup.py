@@ -188,7 +188,7 @@ def _deal_rest(context: RunContext, task: ImageTask | TextPool, share: float) ->
     use = "unlabeled for distillation" if server_distillation(context.method) is not None else "and are not used"
     notes = [
         *partition.notes,
-        f"partition.transfer: {len(taken)} of {len(task.train)} training examples are assigned to no client {use}",
+        f"partition.transfer: {len(taken)} of {len(task.train)} training examples are assigned to no client, {use}",
     ]
     return dataclasses.replace(partition, train=[kept[rows] for rows in partition.train], notes=notes), taken
 

@@ -33,8 +33,8 @@ ON_TOP = {
 #: (what goes on top, algorithm) -> why it does not.
 NEVER = {
     ("private", "local"): "privacy=user_level and method=local do not go together",
-    ("distilled", "feddistill"): "does not have this setting",
-    ("distilled", "local"): "does not have this setting",
+    ("distilled", "feddistill"): "method.server_distillation: method.algorithm=feddistill does not",
+    ("distilled", "local"): "method.server_distillation: method.algorithm=local does not",
 }
 #: Further runs that are resumed.
 RESUMED = {
