@@ -1,10 +1,12 @@
 """Presets end to end on tiny runs: grid, table in four forms, figures, from the records alone."""
 
 import csv
+import json
 
 import pytest
 
 from knot_runner.cli.main import main
+from tests.gld23k import write_gld23k
 from tests.tiny import TINY, TINY_IMAGES
 
 PNG = b"\x89PNG"
@@ -73,3 +75,24 @@ def test_preset_figure_is_drawn_from_its_runs(out, preset, capsys):
 def test_request_that_has_no_answer_is_refused(words, message, tmp_path, capsys):
     assert main([*words, f"paths.output_dir={tmp_path}"]) == 2
     assert message in capsys.readouterr().err
+
+
+#: the preset, for one round of two small images a batch
+NARROW = ["model.width=0.1", "model.last=8", "model.groups=4"]
+SHORT = ["training.rounds=1", "training.local_epochs=1", "training.clients_per_round=3", "training.batch_size=2",
+         "training.evaluate_every=1", "hardware.num_workers=1"]  # fmt: skip
+OWN = [f"method.personalization.{word}" for word in ("epochs=1", "checkpoints=1", "alphas=[0,0.5,1]")]
+
+
+@pytest.mark.thorough
+def test_gld23k_preset_runs_on_twelve_images(tmp_path, capsys):
+    data, out = write_gld23k(tmp_path / "data"), tmp_path / "out"
+    words = ["experiment=soup/gld23k", "arm=soup", "seed=0", f"paths.data_dir={data}", f"paths.output_dir={out}"]
+    assert main([*words, "task.shape=[3,16,16]", *NARROW, *SHORT, *OWN]) == 0, capsys.readouterr().err
+    (folder,) = (path.parent for path in out.glob("*/*/*/result.json"))
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["task"], result["model"], result["method"]) == ("gld23k", "mobilenet_v2_gn", "soup")
+    alphas = [point["alpha"] for point in result["personalization"]["points"]]
+    assert result["clients"] == 3 and alphas[-3:] == [0, 0.5, 1]
+    names = json.loads((folder / "partition.json").read_text())
+    assert all(user in json.dumps(names) for user in ("77", "5", "1234"))

@@ -178,3 +178,23 @@ def test_claims_expect_what_the_paper_found(name):
         if claim.logs and not claim.trend:
             rising = not rising  # rounds of against over rounds of of: fewer rounds, a larger ratio
         assert effect > 0 if rising else effect < 0, claim.text
+
+
+CLAIM = {"text": "a", "measure": "accuracy", "of": {"method.name": "fedavg"}, "against": {"method.name": "fedprox"},
+         "source": "ours", "expect": "higher"}  # fmt: skip
+
+
+def test_report_of_every_preset_passes():
+    for path in yaml_files("experiment").values():
+        check_report(yaml.safe_load(path.read_text()).get("report") or {})
+
+
+@pytest.mark.parametrize("spec", [
+    {"kind": "methodz"}, {"kind": ["grid"]}, {"metrics": ["acuracy"]}, {"metrics": "f1"}, {"paper": "knot_table9"},
+    {"paper": "chill/table1"}, {"figures": ["plto"]}, {"seeds": 1}, {"claims": [CLAIM | {"measure": "acc"}]},
+    {"claims": [CLAIM | {"expects": "higher"}]}, {"figuress": []}, {"x": 1}, {"metrics": [[1]]}, {"figures": [[1]]},
+    {"paper": [1]}, {"notes": "a"}, {"reference": [1]}, {"cases": [1]}, {"target": 2}, {"unlike": " "},
+])  # fmt: skip
+def test_misspelled_report_is_refused(spec):
+    with refuses():
+        check_report(spec)
