@@ -12,6 +12,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import TrackerSettings
 from knot_runner.engine.tracker import TrackedRun, Tracker, counting_keys, flat, points
 from knot_runner.results.base import RunResult
+from knot_runner.util import processes
 from tests.changed_settings import built
 from tests.fake_trackers import fake_mlflow, fake_tensorboard, fake_wandb
 from tests.golden.messages import refuses
@@ -31,12 +32,13 @@ def tracked(folder, name, family="federated", **spec):
 
 def mirrored(tracked_run, rows=ROWS, result=RESULT):
     """Return what is reported while ``rows`` and ``result`` are mirrored."""
-    reported = []
+    reported, actions = [], list(processes._signal_actions)
     with Tracker(tracked_run, reported.append) as tracker:
         for row in rows:
             tracker.log(row)
         if result is not None:
             tracker.finish(result)
+    assert processes._signal_actions == actions  # none stays for a signal that comes later
     return reported
 
 

@@ -1,6 +1,7 @@
 """FedDF: the server's distillation against loops typed out by hand."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from knot_runner.config.settings import SinkhornSettings
 from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.around.clusters import cluster_state, per_cluster
-from knot_runner.methods.around.server_distillation import drawn_examples
+from knot_runner.methods.around.server_distillation import drawn_examples, with_distillation
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.losses import distillation
 from tests.feddf_runs import POINTS, RANDOM, TRANSFER, close, distill
+from tests.golden.messages import refuses
 from tests.unit.methods.federated.worlds import CLASSES, World, make_world, method_of, rounds_of, settings
 
 SOFT = {"teacher_temperature": 0.5}
@@ -182,6 +185,14 @@ def test_rounds_that_distill(after, every, wanted):
     assert [one.round for one in rounds if one.row] == wanted == [r for r in range(4) if spec.distills(r)]
     for one in rounds:
         assert torch.equal(one.state["weights"], one.averaged["weights"]) is not bool(one.row)
+
+
+def test_server_distills_only_methods_that_fold_models():
+    config, alone = settings(server_distillation=distill()), replace(METHODS["fedavg"], fold=None, fold_each=None)
+    assert with_distillation(replace(alone, fold_each=lambda *_: None), config).exchange(config)
+    assert with_distillation(METHODS["fedavg"], config).exchange(config) and not METHODS["fedavg"].exchange
+    with refuses():
+        with_distillation(alone, config)
 
 
 def test_drawn_examples_chains_permutations_of_transfer_set():

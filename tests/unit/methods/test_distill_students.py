@@ -218,6 +218,7 @@ def test_phases_are_in_the_run_id():
     ["+method.schedule.phases.0.terms.hnit.weight=1"], ["method.schedule.phases.0.terms.hint.weight=-1"],
     ["method.schedule.phases=3"], ["method.schedule.kind=snapshot", "method.teachers=[]"],
     ["+method.schedule.phases.0.terms.hint.taps=[[block9,block1]]"],
+    ["training.distill.batch_size=1", "method.schedule.phases=[{epochs: 1, terms: {rkd: {weight: 1}}}]"],
 ])  # fmt: skip
 def test_phases_that_do_not_fit_are_refused(overrides, tmp_path):
     with refuses():

@@ -148,9 +148,10 @@ def test_sampled_activations_match_classes_without_variance():
     assert records.scales_of(found) == {"logits": 1.0}
 
 
-def test_released_records_use_first_images_per_class(monkeypatch):
+@pytest.mark.parametrize(("most", "each"), [(30, 10), (2, 1)])
+def test_released_records_use_first_images_per_class(monkeypatch, most, each):
     examples = mixed_images()
-    monkeypatch.setattr(records, "MOST_IMAGES", 30)
+    monkeypatch.setattr(records, "MOST_IMAGES", most)
     found = records.released_records(Same(), examples, 3, "all", 0)
-    some = examples.data.pixels[examples.labels == 1][:10].flatten(1)
+    some = examples.data.pixels[examples.labels == 1][:each].flatten(1)
     torch.testing.assert_close(found["pixels.mean"][1], some.mean(0))

@@ -120,6 +120,9 @@ def test_claims_compare_what_their_text_says(name):
     assert len({claim.text for claim in CLAIMED[name]}) == len(CLAIMED[name])
     for claim in CLAIMED[name]:
         assert claim.source and not re.search(r"[{}<>]", claim.text)
+        percent = re.search(r"reaches (\d+)%", claim.text)
+        if percent:
+            assert PRESETS[name]["report"]["target"] == float(percent[1]) / 100, claim.text
         if claim.expect in ("higher", "lower"):
             assert claim.expect == ("lower" if LOWER.search(claim.text) else "higher"), claim.text
         against = claim.against if isinstance(claim.against, dict) else {}
