@@ -24,7 +24,7 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import refused
 from tests.disk import Disk, Killed
 from tests.distill_runs import TINY_DISTILL
-from tests.integration.test_datafree import TINY_FREE
+from tests.integration.test_crossmodal import TINY_FREE
 from tests.papers.fedwad.test_coreset_runs import CORESET
 from tests.papers.fedwad.test_distance_runs import SMALL as DISTANCE
 from tests.papers.fedwad.test_matrix_runs import SETS
