@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -91,6 +92,7 @@ class MlflowClient:
 
     def log_batch(self, run_id, metrics=(), params=()):
         self.runs[run_id].batches.append(len(params) + len(metrics))
+        assert all(abs(one[2] / 1000 - time.time()) < 60 for one in metrics)  # milliseconds
         self.runs[run_id].metrics += [(one[0], one[1], one[3]) for one in metrics]
         self.runs[run_id].params |= dict(params)
 

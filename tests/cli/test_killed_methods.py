@@ -11,7 +11,7 @@ import pytest
 
 from tests.distill_runs import TINY_DISTILL, TWO_STAGE
 from tests.forked import Forked, reached, there
-from tests.integration.test_datafree import TINY_FREE
+from tests.integration.test_crossmodal import TINY_FREE
 from tests.integration.test_plugins import own
 from tests.of_papers import of_papers
 from tests.runs import run

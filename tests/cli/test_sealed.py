@@ -110,7 +110,7 @@ def test_config_accepts_a_plain_environment_variable(monkeypatch):
     assert job.settings.tracker.project == "a group of runs"
 
 
-#: A run of each kind but texts (tests/cli/test_cli.py), as small as it goes.
+#: A run of each kind but texts (tests/cli/test_command_line.py), as small as it goes.
 KINDS = {
     "federated": [*RUN],
     "probe": ["task=femnist", "method=temperature_probe", "partition=centralized", "task.max_examples=100",

@@ -17,7 +17,7 @@ COMMANDS = ("ls", "check experiment=federated/fedprox --quick", "method=fedavg t
 #: Tests that name presets, read all of conf/, or use the tables that papers add to.
 SELECTED = (
     "tests/unit/report", "tests/unit/results", "tests/unit/composing/test_compose.py", "tests/unit/config",
-    "tests/unit/test_imports.py", "tests/golden/test_published.py", "tests/integration/test_filled_in.py",
+    "tests/unit/test_imports.py", "tests/oracles/test_published.py", "tests/integration/test_filled_in.py",
     "tests/cli/test_command_line.py", "tests/cli/test_preset_folders.py", "tests/cli/test_key_reference.py",
     "tests/cli/test_readme.py::test_experiment_guide_lists_every_preset_once_and_papers_first",
 )  # fmt: skip

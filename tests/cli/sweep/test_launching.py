@@ -1,6 +1,9 @@
 """What launches the jobs of a sweep, part by part: what is waited for, what is stopped, what is said at the end."""
 
+from __future__ import annotations
+
 import contextlib
+import importlib.util
 import multiprocessing
 import os
 from types import SimpleNamespace
@@ -11,8 +14,10 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.sweeps import job, launchers, task
 from knot_runner.sweeps.plan import STOP
 from knot_runner.sweeps.state import read_failure, write_failure
+from knot_runner.testing import check_launcher
 from knot_runner.util.processes import begin_child
-from tests.cli.sweep.grids import composed, planned
+from tests.cli.sweep.grids import LAUNCHERS, composed, planned
+from tests.fake_ray import faked
 from tests.tiny import TINY_IMAGES
 
 
@@ -155,3 +160,16 @@ def test_leased_returns_run_device_without_device_list(tmp_path):
     with job.leased(on_devices(tmp_path, "")) as first, job.leased(on_devices(tmp_path, "")) as second:
         assert first == second == "cpu"
     assert not (tmp_path / ".locks").exists()
+
+
+#: Of launchers that are not ours: the module that they need.
+NEEDS = {"joblib": "hydra_plugins.hydra_joblib_launcher", "submitit_local": "hydra_plugins.hydra_submitit_launcher"}
+
+
+@pytest.mark.parametrize("name", ["basic", *(pytest.param(one, marks=pytest.mark.thorough) for one in (*NEEDS, "ray"))])
+def test_launcher_conforms(name, monkeypatch):
+    if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
+        pytest.skip(f"{name} needs {NEEDS[name]}")
+    if name == "ray":
+        faked(monkeypatch, resources={"CPU": 1.0})
+    check_launcher(name, *LAUNCHERS.get(name, [])[1:])

@@ -16,6 +16,7 @@ from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
+from knot_runner.util.errors import DivergedError
 from tests.changed_settings import stage
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
@@ -138,6 +139,12 @@ def test_train_network_remembers_best_epoch_after_kill(request_, place, tmp_path
     (weights, facts), (resumed, again) = made
     assert facts["best_epoch"] == again["best_epoch"] == kept and again["best_score"] == 0.9
     assert all(torch.equal(resumed[name], tensor) for name, tensor in weights.items())
+
+
+def test_train_network_ends_at_loss_that_is_not_finite(request_, place, tmp_path):
+    wild = dataclasses.replace(request_, training=stage(3, 16, 1e30, 0.0))
+    with pytest.raises(DivergedError, match="local A: loss is not finite in epoch [12]"):
+        loop.train_network(wild, place, tmp_path / "work", nothing)
 
 
 def test_selecting_by_loss_may_keep_the_start(request_, place, tmp_path):

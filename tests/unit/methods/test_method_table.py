@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from knot_runner.methods.contract import Method, MethodTable
+from knot_runner.config.settings import AveragingSettings
+from knot_runner.methods.contract import METHODS, Method, MethodTable
 from tests.golden.messages import refuses
+from tests.plugin_tables import tables_restored  # noqa: F401
 
 ONE_IMPORTED = """
 import sys
@@ -27,6 +30,14 @@ def test_method_table_imports_one_method_at_a_time():
     before, after = done.stdout.splitlines()
     assert before == "['knot_runner.methods', 'knot_runner.methods.contract']"
     assert after == "['knot_runner.methods.federated.personal']"
+
+
+@pytest.mark.usefixtures("tables_restored")
+@pytest.mark.parametrize("settings", [None, int, type("Plain", (AveragingSettings,), {})], ids=["none", "int", "plain"])
+def test_method_settings_are_a_dataclass_that_extends_ours(settings):
+    with refuses():
+        METHODS["own"] = replace(METHODS["fedavg"], settings=settings)
+    assert "own" not in METHODS
 
 
 def test_plug_in_adds_and_removes_a_method():

@@ -1,19 +1,70 @@
-"""What methods whose clients keep models of their own have in common: Ditto, APFL, FedALA and FedSoup."""
+"""Clients with models of their own: Ditto and APFL against full-batch steps written out, and what all share."""
 
 import pytest
 import torch
 
 from knot_runner.methods.contract import METHODS
-from tests.unit.methods.federated.plain import play
+from tests.unit.methods.federated.plain import descend, examples, gradient, loss, play
 from tests.unit.methods.federated.worlds import holding_out, settings
+
+APFL, FEDAVG = METHODS["apfl"], METHODS["fedavg"]
+
+
+def apfl(alpha=0.4, adaptive=False, **changes):
+    return settings("apfl", alpha=alpha, adaptive=adaptive, **changes)
+
+
+@pytest.mark.parametrize(("adaptive", "lr"), [(False, 0.1), (True, 0.1), (True, 4.0)])
+def test_apfl_models_and_alpha_match_steps_by_hand(linear, adaptive, lr):
+    world = linear.with_training(local_epochs=3, batch_size=24, clients_per_round=5, small_clients="allow", lr=lr)
+    config = apfl(adaptive=adaptive, aggregation="uniform")
+    state, seen = play(world, config, APFL, 3)
+    w = world.federation.model.weights
+    own, alphas = {client: w for client in range(5)}, dict.fromkeys(range(5), 0.4)
+    for requests, trained, row in seen:
+        sent, mixed_losses = [], []
+        for request, result in zip(requests, trained, strict=True):
+            x, y = examples(world, request)
+            here, v, a = w, own[request.client], alphas[request.client]
+            losses = []
+            for step in range(3):
+                mixed = a * v + (1 - a) * here
+                losses.append((loss(here, x, y), loss(mixed, x, y)))
+                at_mixed, used = gradient(mixed, x, y), a
+                if adaptive and step == 0:
+                    a = min(max(a - lr * float((v - here) @ at_mixed), 0.0), 1.0)
+                here, v = here - lr * gradient(here, x, y), v - lr * used * at_mixed
+            own[request.client], alphas[request.client] = v, a
+            sent.append(here)
+            assert result.loss == pytest.approx(sum(pair[0] for pair in losses) / 3) and result.steps == 3
+            mixed_losses.append(sum(pair[1] for pair in losses) / 3)
+        w = sum(sent) / 5
+        assert row["own_loss"] == pytest.approx(sum(mixed_losses) / 5)
+        assert row["alpha"] == pytest.approx(sum(alphas.values()) / 5)
+    torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
+    for client, v in own.items():
+        expected = alphas[client] * v + (1 - alphas[client]) * w
+        found = APFL.deployed(config, state, world.federation, client).weights
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+        assert float(state[f"client/{client}/alpha"]) == pytest.approx(alphas[client], abs=1e-12)
+    assert (len(set(alphas.values())) > 1) == adaptive
+    if lr == 4.0:
+        assert {0.0, 1.0} & set(alphas.values())  # clipped
+
+
+def test_apfl_own_optimizers_keep_their_own_momentum(world):
+    """With momentum and decay alpha 1 is still what a client alone does."""
+    heavy = world.with_training(clients_per_round=5, momentum=0.9, weight_decay=0.05)
+    _, ((_, trained, _),) = play(heavy, apfl(alpha=1.0), APFL, 1)
+    _, ((_, plainly, _),) = play(heavy, settings(), FEDAVG, 1)
+    for result, plain in zip(trained, plainly, strict=True):
+        assert torch.equal(result.weights, plain.weights) and torch.equal(result.kept["weights"], plain.weights)
+
 
 #: (algorithm, its settings, the rounds in which its global model is FedAvg's)
 CASES = [
-    ("ditto", {}, 3),
-    ("apfl", {"alpha": 0.5, "adaptive": True}, 3),
-    ("fedala", {}, 1),
-    ("fedsoup", {"start": 0.99}, 1),
-]
+    ("ditto", {}, 3), ("apfl", {"alpha": 0.5, "adaptive": True}, 3), ("fedala", {}, 1), ("fedsoup", {"start": 0.99}, 1),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("algorithm", "changes", "rounds"), CASES)
@@ -30,3 +81,54 @@ def test_global_model_equals_fedavg_and_serves_untrained_clients(world, algorith
         own = method.deployed(config, state, world.federation, client).weights
         assert torch.equal(own, state["weights"]) is (client in absent)
         assert algorithm not in ("fedala", "fedsoup") or all(request.program is None for request in requests)
+
+
+DITTO = METHODS["ditto"]
+
+
+def ditto(lam=0.7, epochs=None, lr=None, **changes):
+    return settings("ditto", lambda_=lam, personal_epochs=epochs, personal_lr=lr, **changes)
+
+
+@pytest.fixture(scope="module")
+def whole(linear):
+    """Everybody takes part in every round, with one batch of all examples: no draw matters."""
+    return linear.with_training(local_epochs=2, batch_size=24, clients_per_round=5, small_clients="allow")
+
+
+def test_ditto_pulls_own_models_towards_sent_model(whole):
+    config = ditto(lam=0.7, epochs=3, lr=0.2, aggregation="uniform")
+    state, seen = play(whole, config, DITTO, 3)
+    start = whole.federation.model.weights
+    w, own = start, {client: start for client in range(5)}
+    for requests, trained, row in seen:
+        assert [request.client for request in requests] == [0, 1, 2, 3, 4] * 2
+        losses = [result.loss for result in trained[5:]]
+        assert row["own_loss"] == pytest.approx(sum(losses) / 5)
+        sent = []
+        for request in requests[:5]:
+            x, y = examples(whole, request)
+            sent.append(descend(w, x, y, 0.1, 2))
+            own[request.client] = descend(own[request.client], x, y, 0.2, 3, anchor=w, pull=0.7)
+        w = sum(sent) / 5
+    torch.testing.assert_close(state["weights"], w, rtol=1e-11, atol=1e-13)
+    for client, vector in own.items():
+        found = DITTO.deployed(config, state, whole.federation, client).weights
+        torch.testing.assert_close(found, vector, rtol=1e-11, atol=1e-13)
+        assert (found - w).norm() > 1e-3
+
+
+def test_ditto_trains_both_models_on_same_batches(world):
+    """Without a pull, a client's first own model is its part of the global one."""
+    _, ((_, trained, _),) = play(world, ditto(lam=0.0), DITTO, 1)
+    for sent, own in zip(trained[:3], trained[3:], strict=True):
+        assert sent.client == own.client and torch.equal(sent.weights, own.weights)
+
+
+def test_chilled_own_models_train_cold_too(world):
+    requests = DITTO.plan(ditto(temperature=0.5), DITTO.init(ditto(), world.federation), world.federation, 0)
+    assert [request.objective.settings["temperature"] for request in requests] == [0.5] * 6
+    slow = DITTO.plan(
+        ditto(lr=0.03, temperature=0.5, lr_control=True), DITTO.init(ditto(), world.federation), world.federation, 0
+    )
+    assert [request.recipe.lr for request in slow] == [0.2] * 3 + [pytest.approx(0.06)] * 3

@@ -14,6 +14,7 @@ from knot_runner.report.claims.spec import read_claims
 from knot_runner.report.claims.verdicts import judge
 from knot_runner.util.config_yaml import yaml_files
 from tests.golden.messages import refuses
+from tests.of_papers import WORDS, of_papers
 
 PRESETS = {name: yaml.safe_load(path.read_text()) for name, path in yaml_files("experiment").items()}
 CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items() if preset["report"].get("claims")}
@@ -107,3 +108,24 @@ def test_claims_expect_what_the_paper_found(name):
         if claim.logs and not claim.trend:
             rising = not rising  # rounds of against over rounds of of: fewer rounds, a larger ratio
         assert effect > 0 if rising else effect < 0, claim.text
+
+
+CLAIM = {"text": "a", "measure": "accuracy", "of": {"method.name": "fedavg"}, "against": {"method.name": "fedprox"},
+         "source": "ours", "expect": "higher"}  # fmt: skip
+
+
+def test_report_of_every_preset_passes():
+    for path in yaml_files("experiment").values():
+        check_report(yaml.safe_load(path.read_text()).get("report") or {})
+
+
+@pytest.mark.parametrize("spec", of_papers([
+    {"kind": "methodz"}, pytest.param({"kind": ["grid"]}, marks=pytest.mark.paper(*WORDS)),
+    {"metrics": ["acuracy"]}, {"metrics": "f1"}, {"paper": "knot_table9"},
+    {"paper": "chill/table1"}, {"figures": ["plto"]}, {"seeds": 1}, {"claims": [CLAIM | {"measure": "acc"}]},
+    {"claims": [CLAIM | {"expects": "higher"}]}, {"figuress": []}, {"x": 1}, {"metrics": [[1]]}, {"figures": [[1]]},
+    {"paper": [1]}, {"notes": "a"}, {"reference": [1]}, {"cases": [1]}, {"target": 2}, {"unlike": " "},
+]))  # fmt: skip
+def test_misspelled_report_is_refused(spec):
+    with refuses():
+        check_report(spec)

@@ -10,7 +10,7 @@ from scipy import stats
 
 from knot_runner.report.statistics import intervals as resampling
 from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect, holm, interval, p_value
-from knot_runner.report.statistics.intervals import clipped_interval, mean_interval, resampled_sums
+from knot_runner.report.statistics.intervals import agreement_of, clipped_interval, mean_interval, resampled_sums
 
 
 def test_mean_and_clipped_intervals_handle_edge_values():
@@ -120,3 +120,17 @@ def test_resampled_columns_meet_the_same_items(monkeypatch):
     assert not np.allclose(resampled_sums(column, 6, 40), alone, rtol=0, atol=1)
     monkeypatch.setattr(resampling, "DRAWS", 100)  # several blocks
     assert resampled_sums(column, 5, 40).shape == (40, 1)
+
+
+def test_agreement_by_hand():
+    """Exact 1, 2, 4; ours 3, 2, 8: ranks 2, 1, 3 for 1, 2, 3, so rho = 1 - 6 * 2 / 24; one of three orders turned."""
+    found = agreement_of(np.array([3.0, 2.0, 8.0]), np.array([1.0, 2.0, 4.0]))
+    assert found.spearman == pytest.approx(0.5)
+    assert (found.kept, found.relations) == (2, 3)
+    assert found.inflation == 2.0  # of 3, 1, 2
+
+
+def test_agreement_of_is_none_without_an_order():
+    some, flat = np.array([1.0, 2.0, 4.0]), np.ones(3)
+    assert agreement_of(some, flat) is None and agreement_of(flat, some) is None
+    assert agreement_of(some[:1], some[:1]) is None
