@@ -49,8 +49,8 @@ def check_method(words: Sequence[str], folder: Path) -> None:
 def check_workers_agree(words: Sequence[str], folder: Path) -> None:
     """Check that one worker process and two give the same result, rows and models, bit for bit."""
     lean = "hardware.engine=lean"
-    records = [_record(words, folder / count, lean, f"hardware.num_workers={count}") for count in ("1", "2")]
-    _require_same(*records, "two workers and one")
+    first, second = (_record(words, folder / count, lean, f"hardware.num_workers={count}") for count in ("1", "2"))
+    _require_same(first, second, "two workers and one")
 
 
 def check_resumption(words: Sequence[str], folder: Path) -> None:

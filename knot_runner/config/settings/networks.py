@@ -149,7 +149,7 @@ class VggSettings:
     groups: Channels
 
     def __post_init__(self) -> None:
-        require(self.stages and all(self.stages), "stages", f"a stage has no convolutions: {self.stages}")
+        require(all([self.stages, *self.stages]), "stages", f"a stage has no convolutions: {self.stages}")
         fits = 0 <= self.pools <= len(self.stages)
         require(fits, "pools", f"expected 0 to {len(self.stages)} (the number of stages), got {self.pools}")
         _require_groups(self, itertools.chain(*self.stages), "the channels of every convolution")
