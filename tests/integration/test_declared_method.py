@@ -115,10 +115,7 @@ def test_declared_method_sets_partition_valid_default(tmp_path, capsys):
 BAD = [
     (["+method.oftn=3"], "method.oftn: unknown setting (did you mean 'often'?)"),
     (["~method.at"], "method.at: required, but not set"),
-    (
-        ["method.personalization=soap"],
-        "method.personalization.kind: unknown personalization 'soap' (did you mean 'soup'?)",
-    ),
+    (["method.personalization=soap"], "kind: unknown personalization 'soap' (did you mean 'soup'?)"),
     (["method.at=word"], "method.at: expected a number, got 'word'"),
     (["+method.head_epochs=2"], "method.algorithm=kept does not have this setting. These do: fedrep"),
     (["method=fedavg", "+method.at=1"], "method.at: unknown setting"),

@@ -112,18 +112,10 @@ def test_server_terms_follow_the_cosine_schedule():
 
 
 WRONG = [
-    (
-        {"ce": {"weight": 1}},
-        {},
-        r"method\.server_distillation\.terms\.ce: the term needs labels, but the transfer set has none",
-    ),
+    ({"ce": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.ce: the term needs labels, but the transfer set"),
     ({"dkd": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.dkd: the term needs labels"),
     ({"at": {"weight": 1}}, {}, r"method\.server_distillation\.terms\.at\.taps: t and t have no feature maps"),
-    (
-        {"rkd": {"weight": 1}},
-        {"algorithm": "fedmd"},
-        r"method\.server_distillation\.terms\.rkd: the term needs inner layers",
-    ),
+    ({"rkd": {"weight": 1}}, {"algorithm": "fedmd"}, r"method\.server_distillation\.terms\.rkd: the term needs inner"),
     ({"triplet": {"weight": 1}}, {"examples": 2}, r"method\.server_distillation\.terms\.triplet. Use at least 3"),
 ]
 
@@ -142,7 +134,7 @@ def test_terms_that_cannot_be(terms, changes, said):
     ({"terms": {"kd": {"weight": "auto"}}}, "terms.kd.weight"),
 ])  # fmt: skip
 def test_server_terms_refuse_loss_only_settings(changes, key):
-    with pytest.raises(Exception, match="requires loss|not supported|Use ") as problem:
+    with pytest.raises(Exception, match="requires loss|not supported here") as problem:
         distill(**{"terms": KD, "ensemble": "logits", **changes})
     assert problem.value.key == key
     if "terms" not in changes:
