@@ -112,7 +112,7 @@ def nearest(file: str, line: int, coverage_file: str = "", most: int = 8) -> tup
     if file.endswith(".yaml"):
         preset = file.removeprefix("conf/experiment/").removesuffix(".yaml")
         tests = ("tests/oracles/test_published.py", "tests/unit/report/claims/test_presets.py")
-        return (*tests, "-k", preset.replace("/", " and "))
+        return (*tests, "-k", f"{preset.replace('/', ' and ')} or planned_seeds or with_a_source")
     module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     covering = _covering(coverage_file, file, line) if coverage_file else None
     parent, _, name = module.rpartition(".")
