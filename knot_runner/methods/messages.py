@@ -176,7 +176,7 @@ def run_exchange(
     if exchange.reads == "each" or (exchange.reads == "either" and method.reduce is mean_of):
         each = list(sent())
     else:
-        mean, row = method.reduce(Gathering(round, 2, sent(), empty, config.aggregation))
+        mean, row = (method.reduce or mean_of)(Gathering(round, 2, sent(), empty, config.aggregation))
     if not each and not mean:
         return state, row, FurtherWork()
     share = federation.share(len(models))

@@ -65,7 +65,8 @@ class StageCounter:
         answers = 1 if request.augment == "none" else epochs
         seen = request.originals or examples
         parts = [training, *(self._times(answers, network, seen) for network, _ in request.teachers)]
-        return None if None in parts else sum(parts)
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
 
     def _times(self, passes: int, network: Network, examples: Ref) -> int | None:
         """Return the FLOPs of ``passes`` forward passes over all ``examples``."""

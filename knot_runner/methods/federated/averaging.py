@@ -91,6 +91,7 @@ def fold_round(
     Messages are made and summed one after another, in the order of the clients. A round of a thousand clients holds one
     sum, and bits do not depend on workers.
     """
+    assert method.received is not None and method.reduce is not None
     works = ClientWork.of_round(round, requests, trained)
     kept: FederatedState = {}
     down = up = 0
@@ -113,7 +114,7 @@ def fold_round(
     if method.fold_each is None:
         empty = partial(method.empty_message, config, state, federation, round)
         mean, row = method.reduce(Gathering(round, 1, messages(), empty, config.aggregation, method.unweighted))
-        if mean:
+        if mean and method.fold is not None:
             after, entries = method.fold(config, state, federation, round, mean, share)
             row = row | entries
     elif works:

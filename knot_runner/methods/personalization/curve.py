@@ -49,7 +49,7 @@ def point_facts(federation: Federation, point: Point, steps: float, measures: di
     """
     sizes = [len(rows) for rows in federation.rows("valid")]
     shares = [int(valid[client]) / sizes[client] for client in federation.numbers if sizes[client]]
-    about = {"step": point.step, "epochs": point.epochs, "sgd_steps": steps, "alpha": point.alpha}
+    about: Facts = {"step": point.step, "epochs": point.epochs, "sgd_steps": steps, "alpha": point.alpha}
     if point.phase is not None:
         about["phase"] = point.phase
     return {**about, **measures, "valid_accuracy": sum(shares) / len(shares) if shares else None}
