@@ -1,5 +1,6 @@
 """Tiny runs whose clients have models of their own, and their clients as a run makes them."""
 
+import functools
 from types import SimpleNamespace
 
 from knot_runner.cli.python import compose
@@ -21,5 +22,8 @@ def run(out, *overrides):
 def setup_of(*overrides):
     """The clients of a run, as it deals them, and its network."""
     (job,) = compose(replaced(TINY_IMAGES, *overrides))
-    context = SimpleNamespace(settings=job.settings, method=job.method, services=Services(), data_root=None)
+    images = functools.partial(Services().images, job.settings.task, None)
+    context = SimpleNamespace(
+        settings=job.settings, method=job.method, services=Services(), data_root=None, images=images
+    )
     return make_setup(context)

@@ -143,7 +143,11 @@ def joined_data(parts: Sequence[ClientData]) -> ClientData:
     """Return the examples of all ``parts``, of one kind, one after another; labels are copied."""
     labels, first = torch.cat([part.labels for part in parts]), parts[0]
     if isinstance(first, ImageData):
-        pixels = first.pixels if len(parts) == 1 else torch.cat([part.pixels for part in parts if isinstance(part, ImageData)])
+        pixels = (
+            first.pixels
+            if len(parts) == 1
+            else torch.cat([part.pixels for part in parts if isinstance(part, ImageData)])
+        )
         return replace(first, pixels=pixels, labels=labels)
     texts = [part.texts for part in parts if isinstance(part, TextData)]
     starts = torch.cumsum(torch.tensor([0, *(len(part.ids) for part in texts)]), 0)

@@ -44,10 +44,13 @@ def transport_loss(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> Tens
 
     Raises :class:`TransportError` for rows that are no probability vectors and for rows that did not converge.
 
-    >>> newton = Solver("newton", epsilon=0.001, tolerance=1e-9, scaling=0.5) >>> points = torch.tensor([[0.0], [1.0],
-    [2.0]]) >>> p = torch.tensor([0.5, 0.5, 0.0], requires_grad=True) >>> value = transport_loss(p, torch.tensor([0.0,
-    0.0, 1.0]), points, newton) >>> value.backward() >>> value, p.grad (tensor(1.5000, grad_fn=<ViewBackward0>),
-    tensor([ 1.,  0., -1.]))
+    >>> newton = Solver("newton", epsilon=0.001, tolerance=1e-9, scaling=0.5)
+    >>> points = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> p = torch.tensor([0.5, 0.5, 0.0], requires_grad=True)
+    >>> value = transport_loss(p, torch.tensor([0.0, 0.0, 1.0]), points, newton)
+    >>> value.backward()
+    >>> value, p.grad
+    (tensor(1.5000, grad_fn=<ViewBackward0>), tensor([ 1.,  0., -1.]))
     """
     n = len(points)
     if p.shape[-1] != n or q.shape[-1] != n:

@@ -54,10 +54,10 @@ def test_counting_keys_finds_the_nearest_counter():
 
 
 def test_tracker_group_defaults_to_preset(tmp_path):
-    job = compose_all(["experiment=federated/fedprox", "tracker=wandb"])[0][0]
+    job = compose_all(["experiment=federated/privacy_femnist", "tracker=wandb"])[0][0]
     (named,), _ = compose_all([*job.overrides, "tracker.group=mine"])
     (none,), _ = compose_all([one for one in job.overrides if not one.startswith("tracker")])
-    assert job.settings.tracker.group == "federated/fedprox" and named.settings.tracker.group == "mine"
+    assert job.settings.tracker.group == "federated/privacy_femnist" and named.settings.tracker.group == "mine"
     assert none.settings.tracker.name == "none" and job.run_id == named.run_id == none.run_id
     assert compose_all(["tracker=wandb"])[0][0].settings.tracker.group is None
     assert tracked(tmp_path, "wandb", group="mine").group == "mine"

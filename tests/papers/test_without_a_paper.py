@@ -57,9 +57,14 @@ def test_program_works_without_a_paper_and_guides(root, paper):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("paper", PAPERS)
-def test_other_tests_pass_without_a_paper(root, paper):
+def test_other_tests_are_collected_without_a_paper(root, paper):
     delete(root, paper)
     python(root, "-m", "pytest", "--collect-only", "tests")
+
+
+@pytest.mark.thorough
+def test_other_tests_pass_without_papers(root):
+    delete(root, "*")
     python(root, "-m", "pytest", "-p", "no:cacheprovider", "-m", "not thorough", *SELECTED)
 
 

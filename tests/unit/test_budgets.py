@@ -12,21 +12,21 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: What is counted over knot_runner/ -> the most that is allowed.
 PACKAGE = {
-    "nodes": 370_640,
-    "statement lines": 27_460,
-    "conditional expressions per 1,000 statement lines": 37.2,
-    "comprehensions per 1,000 statement lines": 69.0,
-    "comprehensions that hold another per 1,000 statement lines": 2.41,
+    "nodes": 370_740,
+    "statement lines": 27_450,
+    "conditional expressions per 1,000 statement lines": 37.1,
+    "comprehensions per 1,000 statement lines": 68.8,
+    "comprehensions that hold another per 1,000 statement lines": 2.31,
     "string subscripts": 850,
     '.get("...")': 154,
     "Any": 445,
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 30_850}, "tests": {"lines": 38_400}}
+OTHERS = {"scripts": {"nodes": 30_840}, "tests": {"lines": 38_715}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
-DOCUMENTED = 93
+DOCUMENTED = 95
 
 
 def counted(folder: str) -> Counter[str]:

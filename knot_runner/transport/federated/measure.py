@@ -65,7 +65,8 @@ class Measure:
     def masses(self) -> np.ndarray:
         """Return the masses, float64 [n], of sum 1.
 
-        >>> Measure(np.zeros((2, 1)), np.array([3, 1])).masses() array([0.75, 0.25])
+        >>> Measure(np.zeros((2, 1)), np.array([3, 1])).masses()
+        array([0.75, 0.25])
         """
         if self.weights is None:
             return np.full(self.size, 1 / self.size)

@@ -44,7 +44,8 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     Found to 1e-12, relative; delta falls as the noise grows. The classical sqrt(2 log(1.25 / delta)) / epsilon is
     larger, and holds below epsilon = 1 only.
 
-    >>> round(noise_multiplier(1.0, 1e-5), 4) 3.7306
+    >>> round(noise_multiplier(1.0, 1e-5), 4)
+    3.7306
     """
     low, high = -50.0, 50.0  # logarithms
     log_multiplier = brentq(lambda log: delta_of(math.exp(log), epsilon) - delta, low, high, xtol=1e-12)

@@ -48,7 +48,7 @@ def test_diverged_result_needs_no_numbers():
 #: kind -> (what is changed, the part that is named)
 INVALID = {
     "probe": [
-        ({"temperature": [1.0]}, "temperature: there is no such"), ({"temperatures": [1.0, 0]}, "temperatures"),
+        ({"temperature": [1.0]}, "temperature: unknown setting"), ({"temperatures": [1.0, 0]}, "temperatures"),
         ({"temperatures": "4"}, "temperatures"), ({"seed": "0"}, "seed"), ({"status": "finished"}, "status"),
     ],
     "distillation": [
@@ -114,7 +114,7 @@ def test_invalid_part_of_a_result_is_named(kind, changes, named):
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_kind_problem_reports_missing_keys(kind):
     bare = {"status": "done", "kind": kind, "task": "t", "method": "m", "seed": 0}
-    assert "is not set" in problem_of(bare)
+    assert "required, but not set" in problem_of(bare)
 
 
 def test_total_costs_sums_rows_overall_and_to_target():

@@ -60,5 +60,5 @@ def test_hostile_yaml_is_refused(tmp_path, bomb):
 
 def test_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "config.yaml")
-    with pytest.raises(ValueError, match="not a file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         read_config(tmp_path / "config.yaml")

@@ -78,7 +78,9 @@ def fits(spec: Any, made: ImageTask) -> bool | None:
     """Whether a partition is accepted; None where the draw decides."""
     clients, sizes = getattr(spec, "num_clients", None) or 1, np.bincount(made.train.labels)
     if isinstance(spec, Natural):
-        return made.train.users is not None and bool(np.bincount(made.train.users).max() >= spec.least)
+        if spec.by == "file" or made.train.users is None:  # no file is named
+            return False
+        return bool(np.bincount(made.train.users).max() >= spec.least)
     if isinstance(spec, Shards):
         return clients * spec.shards_per_client <= len(made.train)
     if isinstance(spec, Dirichlet):

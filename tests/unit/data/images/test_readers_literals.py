@@ -138,7 +138,7 @@ def test_read_literals_encodes_no_text_without_end() -> None:
     text = b"X" + struct.pack("<I", 10_000) + b"a" * 10_000 + b"q\x01"
     one = b"c_codecs\nencode\nh\x01X\x06\x00\x00\x00latin1\x86R"
     assert read_literals(b"\x80\x02(" + text + one + b"t.")[1] == b"a" * 10_000
-    with pytest.raises(Refused, match="as often"):
+    with pytest.raises(Refused, match="not allowed"):
         read_literals(b"\x80\x02(" + text + one * 1000 + b"t.")
 
 
