@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.of_papers import WORDS
+
 PACKAGE = Path(__file__).resolve().parents[2] / "knot_runner"
 #: Floors from the ground up; a module may import its own floor and those below.
 FLOORS = [
@@ -58,6 +60,7 @@ def test_imports_go_down_only():
     assert seen <= set(height) and set(height) - seen <= {"conf"}
 
 
+@pytest.mark.paper(*WORDS)
 def test_papers_import_no_other_paper():
     for path in modules("papers/*/*.py"):
         papers = re.findall(r"knot_runner\.papers\.(\w+)", path.read_text())
