@@ -23,7 +23,7 @@ PACKAGE = {
     "type: ignore": 2,
 }
 #: Path -> what is counted -> the most that is allowed.
-OTHERS = {"scripts": {"nodes": 30_840}, "tests": {"lines": 38_715}}
+OTHERS = {"scripts": {"nodes": 30_840}, "tests": {"lines": 38_725}}
 METHOD_FILES = 50
 #: Percentage of public functions with a docstring, at least.
 DOCUMENTED = 95
