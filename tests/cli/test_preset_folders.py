@@ -20,6 +20,10 @@ defaults:
   - _self_
 sweep:
   seed: "0"
+report:
+  claims:
+    - {{text: FedProx is more accurate, measure: accuracy, expect: higher, source: ours,
+        of: {{arm: fedprox_1}}, against: {{arm: fedavg}}}}
 """
 
 
@@ -50,7 +54,6 @@ def test_own_preset_writes_below_its_folder(own: Path, capsys: pytest.CaptureFix
     name, out = "mine/deep/tiny", own.parent / "out"
     words = [f"--config-dir={own}", f"paths.output_dir={out}"]
     assert main([f"experiment={name}", *words]) == 0
-    assert main(["report", name, *words]) == 0
-    assert main(["claims", name, *words]) == 0
+    assert [main([verb, name, *words]) for verb in ("report", "claims", "plot")] == [0, 0, 0]
     for path in (f"figures/{name}.png", f"reports/{name}.html", f"claims/{name}.md"):
         assert (out / path).is_file()

@@ -91,7 +91,7 @@ def test_reproduce_runs_fitting_presets_and_reports_others(folder, made, capsys)
     assert [name for name, _ in made.begun] == ["quick"] and 1700 < made.begun[0][1] <= 1800
     away, begun, slow = err
     assert away.startswith("away: skipped, ") and "paths.data_dir" in away and begun == "quick: 4 runs"
-    assert slow.startswith("slow: skipped, it takes about 50 minutes, and ")
+    assert slow.startswith("slow: skipped, it takes about 50 minutes, but ")
     assert table[0] == "| preset | data | runs | seeds | hold | fail | undecided | time |"
     assert table[2].startswith("| quick | femnist (embedded) | 4 of 4 | 2 of 2 | 0 | 0 | 1 | ")
     assert [line[:13] for line in table[4:]] == ["- away: skipp", "- slow: skipp"]
