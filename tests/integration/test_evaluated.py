@@ -137,6 +137,7 @@ def test_grid_table_separates_epsilon_by_relation_and_delta(tmp_path, spent):
     assert means == [[one["epsilon"] if i == j else None for j in range(len(own))] for i, one in enumerate(spent)]
 
 
+@pytest.mark.paper("chill")
 def test_temperatures_table_separates_cases_by_measured_models(tmp_path):
     table = build_table(
         federated(tmp_path), None, ["accuracy", "rounds"], kind="temperatures", options={"target": 0.25}
