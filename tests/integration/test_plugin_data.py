@@ -7,6 +7,7 @@ import pytest
 
 from knot_runner.composing.commands import compose_all
 from tests.golden.messages import refuses
+from tests.of_papers import of_papers
 from tests.plugin_tables import EXAMPLES, tables_restored
 from tests.runs import run
 from tests.tiny import TINY, TINY_IMAGES, TINY_TEXTS, replaced
@@ -50,10 +51,10 @@ def test_run_divides_images_by_a_plug_in(tmp_path):
             run(tmp_path, *BLOCKS, wrong)
 
 
-@pytest.mark.parametrize("words", [
-    [*TINY, "task.datasets.Cell.local.format=cvs"], ["task=mnist", "partition=iid", "task.local.format=3"],
-    ["task=image_sets", "task.sets.mnist.local.format=ids"],
-], ids=["texts", "images", "sets"])  # fmt: skip
+@pytest.mark.parametrize("words", of_papers([
+    ([*TINY, "task.datasets.Cell.local.format=cvs"],), (["task=mnist", "partition=iid", "task.local.format=3"],),
+    (["task=image_sets", "task.sets.mnist.local.format=ids"],),
+]), ids=["texts", "images", "sets"])  # fmt: skip
 def test_compose_refuses_misspelt_formats(words):
     with refuses():
         compose_all(words)
