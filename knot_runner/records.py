@@ -44,7 +44,7 @@ class OtherVersionError(UserError):
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
-    """Write ``value`` as JSON with its digest; returns the written mapping. Raises :class:`UserError`."""
+    """Write ``value`` as JSON with its digest; return the written mapping. Raises :class:`UserError`."""
     content = without(value, "digest") | {"written_by": WRITTEN_BY}
     sealed = {**content, "digest": digest(content, 64)}
     write_json(path, sealed)

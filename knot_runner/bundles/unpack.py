@@ -63,7 +63,7 @@ class BundledRun:
 
 
 def read_bundle(path: Path, temporary: Path) -> list[BundledRun]:
-    """Unpack the archive at ``path`` below ``temporary``; returns its runs.
+    """Unpack the archive at ``path`` below ``temporary``; return its runs.
 
     Raises :class:`UserError` with one line naming the archive, whatever its content: damaged, not a bundle, too large,
     or with wrong statements about a file or run.

@@ -71,7 +71,7 @@ def _print_composed(arguments: list[str], part: str) -> None:
 
 
 def _trial(stale_runs: str, command: Command) -> int:
-    """Run one trial of a study as a grid of one job; returns the exit code."""
+    """Run one trial of a study as a grid of one job; return the exit code."""
     _look_for_stale(command.jobs, stale_runs)
     return _sweep(command, stale_runs)
 
@@ -82,7 +82,7 @@ def _code(stale_runs: str) -> str | None:
 
 
 def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:
-    """Run one preset, or a command without one, and show its report; returns the exit code.
+    """Run one preset, or a command without one, and show its report; return the exit code.
 
     An error in one of several presets does not stop the others.
     """
@@ -109,7 +109,7 @@ def _carried_out(command: Command, stale_runs: str, alone: bool) -> int:
 
 
 def _single(job: ComposedJob, stale_runs: str) -> int:
-    """Return one run in this process; returns the exit code."""
+    """Run one run in this process; return the exit code."""
     console = Console(stderr=True)
     if read_result(job.folder) is None:
         if problem := no_data([job.settings]):

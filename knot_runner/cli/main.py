@@ -19,7 +19,7 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code. Prints at most one line for a user error.
+    """Run the command; return the exit code. Prints at most one line for a user error.
 
     With ``argv`` it restores signals, and always standard streams, so that tests and notebooks may call it, and scripts
     without ``if __name__ == "__main__"``. Without, it is the whole program: a signal also ends the rest of that.

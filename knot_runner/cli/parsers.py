@@ -14,7 +14,7 @@ PRESET_TEXT = "PRESET is a name from 'knot-runner ls experiment'. Use the same o
 
 
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
-    """Carry out ``verb``; returns the exit code. Raises :class:`UserError`."""
+    """Run ``verb``; return the exit code. Raises :class:`UserError`."""
     options = parser_of(verb).parse(arguments)
     module = importlib.import_module(VERBS[verb][0], "knot_runner.cli.verbs")
     code: int = getattr(module, f"{verb}_command")(options)

@@ -122,7 +122,7 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
 
 
 def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
-    """Run all jobs of a grid or preset with the launcher in the overrides; returns the finished runs in job order.
+    """Run all jobs of a grid or preset with the launcher in the overrides; return the finished runs in job order.
 
     Raises :class:`UserError` with the number of failed runs, if any; the others are kept, and the same call resumes the
     missing ones.

@@ -133,7 +133,7 @@ class Study:
 
 
 def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
-    """Run every batch of trials by ``sweep`` as a grid; returns the exit code.
+    """Run every batch of trials by ``sweep`` as a grid; return the exit code.
 
     Raises :class:`UserError`, before any trial if the request is invalid.
     """

@@ -95,7 +95,7 @@ class Executor:
             raise
 
     def _run(self, pool: TaskPool, requests: list[StageRequest]) -> list[StageRequest]:
-        """Run ``requests`` in worker processes; returns those that another process is computing, after a while.
+        """Run ``requests`` in worker processes; return those that another process is computing, after a while.
 
         Raises the error of the first request that fails, :class:`WorkerDied`, and OSError where the system has no room
         for a process.

@@ -237,7 +237,7 @@ def _flatten(trainee: Trainee, best: Tensors | None) -> Tensors:
 
 
 def _restore(tensors: Tensors, trainee: Trainee) -> Tensors:
-    """Undo :func:`_flatten`; returns the best weights so far (empty before the first commit)."""
+    """Undo :func:`_flatten`; return the best weights so far (empty before the first commit)."""
     if not tensors:
         return {}
     kind = _kind(trainee.optimizer)

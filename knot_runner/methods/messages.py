@@ -152,7 +152,7 @@ def run_exchange(
     method: Method, exchange: Exchange, config: FederatedSettings, state: FederatedState, federation: Federation,
     round: int, requests: list[LocalTraining], trained: list[Trained], engine: Engine,
 ) -> tuple[FederatedState, RoundRow, FurtherWork]:  # fmt: skip
-    """Run ``exchange`` after the fold of ``round``; returns the state, the log entries, and the work it took."""
+    """Run ``exchange`` after the fold of ``round``; return the state, the log entries, and the work it took."""
     models = {work.client: work.trained[0].model for work in ClientWork.of_round(round, requests, trained)}
     asked = {client: exchange.ask(config, federation, round, client, model) for client, model in models.items()}
     inferences = [inference for requested in asked.values() for inference in requested]

@@ -105,7 +105,7 @@ def random_examples(config: Any) -> BiasSettings | None:
 
 
 def _bound(context: RunContext, federation: PartyFederation, state: State, executor: Executor) -> dict[str, Facts]:
-    """Write ``bound.json`` and returns its facts for the result; {} where ``method.bound`` is off."""
+    """Write ``bound.json`` and return its facts for the result; {} where ``method.bound`` is off."""
     path = context.folder / BOUND_FILE
     if not getattr(context.method, "bound", False):
         path.unlink(missing_ok=True)  # left by the run that this one replaces

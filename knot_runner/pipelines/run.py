@@ -37,7 +37,7 @@ def complete_run(context: RunContext) -> RunResult:
 
 
 def run_locked(context: RunContext) -> RunResult:
-    """Carry out one run in its folder, under its lock; returns its result.
+    """Run one job in its folder, under its lock; return its result.
 
     A finished run is returned at once; an unfinished one resumes from its last commit. Raises :class:`UserError`.
     """

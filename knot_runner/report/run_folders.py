@@ -115,7 +115,7 @@ def load_runs(jobs: Iterable[Job], command: str = "") -> list[Run]:
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """As :func:`load_runs`; finished runs with a missing or damaged file among ``names`` count as damaged.
+    """Load runs as :func:`load_runs`; finished runs with a missing or damaged file among ``names`` count as damaged.
 
     Raises :class:`UserError`, naming the ``command`` that runs them, if none is finished.
     """

@@ -34,7 +34,7 @@ def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def one_per_seed(rows: pd.DataFrame, place: Sequence[str], named: Callable[[Any], str]) -> pd.DataFrame:
-    """``rows`` with one run per seed and value of the columns ``place``; a run that is requested twice counts once.
+    """Return ``rows`` with one run per seed and value of the columns ``place``; equal runs count once.
 
     Raises ValueError for two different runs; ``named``: returns the name of a row's place for the error.
     """
@@ -204,7 +204,7 @@ def leaves(values: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
 
 
 def others(jobs: Iterable[Job], shown: Container[str]) -> list[str]:
-    """For each job, the settings in which the ``jobs`` differ, without those that the table already has ``shown``."""
+    """Return for each job the settings in which the ``jobs`` differ, without those already ``shown``."""
     facts = [{"method.algorithm": job.setting("method.algorithm"), **label_settings(job.label)} for job in jobs]
     keys = dict.fromkeys(key for own in facts for key in own if key not in shown)
     unlike = [key for key in keys if len({own.get(key) for own in facts}) > 1]

@@ -59,7 +59,7 @@ def runs_below(out: Path) -> dict[Path, tuple[Any, list[Any], bytes]]:
 
 
 def _launched(expected: int, out: Path, *words: str) -> list[str]:
-    """Run the sweep, which is to end with ``expected``; returns its jobs' logs, a line more for each beginning."""
+    """Run the sweep, which is to end with ``expected``; return its jobs' logs, a line more for each beginning."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
         code = main(["-m", *small_run(_JOB, out, *words)])
     assert code == expected, f"{' '.join(words)}: exit code {code}, expected {expected}:\n{errors.getvalue()}"

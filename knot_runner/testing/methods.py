@@ -137,7 +137,7 @@ def check_clipping(words: Sequence[str], folder: Path, clip: float = 1e-4) -> No
 
 
 def _record(words: Sequence[str], folder: Path, *more: str) -> Record:
-    """Carry out the small run with ``words`` and ``more``, and check what it leaves."""
+    """Run the small run with ``words`` and ``more``, and check what it leaves."""
     finished = run(small_run(words, folder, *more))
     result, *rows = untimed(finished)
     assert result["status"] == "done", f"the run has {result['status']}"
@@ -165,7 +165,7 @@ def small_run(words: Sequence[str], folder: Path, *more: str) -> list[str]:
 
 
 def _rows_and_states(words: Sequence[str], folder: Path, *more: str) -> tuple[list[Record], dict[int, Record]]:
-    """Carry out the small run; return its rows and, by round from 1, the tensors of the state after it."""
+    """Run the small run; return its rows and, by round from 1, the tensors of the state after it."""
     states: dict[int, Record] = {}
 
     def keep(step: int, state: Record) -> None:

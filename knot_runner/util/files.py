@@ -169,7 +169,7 @@ def sha256(path: Path) -> str:
 
 
 def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
-    """Move the files ``names`` of ``folder`` into ``folder/set-aside-<n>``, with the first free n; returns that.
+    """Move the files ``names`` of ``folder`` into ``folder/set-aside-<n>``, with the first free n; return that.
 
     They go in the order of ``names``, so that a kill in between leaves the last ones. Raises :class:`UserError`.
     """

@@ -189,7 +189,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 def end_process(process: BaseProcess) -> None:
-    """Ask ``process`` to end, and kills it otherwise."""
+    """Ask ``process`` to end, and kill it otherwise."""
     process.terminate()
     process.join(GRACE_SECONDS)
     if process.exitcode is None:

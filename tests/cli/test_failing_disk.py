@@ -24,7 +24,7 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import refused
 from tests.disk import Disk, Killed
 from tests.distill_runs import TINY_DISTILL
-from tests.integration.test_crossmodal import TINY_FREE
+from tests.integration.test_views_and_synthesis import TINY_FREE
 from tests.of_papers import of_papers
 from tests.personal_runs import PERSONAL
 from tests.tiny import CLUSTERED_IMAGES, CORESET, DISTANCE, SETS, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced

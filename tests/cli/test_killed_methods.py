@@ -11,8 +11,8 @@ import pytest
 
 from tests.distill_runs import TINY_DISTILL, TWO_STAGE
 from tests.forked import Forked, reached, there
-from tests.integration.test_crossmodal import TINY_FREE
 from tests.integration.test_plugins import own
+from tests.integration.test_views_and_synthesis import TINY_FREE
 from tests.of_papers import of_papers
 from tests.runs import run
 from tests.tiny import CORESET, DIGITS, KNN, TINY, TINY_IMAGES, replaced

@@ -80,7 +80,7 @@ def test_run_rejects_other_data_without_stale_flag(data, tmp_path: Path, capsys,
     assert main(command(out, a)) == 2
 
 
-def test_second_rerun_leaves_what_the_first_has_made(data, tmp_path: Path, monkeypatch) -> None:
+def test_second_rerun_keeps_new_results(data, tmp_path: Path, monkeypatch) -> None:
     a, b = data
     out = tmp_path / "out"
     made(out, a)

@@ -142,7 +142,7 @@ def test_wandb_tracker_mirrors_every_kind_of_run(tmp_path, monkeypatch, kind):
 @pytest.mark.parametrize(("words", "exit_code", "codes"), [
     (["training.local.lr=1e30"], 1, [0]), (["task.source=local", "paths.data_dir=nowhere"], 2, []),
 ], ids=["a run that diverges", "a mistake"])  # fmt: skip
-def test_tracker_closes_after_failed_run_if_begun(tmp_path, monkeypatch, words, exit_code, codes):
+def test_tracker_closes_after_failed_run(tmp_path, monkeypatch, words, exit_code, codes):
     begun = fake_wandb(monkeypatch)
     assert main([*TINY, f"paths.output_dir={tmp_path}", "tracker=wandb", *words]) == exit_code
     assert [code for mirror in begun for code in mirror.codes] == codes

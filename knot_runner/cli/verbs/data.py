@@ -147,7 +147,7 @@ def _fetched(chosen: list[DataSet], root: Path | None) -> int:
 
 
 def _fetched_one(data_set: DataSet, file: DataFile, root: Path, watch: Callable[[str, int, int, str], None]) -> bool:
-    """Download one file and print the outcome; returns whether the file is present afterwards."""
+    """Download one file and print the outcome; return whether the file is present afterwards."""
     checked = "checksum" if file.sha256 else "size"
     try:
         if file_state(place_of(root, file), file) not in THERE:

@@ -157,7 +157,7 @@ def order(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _execute(candidate: Candidate, end: float) -> str:
-    """Run the missing runs of a preset until ``end`` (monotonic clock); returns why some are still missing, or ""."""
+    """Run the missing runs of a preset until ``end`` (monotonic clock); return why some are still missing, or ""."""
     from knot_runner.data.preflight import no_data
 
     if not candidate.left():

@@ -119,7 +119,7 @@ def other_owners(key: str, algorithm: Any) -> str:
 
 
 def load(name: str) -> Any:
-    """Import and returns ``package.module:function``."""
+    """Import and return ``package.module:function``."""
     module, function = name.split(":")
     return getattr(importlib.import_module(module), function)
 

@@ -160,7 +160,7 @@ class PerNetwork:
     def _by_network(
         self, requests: list[Asked], compute: Callable[[Engine, list[Asked]], list[Answer]]
     ) -> list[Answer]:
-        """Run ``compute`` on each engine's requests; returns the results in the order of all requests."""
+        """Run ``compute`` on each engine's requests; return the results in the order of all requests."""
         results: dict[int, Answer] = {}
         for number, engine in enumerate(self._engines):
             places = [place for place, request in enumerate(requests) if request.network == number]

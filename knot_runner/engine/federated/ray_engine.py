@@ -87,7 +87,7 @@ class RayEngine:
         return results
 
     def _send(self, actor: Any, request: EngineRequest, places: dict[tuple[Any, ...], Any]) -> Any:
-        """Send the request to ``actor``; returns the reference to its result.
+        """Send the request to ``actor``; return the reference to its result.
 
         ``places``: vectors shared by requests of this call are sent once.
         """

@@ -89,7 +89,7 @@ class Perceptron:
         return unchanging and Gram.is_cheaper(len(self._images), pixels, outputs, epochs)
 
     def _epoch(self, trains: str, order: Tensor, pixels: Tensor, labels: Tensor) -> float:
-        """Train on the batches of ``order``; returns the sum of their mean losses."""
+        """Train on the batches of ``order``; return the sum of their mean losses."""
         arrays = (pixels, *self._gram_arrays(trains), labels)
         sizes = (len(self._images), len(self._layers), self._request.recipe.batch_size)
         client = _CLIENTS[pixels.dtype](*(address(array) for array in arrays), *sizes, *self._options)

@@ -44,7 +44,7 @@ def probe_part(
     watch: Progress,
     note: Callable[[str], None],
 ) -> Tensors | None:
-    """Part ``number`` of a probe, on the CPU, given the ``state`` after the parts before it; None after the last.
+    """Return part ``number`` of a probe, on the CPU; None after the last. ``state``: after the parts before it.
 
     Part 0 is the model: ``model.weights`` [P], ``model.buffers`` [Q]. The others, of K temperatures, are arrays of
     ``probe.safetensors``. Part 1, N images of Fig. 1: ``gradients.norm`` float32 [K, N], ``gradients.right`` uint8 [N].
@@ -115,7 +115,7 @@ class Probed:
     device: torch.device
 
     def batches(self, rows: Tensor, size: int = _ROWS) -> Iterator[tuple[Tensor, Tensor]]:
-        """Normalized images [n, C, H, W] float32 and labels [n] of ``rows``, on the device, ``size`` at a time."""
+        """Yield normalized images [n, C, H, W] float32 and labels [n] of ``rows``, ``size`` at a time."""
         for part in rows.to(self.data.labels.device).split(size):
             images = normalized(self.data, part, torch.float32)
             yield images.to(self.device), self.data.labels[part].to(self.device)
@@ -176,7 +176,7 @@ def gradient_arrays(config: ProbeSettings, probed: Probed, rows: Tensor, watch: 
 def gradient_norms(
     model: nn.Module, images: Tensor, labels: Tensor, temperatures: list[float]
 ) -> tuple[Tensor, Tensor]:
-    """Euclidean norm, per image, of the gradient of CE(z / T, y) at the input layer: [K, n]; correct: bool [n].
+    """Return norms [K, n] of the gradients of CE(z / T, y) at the input layer, and whether images are correct [n].
 
     It is with respect to the weights (without bias) of the first linear or convolutional layer, and follows from the
     gradient of that layer's output. One forward pass serves all temperatures. The model must treat images one by one,
@@ -305,7 +305,7 @@ def _first_interval(changes: Callable[[Tensor], Tensor], low: Tensor, limit: flo
 
 
 def stepped(model: nn.Module, images: Tensor, labels: Tensor, temperature: float, lr: float) -> Tensors:
-    """Each parameter [n, ...] after one step of SGD on CE(z / T, y) of each image alone, all from the same start.
+    """Return each parameter [n, ...] after one step of SGD on CE(z / T, y) of each image alone, from one start.
 
     In evaluation mode: a batch of one image has no statistics of its own for BatchNorm.
     """

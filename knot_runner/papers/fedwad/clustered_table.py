@@ -263,7 +263,7 @@ def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
 def printed_pair(
     table: PrintedTable, row: list[list[float]] | None, place: GridColumn
 ) -> tuple[float | None, float | None]:
-    """Mean and standard deviation printed in column ``place`` of a ``row`` of ``table``; None where there are none."""
+    """Return the mean and deviation printed in column ``place`` of a ``row`` of ``table``, or None."""
     wanted = [place.structure, place.graph, place.support]
     if not row or wanted not in table.columns:
         return None, None

@@ -82,7 +82,7 @@ def participants(config: CoresetSettings, clients: int) -> int:
 
 
 def _learn(context: RunContext, clients: Clients, data: str) -> tuple[np.ndarray, list[Facts]]:
-    """Run all epochs, resuming from the last commit; returns the points [K, d] and the log."""
+    """Run all epochs, resuming from the last commit; return the points [K, d] and the log."""
     config, seed = context.method, context.settings.seed
 
     def _advance(state: State, epoch: int, rows: list[LogRow]) -> Advanced:
@@ -132,7 +132,7 @@ def begin(config: CoresetSettings | CoresetKnnSettings, dimension: int, seed: in
 
 
 def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> np.ndarray:
-    """``most`` of ``rows``, drawn without replacement; all of them where there are no more, or ``most`` is None."""
+    """Return ``most`` of ``rows``, drawn without replacement; all if there are no more, or ``most`` is None."""
     return rows if most is None or len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
 
 
@@ -157,7 +157,7 @@ def check_points(points: np.ndarray, lr: float, where: str) -> None:
 
 
 def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """For each of ``points`` [K, d], the label of the nearest of ``samples`` [n, d] (FedWaD 4: coresets have none)."""
+    """Return for each of ``points`` [K, d] the label of the nearest of ``samples`` [n, d] (FedWaD 4)."""
     return labels[squared_distances(points, samples).argmin(1)]
 
 

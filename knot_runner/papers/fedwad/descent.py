@@ -73,7 +73,7 @@ def exact_gradient(points: np.ndarray, sample: np.ndarray) -> tuple[float, np.nd
 def federated_gradient(
     points: np.ndarray, sample: np.ndarray, options: FedwadSettings, draws: Draws
 ) -> tuple[float, np.ndarray]:
-    """FedWaD's distance between ``points`` [K, d] and ``sample`` [n, d], and the gradient [K, d] of its first part."""
+    """Return FedWaD's distance of ``points`` [K, d] and ``sample`` [n, d], and its first part's gradient [K, d]."""
     found = distance_between(Measure(points), Measure(sample), options, draws)
     return found.value, gradient(points, found.xi)[1]
 

@@ -145,7 +145,7 @@ def excess(run: DistanceRun, key: str) -> dict[int, float]:
 
 
 def _scatter(axes: Axes, run: DistanceRun) -> Any:
-    """Draw both samples and the measure after each kept iteration; returns the artist with the color scale."""
+    """Draw both samples and the measure after each kept iteration; return the artist with the color scale."""
     kept = {}
     for key, points in arrays(run, MEASURE_NAMES).items():
         if "weights" not in key:  # the first two dimensions; of points on a line the second is 0

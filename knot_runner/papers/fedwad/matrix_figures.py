@@ -200,7 +200,7 @@ def _courses(runs: list[MatrixRun], varied: list[str]) -> dict[tuple[str, str], 
 
 
 def by_setting(runs: Sequence[MatrixRun]) -> dict[str, list[MatrixRun]]:
-    """Title -> its runs, one per seed, in their order. An exact distance has neither S, K nor t, so it counts once."""
+    """Return title -> its runs, one per seed. An exact distance has neither S, K nor t, so it counts once."""
     several = len({run.task for run in runs}) > 1
     found: dict[str, dict[int, MatrixRun]] = {}
     for run, other in zip(runs, others(runs, MATRIX_KEYS), strict=True):

@@ -68,7 +68,7 @@ def label_diameter(points: Tensor) -> float:
 
 
 def lipschitz_constant(diameter: float) -> float:
-    """Of the loss in the logits, l2 to absolute value: C_M / (2 sqrt 2).
+    """Return the Lipschitz constant of the loss in the logits, l2 to absolute value: C_M / (2 sqrt 2).
 
     W1(p, q) - W1(p', q) <= W1(p, p') <= C_M / 2 ||p - p'||_1, and softmax is 1 / sqrt 2-Lipschitz from l2 to l1.
     """
@@ -148,7 +148,7 @@ CONSTANT_TOLERANCE, MOST_CUTS = 1e-4, 200
 
 
 def transport_losses(p: Tensor, q: Tensor, weights: Tensor, points: Tensor) -> Tensor:
-    """sum_k W_k W1(p, q_k) of each text [N], eps = 0, for p [N, C], q [N, K, C], ``weights`` [N, K] that sum to 1."""
+    """Return sum_k W_k W1(p, q_k) [N], eps = 0, for p [N, C], q [N, K, C], ``weights`` [N, K] that sum to 1."""
     return _teacher_costs(p, q, points)[0].mul(weights.double()).sum(1)
 
 
@@ -251,7 +251,7 @@ def dense_layers(weights: Mapping[str, Tensor], head: str) -> list[tuple[Tensor,
 
 
 def undeclared(network: Network) -> dict[str, str]:
-    """Complexity -> why it is not defined for a student of this ``network``; those that are not named are defined."""
+    """Return complexity -> why it is not defined for a student of this ``network``; others are defined."""
     spec = network.spec
     if isinstance(spec, CustomSettings):
         why = f"the function class of model {spec.name} is unknown, so its complexity is infinite"

@@ -75,7 +75,7 @@ def fold(
     config: LandscapeSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> Folded:  # fmt: skip
-    """As of fine-tuning, with the paths."""
+    """Return fine-tuning's state, with the paths."""
     state, row = finetune.fold(config, state, federation, round, requests, trained)
     step = round - finetune.finetune_rounds(config, federation)
     if step >= 0:

@@ -25,7 +25,7 @@ from knot_runner.pipelines.federations.parties import party_federation, used_exa
 
 
 def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> PartyFederation:
-    """Put every split of every party into ``store``; returns the federation.
+    """Put every split of every party into ``store``; return the federation.
 
     ``bias``: also make the random images for probability biases. Raises :class:`UserError`.
     """

@@ -47,7 +47,7 @@ MIN_ROWS = 2
 def text_federation(
     settings: Settings, task: PartyTask, store: Store, data_root: Path | None, bias: BiasSettings | None
 ) -> PartyFederation:
-    """Encode every split of every data set (cached); returns the federation.
+    """Encode every split of every data set (cached); return the federation.
 
     ``bias``: also make the random texts for probability biases. Raises :class:`UserError`.
     """

@@ -44,7 +44,7 @@ Predictions = tuple[np.ndarray, np.ndarray]
 def evaluate(
     context: RunContext, task: PartyTask, federation: PartyFederation, state: State, executor: Executor
 ) -> Facts:
-    """Write ``predictions``, ``vectors`` and ``probe`` into the run's folder and returns the metrics.
+    """Write ``predictions``, ``vectors`` and ``probe`` into the run's folder and return the metrics.
 
     Keys: ``metrics`` (after the method; of teachers alone, each on its own test set), ``before`` (the pretrained global
     model), ``teachers`` (each on its own test set): measure -> data set -> value, see :func:`metrics.measure_all`;

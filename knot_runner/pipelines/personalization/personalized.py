@@ -69,7 +69,7 @@ class PersonalModels:
 
 
 def personalize(context: RunContext, setup: Setup, engine: Engine, before: TrainingResult) -> TrainingResult:
-    """Carry out each client's personalization after the rounds; returns their outcome with the deployed models."""
+    """Run each client's personalization after the rounds; return their outcome with the deployed models."""
     work = _Work(context, setup, engine, before.method, before.state)
     folder, data = context.folder / PERSONAL_COMMITS, setup.task.digest
     state, rows = run_rounds(work.advance, context.commits(data, folder), work.begin)
@@ -188,7 +188,7 @@ class _Work:
         return {result.client: ClientModel(models[result.client].weights, result.buffers) for result in trained}
 
     def result(self, state: FederatedState) -> tuple[PersonalModels, Facts]:
-        """Summarize the record and writes it into the run's folder; returns the deployed models and the facts."""
+        """Summarize the record, and write it into the run's folder; return the deployed models and the facts."""
         federation, before = self.federation, self.start
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
         sizes = [len(rows) for rows in federation.rows("train")]

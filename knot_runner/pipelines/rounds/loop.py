@@ -100,7 +100,7 @@ def _joined(values: State, tensors: dict[str, Tensor]) -> State:
 
 
 def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> State:
-    """Commit the state; returns it with the tensors shared between commits memory-mapped."""
+    """Commit the state; return it with the tensors shared between commits memory-mapped."""
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     plain = {name: value for name, value in state.items() if name not in tensors}
     return {**state, **commits.save(round, tensors, rows, {"state": plain} if plain else {})}

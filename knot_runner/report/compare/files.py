@@ -114,7 +114,7 @@ def exact_frame(table: ResultTable) -> pd.DataFrame:
 
 
 def comparison_csv(table: ResultTable) -> str:
-    """CSV with one line per row, unrounded; absent cells are empty, and no text is a formula in a spreadsheet."""
+    """Return CSV text, unrounded. Absent cells are empty, and no text is a formula in a spreadsheet."""
     exact = exact_frame(table).rename(columns=escape_csv)
     escaped = exact.apply(lambda cells: cells.map(escape_csv, "ignore") if cells.dtype == object else cells)
     return str(escaped.to_csv(index=False, lineterminator="\n"))

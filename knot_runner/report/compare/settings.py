@@ -97,7 +97,7 @@ def typed_column(texts: pd.Series) -> pd.Series:
 
 
 def sort_key(text: str | None) -> tuple[int, float, str]:
-    """Sort key: numbers by size, then text, then absent values."""
+    """Return the sort key: numbers by size, then text, then absent values."""
     if not isinstance(text, str):
         return 2, 0.0, ""
     value = as_number(text)

@@ -52,7 +52,7 @@ _OUTPUT: ContextVar[FigureOutput | None] = ContextVar("figure_output", default=N
 
 @contextlib.contextmanager
 def figure_output(output: FigureOutput) -> Iterator[None]:
-    """Context in which figures are saved according to ``output``."""
+    """Return a context in which figures are saved according to ``output``."""
     token = _OUTPUT.set(output)
     try:
         yield

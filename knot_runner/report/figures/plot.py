@@ -120,7 +120,7 @@ def plotted(request: PlotRequest) -> Callable[..., list[str]]:
 
 
 def draw_runs(runs: RunSet, request: PlotRequest) -> tuple[Drawing, list[Axes]]:
-    """Draw the finished ``runs``; returns the drawing and the axes of its panels. Raises :class:`UserError`."""
+    """Draw the finished ``runs``; return the drawing and the axes of its panels. Raises :class:`UserError`."""
     import pandas as pd
 
     done = runs.finished

@@ -105,7 +105,7 @@ def figure_of(
 
 @contextlib.contextmanager
 def figure_settings() -> Iterator[None]:
-    """Context with our fonts and lines, independent of the user's matplotlibrc."""
+    """Return a context with our fonts and lines, independent of the user's matplotlibrc."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -238,7 +238,7 @@ def limit_to_shares(axes: Axes, top: float) -> None:
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], color: Any, alpha: float, **look: Any) -> dict[str, Any]:
-    """Return a box per array of ``values``, without points beyond the whiskers; returns what was drawn."""
+    """Draw a box per array of ``values``, without points beyond the whiskers; return what was drawn."""
     box = {"facecolor": color, "edgecolor": GRAY, "alpha": alpha}
     return axes.boxplot(values, boxprops=box, showfliers=False, patch_artist=True, manage_ticks=False, **look)
 

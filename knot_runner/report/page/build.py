@@ -118,7 +118,7 @@ class Page:
 
 
 def write_page(path: Path, request: PageRequest, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
-    """Write the page of ``jobs`` to ``path``, atomically; returns its content.
+    """Write the page of ``jobs`` to ``path``, atomically; return its content.
 
     ``unfinished``: run id -> state of a run without a result. Raises :class:`UserError` if no run is done, like
     :func:`preset_table` for runs that do not make a table, and if the file cannot be written.

@@ -28,7 +28,7 @@ def plain(text: str) -> str:
 
 
 def short_line(label: str) -> str:
-    """Settings without their groups, for a narrow column: ``task.labels.support=onehot`` is ``support=onehot``."""
+    """Return settings without their groups: ``task.labels.support=onehot`` is ``support=onehot``."""
     parts = [part.partition("=") for part in label.split(", ")]
     return ", ".join(key.rpartition(".")[2] + equals + value for key, equals, value in parts)
 
@@ -51,7 +51,7 @@ def escape_csv(text: str) -> str:
 
 
 def label_settings(label: str) -> dict[str, str]:
-    """Setting -> value of a job's label; a group that is swept as a whole (``a.b={kind:soup,lr:0.01}``) is split."""
+    """Return setting -> value of a job's label. A group swept as a whole (``a.b={kind:soup,lr:0.01}``) is split."""
     found: dict[str, str] = {}
     for part in label.split(", "):
         key, _, value = part.partition("=")
@@ -65,7 +65,7 @@ def label_settings(label: str) -> dict[str, str]:
 
 
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
-    """Label -> displayed label: groups of settings are split, and settings common to all ``labels`` are left out."""
+    """Return label -> displayed label: groups are split, and settings common to all ``labels`` left out."""
     by_label = {label: label_settings(label) for label in labels}
     shared = set.intersection(*(set(facts.items()) for facts in by_label.values())) if len(by_label) > 1 else set()
     shown = {}

@@ -90,7 +90,7 @@ def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
 
 
 def sign_test(seeds: int) -> float:
-    """Two-sided p-value of ``seeds`` effects that all have the same sign (Arbuthnott 1710; Dixon & Mood 1946)."""
+    """Return the two-sided p-value of ``seeds`` effects of the same sign (Arbuthnott 1710; Dixon & Mood 1946)."""
     return 2.0 ** (1 - seeds)
 
 
@@ -142,7 +142,7 @@ POWER = 0.8
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values (1979): below alpha if the claim is decided with family-wise error below alpha."""
+    """Return Holm's adjusted p-values (1979): below alpha if the family-wise error of a decision is."""
     order = np.argsort(values, kind="stable")
     adjusted = [1.0] * len(values)
     worst = 0.0

@@ -44,7 +44,7 @@ def clipped_interval(low: float, high: float, top: float | None) -> tuple[float,
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean of ``values`` and half the width of its 95% Student-t interval (n - 1 degrees of freedom; Student 1908).
+    """Return the mean of ``values`` and half its 95% Student-t interval (n - 1 degrees of freedom; Student 1908).
 
     One value has no interval: the half-width is None. Raises ValueError when ``values`` is empty.
     """

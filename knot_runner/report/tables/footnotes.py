@@ -62,7 +62,7 @@ def sources(runs: Iterable[Run]) -> list[str]:
 
 
 def training_sizes(runs: Iterable[Run]) -> list[str]:
-    """Lines on methods of one task that train on different numbers of examples, because they hold out other shares."""
+    """Return lines on methods of one task that train on different numbers of examples."""
     lines = []
     for task, own in by_key((run.task, run) for run in finished(runs)).items():
         if not unlike_shares(run.config for run in own):

@@ -33,7 +33,7 @@ class Message:
 
 
 def place(t: float | Literal["random"], draws: Draws, *names: object) -> float:
-    """Place on the geodesic of one interpolation: ``t``, or the draw ``names`` from U(0, 1)."""
+    """Return the place on the geodesic of one interpolation: ``t``, or the draw ``names`` from U(0, 1)."""
     return float(draws(*names).random()) if t == "random" else float(t)
 
 

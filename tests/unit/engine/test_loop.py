@@ -120,7 +120,7 @@ def test_train_network_resumes_after_kill_in_any_epoch(request_, place, tmp_path
 
 
 @pytest.mark.parametrize(("criterion", "kept"), [("f1", 1), ("loss", 0)])
-def test_train_network_remembers_best_epoch_after_kill(request_, place, tmp_path, monkeypatch, criterion, kept):
+def test_train_network_keeps_best_epoch_after_kill(request_, place, tmp_path, monkeypatch, criterion, kept):
     """The best came before the last commit; with ``loss``, it is the untrained start."""
     asked, scores = dataclasses.replace(request_, select=criterion), [0.9, 0.1, 0.2, 0.3][: 4 - kept]
     made = []

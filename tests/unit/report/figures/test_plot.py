@@ -169,7 +169,7 @@ def test_texts_do_not_overlap(out, name, width, tmp_path):
         assert not box.overlaps(other_box), (one, other)
 
 
-def test_numbers_have_a_scale_of_colors_and_other_settings_line_styles(out, tmp_path):
+def test_plot_colors_numbers_by_scale(out, tmp_path):
     (axes,), _, _ = drawn(out, tmp_path, by="method.temperature,training.lr")
     looks = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
     assert len(set(looks)) == 6 and len({color for color, _ in looks}) == 3 and len({style for _, style in looks}) == 2

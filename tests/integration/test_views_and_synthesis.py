@@ -1,4 +1,4 @@
-"""Cross-modal distillation: what views show, and that student and teacher see the same image in theirs."""
+"""Distillation of images in other views and of synthesized images: what students and teachers see, refusals, kills."""
 
 import dataclasses
 import math
