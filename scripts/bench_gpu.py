@@ -28,7 +28,7 @@ from gpu_checks import CHECKS, Absent
 from process_tree import spread, timed
 from workloads import PARTICIPANTS, WORKLOADS, Workload
 
-from knot_runner.config.settings import HardwareSettings
+from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.config.settings.methods.transport import FedwadSettings, OtddSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine

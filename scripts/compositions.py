@@ -26,9 +26,9 @@ from knot_runner.cli import preview
 from knot_runner.cli.main import main as command
 from knot_runner.composing.commands import compose_all
 from knot_runner.composing.hydra_compose import choice_config, composing, plain_config
-from knot_runner.config.settings import build_run
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS
+from knot_runner.config.settings.run import build_run
 from knot_runner.util.config_yaml import Config, choices, config_folder
 from knot_runner.util.errors import Misfit
 

@@ -14,8 +14,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings
-from knot_runner.config.settings.networks import ConvSettings
+from knot_runner.config.settings.networks import CnnSettings, ConvSettings, MlpSettings, ResnetSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained

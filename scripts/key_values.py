@@ -19,6 +19,7 @@ from knot_runner.config.settings.families import METHOD_SETTINGS, TASK_KINDS
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
     CentralTraining,
+    EvaluateSettings,
     HardwareSettings,
     ModelSettings,
     PathSettings,
@@ -28,17 +29,14 @@ from knot_runner.config.settings.groups import (
 from knot_runner.config.settings.methods.distill import SCHEDULE_SETTINGS, SYNTHESIS_SETTINGS
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings, FederatedTraining
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
-from knot_runner.config.settings.methods.personalization import (
-    PERSONALIZATION_SETTINGS,
-    EvaluateSettings,
-    LocalSettings,
-)
+from knot_runner.config.settings.methods.personalization import PERSONALIZATION_SETTINGS, LocalSettings
 from knot_runner.config.settings.methods.terms import TERM_SETTINGS
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.config.settings.run import Settings
 from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.strict import field_types
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -98,16 +96,10 @@ def field_notes(cls: type) -> dict[str, str]:
     return notes
 
 
-@functools.cache
-def hints_of(cls: type) -> dict[str, Any]:
-    """Return the types of the fields of ``cls`` with their ranges."""
-    return typing.get_type_hints(cls, include_extras=True)
-
-
 def note_of(cls: type, name: str) -> str:
     """Return the comment of a field; "" for names and tags. Raises :class:`Undocumented`."""
     notes = field_notes(cls)
-    if name in notes or name == "name" or is_kind(hints_of(cls)[name]) or (cls is Settings and is_group(name)):
+    if name in notes or name == "name" or is_kind(field_types(cls)[name]) or (cls is Settings and is_group(name)):
         return notes.get(name, "")
     raise Undocumented(f"{cls.__module__}.{cls.__name__}.{name}")
 
@@ -125,7 +117,7 @@ def tables() -> dict[type, list[str]]:
         places = found.setdefault(cls, [])
         if place not in places:
             places.append(place)
-        for name, hint in hints_of(cls).items():
+        for name, hint in field_types(cls).items():
             own = f"{place}.{name}".lstrip(".")
             if not is_group(own) and own not in NOT_KEYS:
                 for rest, inner in settings_in(hint):
@@ -187,7 +179,7 @@ def usual_values(places: dict[type, list[str]]) -> dict[tuple[type, str], list[A
     def collect(cls: type, values: Any) -> None:
         if not isinstance(values, dict) or not fits(cls, values):
             return
-        hints = typing.get_type_hints(cls)
+        hints = field_types(cls)
         for field in dataclasses.fields(cls):
             if field.name not in values:
                 continue
@@ -243,7 +235,7 @@ def training_blocks(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def fits(cls: type, values: dict[str, Any]) -> bool:
     """Whether ``values`` may be those of ``cls``: what it needs is there, and its kind is that which it names."""
-    hints = typing.get_type_hints(cls)
+    hints = field_types(cls)
     for field in dataclasses.fields(cls):
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if needed and field.name not in values and cls is not Settings:
@@ -260,7 +252,7 @@ def is_kind(hint: Any) -> bool:
 
 def tag_of(cls: type, place: str) -> tuple[str, list[str]] | None:
     """Return the key that selects ``cls`` at ``place`` and its values; None if the place has one dataclass."""
-    for name, hint in hints_of(cls).items():
+    for name, hint in field_types(cls).items():
         if is_kind(hint) and name != "algorithm":
             return name, list(typing.get_args(hint))
     names = [name for name, one in METHOD_SETTINGS.items() if one is cls] if place == "method" else []

@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import CnnSettings, ConvSettings, MlpSettings, ModelSettings, ResnetSettings
+from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.networks import CnnSettings, ConvSettings, MlpSettings, ResnetSettings
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from knot_runner.config.settings import StageSettings
+from knot_runner.config.settings.groups import StageSettings
 from knot_runner.config.settings.methods.terms import TERM_SETTINGS
 from knot_runner.config.strict import build
 

@@ -15,7 +15,8 @@ import numpy as np
 from omegaconf import OmegaConf
 from PIL import Image
 
-from knot_runner.config.settings import ImageTaskSettings, build
+from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.strict import build
 
 PRESETS = Path(__file__).resolve().parents[1] / "conf" / "task"
 

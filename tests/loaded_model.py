@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from knot_runner.config.settings import ModelSettings
+from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.strict import build
 from knot_runner.data.images.views import viewed_images

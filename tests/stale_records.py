@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from knot_runner import provenance
-from knot_runner.config.settings import PathSettings
+from knot_runner.config.settings.groups import PathSettings
 from knot_runner.provenance import fingerprints
 from knot_runner.results.base import RunResult
 from tests.contents import result_with

@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 from knot_runner.bundles.unpack import BundledRun
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.devices import DEVICES, is_host
-from knot_runner.config.settings import FederatedSettings, run_id
+from knot_runner.config.settings.methods.federated import FederatedSettings
+from knot_runner.config.settings.run_id import run_id
 from knot_runner.config.strict import dotted_leaves, without
 from knot_runner.data.preflight import no_data
 from knot_runner.pipelines.context import Note, Progress, run_context

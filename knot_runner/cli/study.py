@@ -35,7 +35,9 @@ from knot_runner.composing.overrides import (
     typed_line,
     values_of,
 )
-from knot_runner.config.settings import DistillSettings, FederatedSettings, KnotSettings, MutualSettings
+from knot_runner.config.settings.methods.distill import DistillSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings
+from knot_runner.config.settings.methods.knot import KnotSettings, MutualSettings
 from knot_runner.metrics import ACCURACY, METRICS, SCORE
 from knot_runner.records import ROUNDS_FILE, read_record, read_result, require_result
 from knot_runner.results.federated import FederatedResult

@@ -25,9 +25,8 @@ from knot_runner.composing.named_values import (
     without_arm,
 )
 from knot_runner.composing.overrides import one_line, parse_overrides, preset_in
-from knot_runner.config.settings import Settings, build_run, run_id
-from knot_runner.config.settings.run import ARM
-from knot_runner.config.settings.run_id import settings_record
+from knot_runner.config.settings.run import ARM, Settings, build_run
+from knot_runner.config.settings.run_id import run_id, settings_record
 from knot_runner.config.strict import without
 from knot_runner.util.config_yaml import Config, choices
 from knot_runner.util.errors import LOGGER, UserError, unknown

@@ -16,12 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from knot_runner.composing.overrides import message_text, parse_overrides, typed_line
 from knot_runner.config.devices import first_device, is_host
+from knot_runner.config.plugins import load
 from knot_runner.config.settings.checks.fit import TEACHERS
 from knot_runner.config.settings.families import FAMILIES, Family, family_of_algorithm
-from knot_runner.config.settings.methods.distill import SCHEDULE_SETTINGS, SYNTHESIS_SETTINGS
-from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
-from knot_runner.config.settings.methods.personalization import PERSONALIZATION_SETTINGS
-from knot_runner.config.settings.methods.terms import TERM_SETTINGS
 from knot_runner.config.settings.run import ARM
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, read_record, recorded_config, require_result
@@ -34,13 +31,13 @@ MODEL_LISTS = ("teachers", "models")
 TAGS = {"loss": "name", "schedule": "kind", "synthesis": "kind", "personalization": "kind"}
 #: Key of a part -> the same.
 PART_TAGS = {"method.server_distillation.loss": "name", **{f"method.{part}": tag for part, tag in TAGS.items()}}
-#: Group in ``conf/base`` -> the classes of its settings.
+#: Group in ``conf/base`` -> the table of its settings, in a module of ``config/settings/methods``.
 CLASSES = {
-    "loss": LOSS_SETTINGS,
-    "schedule": SCHEDULE_SETTINGS,
-    "synthesis": SYNTHESIS_SETTINGS,
-    "personalization": PERSONALIZATION_SETTINGS,
-    "term": TERM_SETTINGS,
+    "loss": "knot:LOSS_SETTINGS",
+    "schedule": "distill:SCHEDULE_SETTINGS",
+    "synthesis": "distill:SYNTHESIS_SETTINGS",
+    "personalization": "personalization:PERSONALIZATION_SETTINGS",
+    "term": "terms:TERM_SETTINGS",
 }
 #: (group, name) -> the settings in that file.
 Values = Callable[[str, str], Config]
@@ -107,7 +104,7 @@ def _filled(settings: Config, tags: dict[str, str], base_values: Values) -> Conf
 
 def _completed(values: Config, group: str, name: str, base_values: Values) -> Config:
     """Return ``values`` with those that are not set from ``base/GROUP/NAME.yaml``, which is read only then."""
-    cls = CLASSES[group].get(name)
+    cls = load(f"knot_runner.config.settings.methods.{CLASSES[group]}").get(name)
     if cls is not None and values.keys() >= {field.name for field in dataclasses.fields(cls)}:
         return values
     return {**base_values(group, name), **values}

@@ -87,6 +87,20 @@ class Table(UserDict[str, Entry]):
         return self._owners.get(key) == "knot_runner"
 
 
+class LateTable(Table[Entry]):
+    """A table whose entries may be given as ``package.module:NAME``, which is imported when it is looked up."""
+
+    def __getitem__(self, key: str) -> Entry:
+        entry = super().__getitem__(key)
+        return load(entry) if isinstance(entry, str) else entry
+
+
+def load(name: str) -> Any:
+    """Import and return ``package.module:NAME``."""
+    module, attribute = name.split(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 def expect(where: str, entry: Any, kind: type) -> None:
     """Raise :class:`UserError` unless ``entry`` is an instance of ``kind``."""
     if not isinstance(entry, kind):

@@ -18,6 +18,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.plugins import load
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 
@@ -77,6 +78,18 @@ class ByName:
     noun: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Late:
+    """Rule that imports the type of a setting, ``package.module:NAME``, when a value is given (:func:`late`)."""
+
+    name: str
+
+
+def late(module: str, name: str) -> Any:
+    """Return the type ``name`` of a ``module`` of ``config/settings``, which is imported when a value is given."""
+    return Annotated[Any, Late(f"knot_runner.config.settings.{module}:{name}")]
+
+
 class OutOfRangeError(UserError):
     """A value of the right type that violates its :class:`Holds`."""
 
@@ -108,6 +121,20 @@ def build(cls: type[Built], values: Any, where: str) -> Built:
         raise UserError(rule.args[0], _join(where, rule.key)) from None
     except ValueError as problem:  # of a plug-in's class
         raise UserError(str(problem), where) from None
+
+
+def field_types(cls: type) -> dict[str, Any]:
+    """Return the types of the fields of ``cls`` with their ranges; those of a :class:`Late` are imported."""
+    return {name: _imported(hint) for name, hint in _hints(cls).items()}
+
+
+def _imported(hint: Any) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated and isinstance(args[1], Late):
+        return load(args[1].name)
+    if origin in (typing.Union, types.UnionType):
+        return typing.Union[tuple(map(_imported, args))]  # noqa: UP007
+    return hint
 
 
 def content_of(value: Any) -> Any:
@@ -150,6 +177,8 @@ def _convert(hint: Any, value: Any, where: str, most: float | None = None) -> An
         rule = args[1]
         if isinstance(rule, ByTag):
             return _build_by_tag(rule, value, where)
+        if isinstance(rule, Late):
+            return _convert(load(rule.name), value, where)
         if isinstance(rule, ByName):
             return _build_by_name(rule, value, where)
         return _ruled(args[0], args[1:], value, where)

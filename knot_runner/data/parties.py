@@ -10,7 +10,8 @@ import dataclasses
 
 import numpy as np
 
-from knot_runner.config.settings import DistillSettings, PartyShares, teacher_names
+from knot_runner.config.settings.methods.distill import DistillSettings, teacher_names
+from knot_runner.config.settings.partition import PartyShares
 from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.config.strict import without
 from knot_runner.data.images.load import label_space

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from knot_runner.config.devices import is_host
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings import HardwareSettings
+from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.engine.loop import (
     BUSY,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.devices import DEVICES, first_device
-from knot_runner.config.settings import HardwareSettings
+from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.util.errors import UserError, counted
 from knot_runner.util.processes import cores
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from knot_runner.config.settings import ModelSettings, StageSettings
+from knot_runner.config.settings.groups import ModelSettings, StageSettings
 from knot_runner.config.settings.networks import ImageModel
 from knot_runner.config.strict import digest, without
 from knot_runner.engine.examples import Augment

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from knot_runner.config.plugins import Table
-from knot_runner.config.settings import TRACKER_EXTRAS, TrackerSettings
-from knot_runner.config.settings.families import load
+from knot_runner.config.plugins import Table, load
+from knot_runner.config.settings.groups import TRACKER_EXTRAS, TrackerSettings
 from knot_runner.results.base import RunResult
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, first_line, nearest, require_extra

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from knot_runner.config.settings import KnotSettings, TeachersSettings
+from knot_runner.config.settings.methods.knot import KnotSettings, TeachersSettings
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
 from knot_runner.engine.store import Artifact

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.plugins import Table, checked, expect, unlike
-from knot_runner.config.settings import EntropySettings, SinkhornSettings
-from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, LossSettings
+from knot_runner.config.settings.methods.knot import LOSS_SETTINGS, EntropySettings, LossSettings, SinkhornSettings
 from knot_runner.config.settings.methods.terms import SinkhornTermSettings
 from knot_runner.engine.hardware import float64_device, in_float64
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings import MutualSettings, StageSettings
-from knot_runner.config.settings.methods.knot import LossSettings
+from knot_runner.config.settings.groups import StageSettings
+from knot_runner.config.settings.methods.knot import LossSettings, MutualSettings
 from knot_runner.engine.examples import Augment, InputBatch
 from knot_runner.engine.hardware import float64_device
 from knot_runner.engine.loop import Place, Report, stored_examples, stored_model

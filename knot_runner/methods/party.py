@@ -12,7 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import CentralTraining, Labels
+from knot_runner.config.settings.groups import CentralTraining
+from knot_runner.config.settings.tasks.task import Labels
 from knot_runner.config.strict import digest
 from knot_runner.engine.examples import Augment
 from knot_runner.engine.federated.cohort import ClientModel

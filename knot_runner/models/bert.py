@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings import ModelSettings
+from knot_runner.config.settings.groups import ModelSettings
 
 
 class PublishedHead(nn.Module):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from knot_runner.config.settings import EncoderSettings
+from knot_runner.config.settings.methods.transport import EncoderSettings
 from knot_runner.models.images import Shape
 from knot_runner.util.errors import UserError
 

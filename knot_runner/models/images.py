@@ -12,7 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings import (
+from knot_runner.config.settings.networks import (
+    MOBILENET_STAGES,
+    WRN_WIDTH,
     CnnSettings,
     ImageModel,
     MlpSettings,
@@ -21,7 +23,6 @@ from knot_runner.config.settings import (
     VggSettings,
     WrnSettings,
 )
-from knot_runner.config.settings.networks import MOBILENET_STAGES, WRN_WIDTH
 from knot_runner.models.layers import initialize_convolutions, make_norm, max_pool
 from knot_runner.util.errors import UserError
 

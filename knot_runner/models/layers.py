@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor as _in_transform  # of vmap or grad; no public name
 
-from knot_runner.config.settings import MobilenetSettings, ResnetSettings, VggSettings, WrnSettings
+from knot_runner.config.settings.networks import MobilenetSettings, ResnetSettings, VggSettings, WrnSettings
 
 MOMENTUM = 0.1
 #: Added to variances, as PyTorch does.

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings import ImageModel, ModelSettings
-from knot_runner.config.settings.networks import CustomSettings
+from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.networks import CustomSettings, ImageModel
 from knot_runner.models.images import Shape, build_image_model
 from knot_runner.models.layers import TORCH_BATCH_NORMS
 from knot_runner.util.errors import UserError, nearest

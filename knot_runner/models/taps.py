@@ -27,11 +27,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from knot_runner.config.settings import (
+from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.networks import (
     CnnSettings,
     MlpSettings,
     MobilenetSettings,
-    ModelSettings,
     ResnetSettings,
     VggSettings,
     WrnSettings,

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 import torch
 
-from knot_runner.config.settings import OtddSettings
+from knot_runner.config.settings.methods.transport import OtddSettings
 from knot_runner.config.strict import digest as digest_of
 from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool

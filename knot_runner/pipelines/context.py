@@ -17,8 +17,8 @@ import torch
 
 import knot_runner
 from knot_runner import metrics, provenance
-from knot_runner.config.settings import Settings
 from knot_runner.config.settings.families import call, family_of
+from knot_runner.config.settings.run import Settings
 from knot_runner.data.counts import Counts
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 from knot_runner.engine.hardware import machine

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from knot_runner.config.plugins import Table
-from knot_runner.config.settings import BiasSettings, KnotSettings
+from knot_runner.config.settings.methods.knot import BiasSettings, KnotSettings
 from knot_runner.config.strict import without
 from knot_runner.data.counts import of_parties
 from knot_runner.data.tasks import PartyTask

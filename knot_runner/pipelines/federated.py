@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from knot_runner import metrics
-from knot_runner.config.settings import Centralized
 from knot_runner.config.settings.methods.federated import server_distillation
+from knot_runner.config.settings.partition import Centralized
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.around import surrounded
 from knot_runner.methods.contract import METHODS, RoundMethod

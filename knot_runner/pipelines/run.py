@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 from knot_runner import provenance
 from knot_runner.config.devices import is_host
-from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.families import family_of, load
+from knot_runner.config.plugins import load, load_plugins
+from knot_runner.config.settings.families import family_of
 from knot_runner.config.strict import build
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.tracker import TrackedRun, Tracker

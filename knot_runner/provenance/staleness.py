@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import knot_runner
-from knot_runner.config.settings import Settings
+from knot_runner.config.settings.run import Settings
 from knot_runner.config.settings.run_id import counted_settings, settings_record
 from knot_runner.config.strict import dotted_leaves
 from knot_runner.provenance.fingerprints import Now, Opened

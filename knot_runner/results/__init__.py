@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from knot_runner.config.settings.families import FAMILIES, load
+from knot_runner.config.plugins import load
+from knot_runner.config.settings.families import FAMILIES
 from knot_runner.config.strict import build
 from knot_runner.results.base import DivergedResult, RunResult
 from knot_runner.util.errors import UserError

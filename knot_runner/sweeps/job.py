@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.config.settings import Settings
+from knot_runner.config.settings.run import Settings
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.run import finished_result, run_locked
 from knot_runner.records import lock_of

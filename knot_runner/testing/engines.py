@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.config.settings import HardwareSettings, MlpSettings, ResnetSettings
+from knot_runner.config.settings.groups import HardwareSettings
+from knot_runner.config.settings.networks import MlpSettings, ResnetSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from knot_runner.config.settings import TrackerSettings
-from knot_runner.config.settings.families import load
+from knot_runner.config.plugins import load
+from knot_runner.config.settings.groups import TrackerSettings
 from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, flat
 from knot_runner.results.base import RunResult
 

@@ -11,7 +11,7 @@ import wandb
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.config.settings import build_run
+from knot_runner.config.settings.run import build_run
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.pretrained import load_pretrained
 from knot_runner.pipelines.federations.texts import weights_identity

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from knot_runner.cli.main import main
-from knot_runner.config.settings import MlpSettings
 from knot_runner.config.settings.methods.distill import (
     AverageSchedule,
     MutualSchedule,
     OfflineSchedule,
     SnapshotSchedule,
 )
+from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.examples import TextData
 from knot_runner.methods.distill.costs import StageCounter, sent_bytes
 from knot_runner.methods.distill.students import PickStudent, TrainStudents

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from knot_runner.config.settings import BiasSettings
+from knot_runner.config.settings.methods.knot import BiasSettings
 from knot_runner.data.tasks import Images
 from knot_runner.methods.weighting import random_images
 from tests.golden.messages import refuses

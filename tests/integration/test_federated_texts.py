@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
-from knot_runner.config.settings import ModelSettings
+from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe

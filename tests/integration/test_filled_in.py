@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from knot_runner import compose
-from knot_runner.config.settings import Dirichlet, Manual, Pairs
+from knot_runner.config.settings.partition import Dirichlet, Manual, Pairs
 from knot_runner.data.counts import Counts
 from knot_runner.data.images import make_partition
 from knot_runner.methods.around.fleet import devices

@@ -9,7 +9,7 @@ import yaml
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
-from knot_runner.config.settings import TrackerSettings
+from knot_runner.config.settings.groups import TrackerSettings
 from knot_runner.engine.tracker import TrackedRun, Tracker, counting_keys, flat, points
 from knot_runner.results.base import RunResult
 from knot_runner.util import processes

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, f1_score
 
 from knot_runner import compose
-from knot_runner.config.settings import Labels, ModelSettings
+from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.tasks.task import Labels
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store

@@ -7,16 +7,13 @@ the same reason. A plug-in registers a family of its own by :func:`register`.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from knot_runner.config.plugins import Table
+from knot_runner.config.plugins import LateTable, Table
+from knot_runner.config.plugins import load as load
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
-from knot_runner.config.settings.methods.distill import DistillSettings
-from knot_runner.config.settings.methods.federated import FederatedSettings
-from knot_runner.config.settings.methods.knot import KnotSettings, MutualSettings, TeachersSettings
 from knot_runner.config.settings.tasks.images import ImageTaskSettings
 from knot_runner.config.settings.tasks.task import TaskSettings
 
@@ -27,8 +24,8 @@ class Family:
 
     #: ``kind`` in ``result.json``
     name: str
-    #: ``method.algorithm`` -> settings class
-    settings: Mapping[str, type]
+    #: ``method.algorithm`` -> settings class, or its ``package.module:NAME``
+    settings: Mapping[str, type | str]
     #: supported kinds of task, of :data:`TASK_KINDS`
     tasks: tuple[str, ...]
     #: function of a :class:`~knot_runner.pipelines.context.RunContext`, the inputs that ``inspect`` has returned, and
@@ -84,7 +81,7 @@ TASK_KINDS: Table[TaskKind] = Table("TASK_KINDS", {
 }, papers="settings")  # fmt: skip
 FAMILIES: Table[Family] = Table("FAMILIES", {}, papers="settings")
 #: ``method.algorithm`` -> dataclass of its settings, of all families.
-METHOD_SETTINGS: Table[type] = Table("METHOD_SETTINGS", {}, papers="settings")
+METHOD_SETTINGS: LateTable[Any] = LateTable("METHOD_SETTINGS", {}, papers="settings")
 
 
 def register(family: Family) -> Family:
@@ -95,17 +92,17 @@ def register(family: Family) -> Family:
 
 
 def family_of(config: Any) -> Family:
-    """Return the family of a method's settings ``config`` (or of their class)."""
-    cls = config if isinstance(config, type) else type(config)
-    for family in FAMILIES.data.values():  # that of a class is there
-        if cls in family.settings.values():
-            return family
-    return FAMILIES["federated"]  # of a plug-in's method
+    """Return the family of a method's settings ``config``."""
+    return family_of_algorithm(config.algorithm)
 
 
 def family_of_algorithm(algorithm: str) -> Family:
     """Return the family of ``algorithm``; an unknown one is a plug-in's federated algorithm."""
-    return family_of(METHOD_SETTINGS.get(algorithm, FederatedSettings))
+    if algorithm in METHOD_SETTINGS:  # which registers the papers' families if it is none of the package's
+        for family in FAMILIES.data.values():
+            if algorithm in family.settings:
+                return family
+    return FAMILIES["federated"]
 
 
 def other_owners(key: str, algorithm: Any) -> str:
@@ -113,15 +110,9 @@ def other_owners(key: str, algorithm: Any) -> str:
 
     It lists the algorithms that have the setting, and is "" if there are none.
     """
-    classes = [pair for family in FAMILIES.values() for pair in family.settings.items()]
-    owners = [name for name, cls in classes if key in {field.name for field in fields(cls)}]
+    names = [name for family in FAMILIES.values() for name in family.settings]
+    owners = [name for name in names if key in {field.name for field in fields(METHOD_SETTINGS[name])}]
     return f"method.algorithm={algorithm} does not have this setting. These do: {', '.join(owners)}" if owners else ""
-
-
-def load(name: str) -> Any:
-    """Import and return ``package.module:function``."""
-    module, function = name.split(":")
-    return getattr(importlib.import_module(module), function)
 
 
 def call(name: str, *arguments: Any, **options: Any) -> Any:
@@ -130,7 +121,11 @@ def call(name: str, *arguments: Any, **options: Any) -> Any:
 
 
 register(Family(
-    "distillation", {"knot": KnotSettings, "mutual": MutualSettings, "teachers": TeachersSettings}, ("texts", "images"),
+    "distillation", {
+        "knot": "knot_runner.config.settings.methods.knot:KnotSettings",
+        "mutual": "knot_runner.config.settings.methods.knot:MutualSettings",
+        "teachers": "knot_runner.config.settings.methods.knot:TeachersSettings",
+    }, ("texts", "images"),
     run="knot_runner.pipelines.distillation:run_distillation",
     inspect="knot_runner.pipelines.distillation:inspect_distillation",
     summary="knot_runner.report.records.run_summary:stages_summary",
@@ -140,18 +135,18 @@ register(Family(
         "mutual": "knot_runner.methods.mutual:MUTUAL",
         "teachers": "knot_runner.methods.knot:KNOT",
     },
-    check="knot_runner.config.settings.checks.methods:check_parties_method",
+    check="knot_runner.config.settings.checks.distillation:check_parties_method",
     training="stages", ends_with_model=True,
     preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
 ))  # fmt: skip
 register(Family(
-    "distill", {"distill": DistillSettings}, ("texts", "images"),
+    "distill", {"distill": "knot_runner.config.settings.methods.distill:DistillSettings"}, ("texts", "images"),
     run="knot_runner.pipelines.distillation:run_distillation",
     inspect="knot_runner.pipelines.distillation:inspect_distillation",
     summary="knot_runner.report.records.run_summary:distill_summary",
     result="knot_runner.results.training:DistillResult",
     methods={"distill": "knot_runner.methods.distill.distill:DISTILL"},
-    check="knot_runner.config.settings.checks.methods:check_distill_method",
+    check="knot_runner.config.settings.checks.distillation:check_distill_method",
     counted="knot_runner.config.settings.methods.distill:counted_teachers",
     training="central", clients=False, ends_with_model=True,
     preload=("knot_runner.pipelines.distillation", "torch._dynamo"),

@@ -9,7 +9,7 @@ from knot_runner.config.settings.methods.algorithms import FedPerSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, FractionOrNone, Positive, Proportion, Steps
 from knot_runner.config.strict import AtMost, Holds, require
-from knot_runner.util.errors import Misfit, UserError
+from knot_runner.util.errors import Misfit
 
 #: Of the logarithm of a speed; exp(6 sigma) is still a number.
 LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "at least 0 (0: all are equal)")]
@@ -81,18 +81,11 @@ class FleetSettings:
                 self.late == "drop" or self.deadline is not None, "deadline", "required by late=partial, but not set"
             )
 
-
-def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
-    """Raise :class:`UserError` where ``method`` does not support ``fleet``."""
-    if not isinstance(method, FederatedSettings):
-        if fleet is not None:
+    def check(self, method: Any) -> None:
+        """Raise :class:`UserError` where ``method`` does not support the fleet."""
+        if not isinstance(method, FederatedSettings):
             why = "the method has no clients that train in rounds"
-            raise Misfit(f"fleet={fleet.name}", f"method={method.name}", why, "Use fleet=none")
-        return
-    if fleet is None:
-        if method.stragglers is not None and method.stragglers.by == "speed":
-            raise UserError("speed requires a fleet. Use fleet=phones, or by=seed", "method.stragglers.by")
-        return
-    if fleet.mode == "async" and isinstance(method, FedPerSettings) and method.final_head_epochs:
-        why = "method.final_head_epochs needs a final round of all clients, which fleet.mode=async does not have"
-        raise Misfit(f"fleet={fleet.name}", f"method={method.name}", why, "Use method.final_head_epochs=0")
+            raise Misfit(f"fleet={self.name}", f"method={method.name}", why, "Use fleet=none")
+        if self.mode == "async" and isinstance(method, FedPerSettings) and method.final_head_epochs:
+            why = "method.final_head_epochs needs a final round of all clients, which fleet.mode=async does not have"
+            raise Misfit(f"fleet={self.name}", f"method={method.name}", why, "Use method.final_head_epochs=0")

@@ -188,6 +188,14 @@ class PathSettings:
                 setattr(self, key, str(path))
 
 
+@dataclass
+class EvaluateSettings:
+    """Additional evaluation."""
+
+    #: end: evaluate every client model on every client's test examples after the last round
+    matrix: Literal["end"] | None = None
+
+
 #: ``tracker.name`` -> the extra of its package, "" where it needs none; plug-ins add others.
 TRACKER_EXTRAS = {"none": "", "wandb": "", "tensorboard": "tensorboard", "mlflow": "mlflow"}
 

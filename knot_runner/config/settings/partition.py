@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from knot_runner.config.plugins import Table
 from knot_runner.config.settings.families import METHOD_SETTINGS
-from knot_runner.config.settings.methods.personalization import PERSONALIZATION_SETTINGS
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fraction, Items, ItemsOrNone, Parties
 from knot_runner.config.strict import AtMost, Holds, require, without
 from knot_runner.util.config_yaml import Config
@@ -224,6 +223,8 @@ def _reads_valid(personal: Config | None) -> bool:
     """Return whether a composed personalization selects or trains on held-out examples."""
     if not isinstance(personal, dict):
         return False
+    from knot_runner.config.settings.methods.personalization import PERSONALIZATION_SETTINGS
+
     kind = personal.get("kind")
     reads_valid = getattr(PERSONALIZATION_SETTINGS.get(str(kind)), "reads_valid", False)
     return reads_valid or personal.get("select", "last" if kind == "finetune" else "valid") == "valid"

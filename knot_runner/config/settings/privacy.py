@@ -52,25 +52,28 @@ class UserPrivacySettings:
         noisy = self.noise_multiplier != 0
         require(not noisy or self.clip_norm is not None, "clip_norm", "required by the noise, but not set")
 
-
-def check_privacy(settings: Settings) -> None:
-    """Raise :class:`UserError` for what privacy does not cover, but for what the method sends."""
-    method, privacy = settings.method, f"privacy={settings.privacy.name if settings.privacy else 'null'}"
-    chosen = f"method={method.name}"
-    if not isinstance(method, FederatedSettings):
-        raise Misfit(privacy, chosen, "the method has no clients that train in rounds", "Use privacy=null")
-    if isinstance(method, LocalAlgorithmSettings):
-        raise Misfit(privacy, chosen, "the clients send nothing, so there is nothing to protect", "Use privacy=null")
-    if method.clustering is not None:
-        why = "method.clustering computes distances between the clients' data without privacy"
-        raise Misfit(privacy, chosen, why, "Use method.clustering=null")
-    if settings.fleet is not None:
-        why = "a fleet changes which clients participate, which the privacy accountant does not cover"
-        raise Misfit(privacy, f"fleet={settings.fleet.name}", why, "Use fleet=none")
-    if getattr(method.personalization, "shares_models", False):
-        why = "method.personalization sends the clients' personalized models to other clients without clipping"
-        raise Misfit(privacy, chosen, why, "Use finetune or soup")
-    if method.aggregation != "uniform":
-        raise UserError("with privacy, the influence of each client must be bounded. Use uniform", "method.aggregation")
-    if isinstance(settings.partition, Centralized):
-        raise Misfit(privacy, "partition=centralized", "user-level privacy needs at least two clients")
+    def check(self, settings: Settings) -> None:
+        """Raise :class:`UserError` for what privacy does not cover, but for what the method sends."""
+        method, privacy = settings.method, f"privacy={self.name}"
+        chosen = f"method={method.name}"
+        if not isinstance(method, FederatedSettings):
+            raise Misfit(privacy, chosen, "the method has no clients that train in rounds", "Use privacy=null")
+        if isinstance(method, LocalAlgorithmSettings):
+            raise Misfit(
+                privacy, chosen, "the clients send nothing, so there is nothing to protect", "Use privacy=null"
+            )
+        if method.clustering is not None:
+            why = "method.clustering computes distances between the clients' data without privacy"
+            raise Misfit(privacy, chosen, why, "Use method.clustering=null")
+        if settings.fleet is not None:
+            why = "a fleet changes which clients participate, which the privacy accountant does not cover"
+            raise Misfit(privacy, f"fleet={settings.fleet.name}", why, "Use fleet=none")
+        if getattr(method.personalization, "shares_models", False):
+            why = "method.personalization sends the clients' personalized models to other clients without clipping"
+            raise Misfit(privacy, chosen, why, "Use finetune or soup")
+        if method.aggregation != "uniform":
+            raise UserError(
+                "with privacy, the influence of each client must be bounded. Use uniform", "method.aggregation"
+            )
+        if isinstance(settings.partition, Centralized):
+            raise Misfit(privacy, "partition=centralized", "user-level privacy needs at least two clients")

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.checks.fit import check_fit, require_group, training_values
 from knot_runner.config.settings.checks.methods import check_code
-from knot_runner.config.settings.families import METHOD_SETTINGS, TASK_KINDS, Family, family_of, load, other_owners
-from knot_runner.config.settings.fleet import FleetSettings, check_fleet
+from knot_runner.config.settings.families import (
+    METHOD_SETTINGS,
+    TASK_KINDS,
+    Family,
+    call,
+    family_of_algorithm,
+    other_owners,
+)
 from knot_runner.config.settings.groups import (
     TRACKER_EXTRAS,
     CentralTraining,
+    EvaluateSettings,
     HardwareSettings,
     ModelSettings,
     PathSettings,
@@ -23,11 +29,7 @@ from knot_runner.config.settings.groups import (
     TrainingSettings,
 )
 from knot_runner.config.settings.methods.algorithms import FedRepSettings
-from knot_runner.config.settings.methods.distill import DistillSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
-from knot_runner.config.settings.methods.knot import SinkhornSettings
-from knot_runner.config.settings.methods.personalization import EvaluateSettings
-from knot_runner.config.settings.methods.terms import SinkhornTermSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
@@ -39,15 +41,21 @@ from knot_runner.config.settings.partition import (
     stages_valid,
     transfer_group,
 )
-from knot_runner.config.settings.privacy import UserPrivacySettings, check_privacy
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
-from knot_runner.config.strict import ByTag, SettingsClasses, build, check_keys, dotted_leaves, shorten, without
+from knot_runner.config.strict import ByTag, SettingsClasses, build, check_keys, dotted_leaves, late, shorten, without
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import OTHER_NAMES, UserError, nearest, unknown
+
+if TYPE_CHECKING:
+    from knot_runner.config.settings.fleet import FleetSettings
+    from knot_runner.config.settings.privacy import UserPrivacySettings
+else:  # most runs have neither
+    FleetSettings = late("fleet", "FleetSettings")
+    UserPrivacySettings = late("privacy", "UserPrivacySettings")
 
 #: Kind of training of a method's family -> its settings.
 TRAINING_SETTINGS: SettingsClasses = {
@@ -118,7 +126,8 @@ def build_run(config: Config) -> Settings:
         require_group(config, group)
     task_kind = kind_of(config["task"])
     kind = _method_settings(config["method"])
-    family = family_of(kind)
+    algorithm = config["method"]["algorithm"]
+    family = family_of_algorithm(algorithm)
     check_fit(config, family, task_kind)
     for group in ("task", "method"):  # these names are folders below paths.output_dir
         name = config[group].get("name")
@@ -131,7 +140,7 @@ def build_run(config: Config) -> Settings:
     parts = _parts(config, task_kind, family)
     own_keys = {field.name for field in dataclasses.fields(kind)}
     for key in config["method"]:
-        if key not in own_keys and (problem := other_owners(key, config["method"]["algorithm"])):
+        if key not in own_keys and (problem := other_owners(key, algorithm)):
             raise UserError(problem, f"method.{key}")
     method: Any = build(kind, config["method"], "method")
     groups = {**config, "fleet": config.get("fleet") or None, "transfer": None, "method": method}
@@ -141,15 +150,16 @@ def build_run(config: Config) -> Settings:
     tracker = settings.tracker.name
     if tracker not in TRACKER_EXTRAS and not settings.plugins:
         raise UserError(f"unknown tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}", "tracker.name")
-    check_fleet(settings.fleet, method)
+    if settings.fleet is not None:
+        settings.fleet.check(method)
     if settings.evaluate.matrix is not None and not isinstance(method, FederatedSettings):
         raise UserError(f"method={method.name} has no clients that train in rounds. Use null", "evaluate.matrix")
     _fill_in(settings)
     if family.check:
-        load(family.check)(settings)
+        call(family.check, settings)
     if settings.privacy is not None:
-        check_privacy(settings)
-    if isinstance(method, DistillSettings) and method.valid is None and task_kind == "images":
+        settings.privacy.check(settings)
+    if family.name == "distill" and method.valid is None and task_kind == "images":
         method.valid = stages_valid(config)
     if task_kind == "texts":
         _check_parties(settings)
@@ -193,23 +203,20 @@ def _fill_in(settings: Settings) -> None:
     if isinstance(method, FedRepSettings) and isinstance(settings.training, FederatedTraining):
         method.head_epochs = method.head_epochs or max(settings.training.local_epochs - 1, 1)
     on_tree = getattr(settings.task, "on_tree", False)
-    for loss in _transport_losses(method):
-        # newton is made for few classes: 62 take seconds a step
-        loss.solver = loss.solver or ("tree" if on_tree else "newton")
+    _choose_solvers(method, on_tree)
 
 
-def _transport_losses(value: Any) -> Iterator[SinkhornSettings | SinkhornTermSettings]:
-    """Yield the settings of transport losses and terms anywhere in ``value``."""
-    if isinstance(value, SinkhornSettings | SinkhornTermSettings):
-        yield value
-        return
+def _choose_solvers(value: Any, on_tree: bool) -> None:
+    """Choose the solver of each :class:`TransportProblem` in ``value`` where it is null."""
+    if hasattr(value, "choose_solver"):
+        value.choose_solver(on_tree)
     if dataclasses.is_dataclass(value):
         value = vars(value)
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
         for part in value:
-            yield from _transport_losses(part)
+            _choose_solvers(part, on_tree)
 
 
 def _method_settings(method: Config) -> type:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.config.plugins import as_written
-from knot_runner.config.settings.families import TASK_KINDS, family_of_algorithm, load
+from knot_runner.config.plugins import as_written, load
+from knot_runner.config.settings.families import TASK_KINDS, family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS
 from knot_runner.config.strict import digest, without
 from knot_runner.util.config_yaml import Config

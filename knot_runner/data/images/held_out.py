@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from knot_runner.config.settings import ImageTaskSettings
-from knot_runner.config.settings.tasks.images import UNLABELED, UNLABELED_FORMAT, transfer_keys
+from knot_runner.config.settings.tasks.images import UNLABELED, UNLABELED_FORMAT, ImageTaskSettings, transfer_keys
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.checks import sides
 from knot_runner.data.images.digits import read_digits, scale

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from knot_runner.config.plugins import Table, checked, unlike
-from knot_runner.config.settings import ImageTaskSettings, Labels
 from knot_runner.config.settings.families import call
+from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.tasks.task import Labels
 from knot_runner.data.checksums import DataFolder, open_folder
 from knot_runner.data.images.checks import ImageReader, by_part, images_problem
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits

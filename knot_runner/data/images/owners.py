@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from knot_runner.config.settings import Manual, Natural
+from knot_runner.config.settings.partition import Manual, Natural
 from knot_runner.data.tasks import Images, ImageTask, Partition
 from knot_runner.util.errors import UserError
 

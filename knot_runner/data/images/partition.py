@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from knot_runner.config.plugins import Table, checked, unlike
-from knot_runner.config.settings import Centralized, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
+from knot_runner.config.settings.partition import (
+    Centralized,
+    Dirichlet,
+    DirichletClients,
+    Iid,
+    Manual,
+    Natural,
+    Pairs,
+    Shards,
+)
 from knot_runner.data.images.owners import (
     NOBODY,
     apportion,

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.devices import DEVICES, is_host
-from knot_runner.config.settings import HardwareSettings
-from knot_runner.config.settings.families import load
-from knot_runner.config.settings.groups import ENGINES
+from knot_runner.config.plugins import load
+from knot_runner.config.settings.groups import ENGINES, HardwareSettings
 from knot_runner.engine.examples import ClientData, ImageData
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.lean.engine import Lean

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings, VggSettings, WrnSettings
+from knot_runner.config.settings.networks import CnnSettings, MlpSettings, ResnetSettings, VggSettings, WrnSettings
 from knot_runner.engine.examples import ClientData, normalized
 from knot_runner.engine.federated.choose import EngineInputs, lean_engine, require_cpu
 from knot_runner.engine.federated.cohort import LocalTraining

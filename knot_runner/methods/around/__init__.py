@@ -5,7 +5,7 @@ Privacy, compression, a fleet, a server that distills, clusters; and what a roun
 
 from __future__ import annotations
 
-from knot_runner.config.settings import Settings
+from knot_runner.config.settings.run import Settings
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federation import Federation
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from knot_runner.config.settings import AveragingSettings, FederatedSettings
+from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
 from knot_runner.methods.contract import Method, Sent
 
 #: Bytes that say where an entry stands.

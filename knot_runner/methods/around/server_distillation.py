@@ -14,13 +14,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import (
-    AveragingSettings,
-    FederatedSettings,
-    FedMdSettings,
-    ServerDistillation,
-    server_distillation,
-)
+from knot_runner.config.settings.methods.algorithms import FedMdSettings
+from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings, server_distillation
+from knot_runner.config.settings.methods.server_distillation import ServerDistillation
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Phase, Recipe, Trained
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator

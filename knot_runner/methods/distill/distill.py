@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from knot_runner.config.settings import DistillSettings
 from knot_runner.config.settings.methods.distill import (
+    DistillSettings,
     GenerationsSchedule,
     MutualSchedule,
     OfflineSchedule,

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings import StageSettings
+from knot_runner.config.settings.groups import StageSettings
 from knot_runner.config.settings.methods.distill import (
     AverageSchedule,
     DistillSchedule,

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import ApflSettings
+from knot_runner.config.settings.methods.algorithms import ApflSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import (
     ClientModel,

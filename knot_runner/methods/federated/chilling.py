@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 
 import torch
 
-from knot_runner.config.settings import FederatedSettings, Schedule
+from knot_runner.config.settings.methods.federated import FederatedSettings, Schedule
 from knot_runner.engine.federated.cohort import LocalTraining, Phase
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.engine.seeds import generator

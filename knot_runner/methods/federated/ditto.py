@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from knot_runner.config.settings import AveragingSettings, DittoSettings
+from knot_runner.config.settings.methods.algorithms import DittoSettings
+from knot_runner.config.settings.methods.federated import AveragingSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase
 from knot_runner.methods.contract import ClientWork
 from knot_runner.methods.federated import averaging

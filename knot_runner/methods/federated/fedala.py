@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FedalaSettings
+from knot_runner.config.settings.methods.algorithms import FedalaSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalTraining, LocalWork
 from knot_runner.engine.seeds import generator

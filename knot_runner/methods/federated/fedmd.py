@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from knot_runner.config.settings import FedMdSettings
+from knot_runner.config.settings.methods.algorithms import FedMdSettings
 from knot_runner.methods.around.server_distillation import answer, ask, distilled_facts, fold, plan, reads
 from knot_runner.methods.federated import own_models
 from knot_runner.methods.messages import Exchange

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FedsoupSettings
+from knot_runner.config.settings.methods.algorithms import FedsoupSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalProgram, LocalResult, LocalTraining, LocalWork
 from knot_runner.engine.training import forward_all

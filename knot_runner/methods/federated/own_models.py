@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federated.averaging import drawn_requests

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from knot_runner.config.settings import FedPerSettings, FedRepSettings
+from knot_runner.config.settings.methods.algorithms import FedPerSettings, FedRepSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federated import averaging

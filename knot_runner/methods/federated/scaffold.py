@@ -20,7 +20,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import AveragingSettings
+from knot_runner.config.settings.methods.federated import AveragingSettings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.contract import ClientMessage, ClientWork, Method
 from knot_runner.methods.federated import averaging

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from knot_runner.config.plugins import Table
-from knot_runner.config.settings import FederatedSettings, LocalSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings
+from knot_runner.config.settings.methods.personalization import LocalSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federated.averaging import local_request

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import CossimSettings
+from knot_runner.config.settings.methods.personalization import CossimSettings
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federated.own_models import init

@@ -5,7 +5,7 @@ theta(alpha) = (1 - alpha) theta_0 + alpha theta_k, the interpolation of WiSE-FT
 
 from __future__ import annotations
 
-from knot_runner.config.settings import SoupSettings
+from knot_runner.config.settings.methods.personalization import SoupSettings
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.personalization.contract import MeasuredModels, PersonalFederation, Point

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from knot_runner.config.settings import FederatedTraining, Settings
+from knot_runner.config.settings.methods.federated import FederatedTraining
+from knot_runner.config.settings.run import Settings
 from knot_runner.engine.examples import ImageData, normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from knot_runner.config.settings import FedwadSettings
+from knot_runner.config.settings.methods.transport import FedwadSettings
 from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.measure import Measure, transport
 from knot_runner.transport.federated.server import Draws

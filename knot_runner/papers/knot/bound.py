@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings import KnotSettings, SinkhornSettings
+from knot_runner.config.settings.methods.knot import KnotSettings, SinkhornSettings
 from knot_runner.engine.examples import IMAGE_TENSORS, ImageData, normalized
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.objectives import ObjectiveInputs

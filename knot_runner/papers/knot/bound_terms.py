@@ -35,8 +35,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import MlpSettings
-from knot_runner.config.settings.networks import CustomSettings
+from knot_runner.config.settings.networks import CustomSettings, MlpSettings
 from knot_runner.models.network import Network
 from knot_runner.transport import ground_cost
 from knot_runner.transport.loss import exact_transport

@@ -9,7 +9,7 @@ import re
 
 import torch
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.tensor_file import Tensors, tensor_parts

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.config.settings import EncoderSettings, Natural, TextFeatures
+from knot_runner.config.settings.methods.transport import EncoderSettings, TextFeatures
+from knot_runner.config.settings.partition import Natural
 from knot_runner.config.strict import digest
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.pools import TextPool, pool_texts

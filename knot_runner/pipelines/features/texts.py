@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from knot_runner.config.settings import ModelSettings, TextFeatures
+from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.methods.transport import TextFeatures
 from knot_runner.data.pools import TextPool
 from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.data.tasks import Examples

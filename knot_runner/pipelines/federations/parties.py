@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.config.settings import CentralTraining, Role, Settings, StageSettings, TrainingSettings
+from knot_runner.config.settings.groups import CentralTraining, StageSettings, TrainingSettings
+from knot_runner.config.settings.run import Settings
+from knot_runner.config.settings.tasks.task import Role
 from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import numpy_generator

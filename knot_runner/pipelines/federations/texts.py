@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from knot_runner.config.settings import BiasSettings, ModelSettings, Settings
+from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.methods.knot import BiasSettings
+from knot_runner.config.settings.run import Settings
 from knot_runner.config.strict import digest
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.tasks import Examples, PartyTask

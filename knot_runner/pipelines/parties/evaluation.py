@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from knot_runner import metrics
-from knot_runner.config.settings import ModelSettings
+from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.engine.examples import selected_rows

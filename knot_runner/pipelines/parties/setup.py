@@ -8,9 +8,11 @@ from pathlib import Path
 from safetensors import SafetensorError
 from torch import nn
 
-from knot_runner.config.settings import BiasSettings, DistillSettings, ModelSettings, build_run
 from knot_runner.config.settings.families import family_of
-from knot_runner.config.settings.methods.distill import RunTeacher
+from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.methods.distill import DistillSettings, RunTeacher
+from knot_runner.config.settings.methods.knot import BiasSettings
+from knot_runner.config.settings.run import build_run
 from knot_runner.config.strict import digest, without
 from knot_runner.data.parties import image_parties, teaching_parties
 from knot_runner.data.tasks import PartyTask

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from knot_runner.config.settings import Centralized, FederatedTraining
+from knot_runner.config.settings.methods.federated import FederatedTraining
+from knot_runner.config.settings.partition import Centralized
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.around.costs import round_flops
 from knot_runner.methods.contract import RoundMethod

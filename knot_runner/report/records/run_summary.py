@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group
 from rich.text import Text
 
-from knot_runner.config.settings.families import FAMILIES, load
+from knot_runner.config.plugins import load
+from knot_runner.config.settings.families import FAMILIES
 from knot_runner.metrics import METRICS, accuracy_first
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.terminal import DIM, TerminalColumn, summary_grid, text_line

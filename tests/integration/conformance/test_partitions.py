@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings import PARTITION_SETTINGS, build
+from knot_runner.config.settings.partition import PARTITION_SETTINGS
+from knot_runner.config.strict import build
 from knot_runner.data.images.partition import PARTITIONS, partition_by_owner
 from knot_runner.data.tasks import Partition
 from knot_runner.testing import check_partition

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.config.settings import SinkhornSettings
+from knot_runner.config.settings.methods.knot import SinkhornSettings
 from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.around.clusters import cluster_state, per_cluster

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import MlpSettings
+from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.seeds import generator

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from knot_runner import compose
 from knot_runner.cli.main import main
-from knot_runner.config.settings import MlpSettings
+from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import PerNetwork
 from knot_runner.engine.federated.cohort import ClientModel

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from knot_runner.config.settings import MlpSettings
+from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.around.server_terms import check_server_terms
 from knot_runner.methods.federation import with_server

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.config.settings import FedwadSettings
+from knot_runner.config.settings.methods.transport import FedwadSettings
 from knot_runner.papers.fedwad import descent as coreset
 from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.measure import Measure

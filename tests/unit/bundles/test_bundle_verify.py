@@ -13,7 +13,7 @@ import yaml
 from knot_runner.bundles import pack
 from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
 from knot_runner.cli.main import main
-from knot_runner.config.settings import KnotSettings
+from knot_runner.config.settings.methods.knot import KnotSettings
 from knot_runner.records import recorded_config
 from tests.bundled import bundled, members_of, small_run, tampered, tampered_config
 from tests.changed_settings import CONF

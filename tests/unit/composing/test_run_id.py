@@ -11,7 +11,7 @@ import pytest
 
 from knot_runner import compose
 from knot_runner.composing.job import job_of
-from knot_runner.config.settings import run_id
+from knot_runner.config.settings.run_id import run_id
 from tests.changed_settings import leaves, other, replaced
 from tests.of_papers import of_papers
 from tests.tiny import FEDDF_SINKHORN_E

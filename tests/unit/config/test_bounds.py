@@ -6,8 +6,8 @@ import itertools
 import pytest
 
 from knot_runner.composing.commands import compose_all
-from knot_runner.config.settings import build_run
 from knot_runner.config.settings.partition import Manual
+from knot_runner.config.settings.run import build_run
 from knot_runner.config.strict import MAX_COUNT, MAX_NUMBER, build
 from knot_runner.util import shared_memory as memory
 from knot_runner.util.errors import UserError

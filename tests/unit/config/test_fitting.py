@@ -6,8 +6,9 @@ import re
 import pytest
 
 from knot_runner import compose
-from knot_runner.config.settings import FederatedTraining, TrainingSettings
 from knot_runner.config.settings.families import FAMILIES, family_of
+from knot_runner.config.settings.groups import TrainingSettings
+from knot_runner.config.settings.methods.federated import FederatedTraining
 from knot_runner.util.config_yaml import config_folder
 from knot_runner.util.errors import Misfit
 from tests.golden.messages import refuses

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from knot_runner import compose
-from knot_runner.config.settings import CnnSettings, ConvSettings, MlpSettings
+from knot_runner.config.settings.networks import CnnSettings, ConvSettings, MlpSettings
 from knot_runner.config.settings.partition import Pairs
 from knot_runner.config.strict import build
 from tests.golden.messages import refuses

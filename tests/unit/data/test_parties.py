@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from knot_runner.config.settings import Dirichlet, Iid, PartyShares
-from knot_runner.config.settings.partition import party_shares
+from knot_runner.config.settings.partition import Dirichlet, Iid, PartyShares, party_shares
 from knot_runner.config.strict import build
 from knot_runner.data.images.partition import make_partition
 from knot_runner.data.parties import clients_images, image_parties

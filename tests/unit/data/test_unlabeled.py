@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from knot_runner import compose
-from knot_runner.config.settings import Iid, PartyShares
+from knot_runner.config.settings.partition import Iid, PartyShares
 from knot_runner.data.images.digits import read_digits
 from knot_runner.data.images.held_out import UnlabeledImages, fit_images, load_unlabeled, with_transfer
 from knot_runner.data.parties import clients_images, image_parties

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from knot_runner import compose
-from knot_runner.config.settings import MlpSettings, Stragglers
+from knot_runner.config.settings.methods.federated import Stragglers
+from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.data.images.partition import make_partition
 from knot_runner.data.splits import cut_splits, hold_out, limit

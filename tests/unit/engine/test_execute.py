@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings import HardwareSettings
+from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.hardware import worker_count
 from knot_runner.engine.loop import key_of

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from knot_runner import compose
-from knot_runner.config.settings import MlpSettings
-from knot_runner.config.settings.networks import CustomSettings
+from knot_runner.config.settings.networks import CustomSettings, MlpSettings
 from knot_runner.engine.flops import example_flops
 from knot_runner.models.network import Network
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from knot_runner.config.settings import ModelSettings
+from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.engine import loop
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.hardware import machine

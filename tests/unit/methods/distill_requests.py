@@ -6,9 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.config.settings import MlpSettings
 from knot_runner.config.settings.methods.distill import SCHEDULE_SETTINGS, OfflineSchedule
-from knot_runner.config.settings.networks import CnnSettings, ConvSettings
+from knot_runner.config.settings.networks import CnnSettings, ConvSettings, MlpSettings
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import Ref, StoredPart

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.config.settings import CossimSettings
+from knot_runner.config.settings.methods.personalization import CossimSettings
 from knot_runner.methods.personalization import PERSONALIZATIONS, cossim
 from tests.changed_settings import built
 from tests.unit.methods.personal_world import after_rounds, run_kind

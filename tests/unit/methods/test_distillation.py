@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.config.settings import EntropySettings, SinkhornSettings
+from knot_runner.config.settings.methods.knot import EntropySettings, SinkhornSettings
 from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.methods.losses import LOSSES, distillation
 from knot_runner.transport import Solver, transport_loss

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from knot_runner.config.settings import (
+from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.methods.knot import (
     BiasSettings,
     EntropySettings,
     KnotSettings,
-    Labels,
-    ModelSettings,
     SinkhornSettings,
     TeachersSettings,
 )
+from knot_runner.config.settings.tasks.task import Labels
 from knot_runner.engine.objectives import cross_entropy
 from knot_runner.engine.requests import Predict, Train
 from knot_runner.engine.store import Store

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from knot_runner.config.settings import AveragingSettings
+from knot_runner.config.settings.methods.federated import AveragingSettings
 from knot_runner.methods.contract import METHODS, Method, MethodTable
 from tests.golden.messages import refuses
 from tests.plugin_tables import tables_restored  # noqa: F401

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import f1_score
 
-from knot_runner.config.settings import EntropySettings
+from knot_runner.config.settings.methods.knot import EntropySettings
 from knot_runner.engine.requests import StoredPart
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.mutual import TrainParties, peer_losses

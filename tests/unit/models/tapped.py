@@ -5,8 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings import CnnSettings, ConvSettings, MlpSettings, ResnetSettings, VggSettings, WrnSettings
-from knot_runner.config.settings.networks import CustomSettings
+from knot_runner.config.settings.networks import (
+    CnnSettings,
+    ConvSettings,
+    CustomSettings,
+    MlpSettings,
+    ResnetSettings,
+    VggSettings,
+    WrnSettings,
+)
 from knot_runner.models.network import Network, build_network
 from tests.unit.models.test_bert import SPEC
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from knot_runner.config.settings import ModelSettings
+from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.models.bert import TextClassifier, party_model
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 32, 2, 2, 64, 0.1)

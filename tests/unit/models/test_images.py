@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.composing.commands import compose_all
-from knot_runner.config.settings import (
+from knot_runner.config.settings.methods.transport import EncoderSettings
+from knot_runner.config.settings.networks import (
     CnnSettings,
     ConvSettings,
-    EncoderSettings,
     MlpSettings,
     ResnetSettings,
     VggSettings,

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from knot_runner.composing.commands import compose_all
-from knot_runner.config.settings import MobilenetSettings
+from knot_runner.config.settings.networks import MobilenetSettings
 from knot_runner.config.strict import build
 from knot_runner.models.images import build_image_model
 from knot_runner.models.network import Network, build_network

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings import ModelSettings, ResnetSettings
+from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.networks import ResnetSettings
 from knot_runner.models.network import Network
 from knot_runner.models.taps import check_taps, default_taps, feature_reader, read_taps, tap_names
 from tests.golden.messages import refuses

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.config.settings import EncoderSettings
+from knot_runner.config.settings.methods.transport import EncoderSettings
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.engine.store import Store
 from knot_runner.pipelines.features import encoding

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from knot_runner import compose
-from knot_runner.config.settings import BiasSettings
+from knot_runner.config.settings.methods.knot import BiasSettings
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import Dataset, Examples
 from knot_runner.engine.store import Store

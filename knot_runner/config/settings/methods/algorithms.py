@@ -9,14 +9,9 @@ class attributes state what bundles and partitions must know. A plug-in's class 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
-from knot_runner.config.settings.methods.server_distillation import (
-    LabelDistillation,
-    LatentGenerator,
-    ServerDistillation,
-)
 from knot_runner.config.settings.sizes import (
     AT_LEAST_ONE,
     Depth,
@@ -29,6 +24,18 @@ from knot_runner.config.settings.sizes import (
     Steps,
     StepsOrNone,
 )
+from knot_runner.config.strict import late
+
+if TYPE_CHECKING:
+    from knot_runner.config.settings.methods.server_distillation import (
+        LabelDistillation,
+        LatentGenerator,
+        ServerDistillation,
+    )
+else:  # most algorithms have none of these
+    LabelDistillation = late("methods.server_distillation", "LabelDistillation")
+    LatentGenerator = late("methods.server_distillation", "LatentGenerator")
+    ServerDistillation = late("methods.server_distillation", "ServerDistillation")
 
 
 @dataclass(kw_only=True)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from knot_runner.config.settings.methods.personalization import PersonalizationSettings
-from knot_runner.config.settings.methods.server_distillation import ServerDistillation
-from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.config.settings.sizes import (
     Fraction,
     FractionOrNone,
@@ -20,7 +17,16 @@ from knot_runner.config.settings.sizes import (
     Temperature,
     require_sgd_momentum,
 )
-from knot_runner.config.strict import AtMost, require
+from knot_runner.config.strict import AtMost, late, require
+
+if TYPE_CHECKING:
+    from knot_runner.config.settings.methods.personalization import PersonalizationSettings
+    from knot_runner.config.settings.methods.server_distillation import ServerDistillation
+    from knot_runner.config.settings.methods.transport import ClusteringSettings
+else:  # most runs have none of these
+    PersonalizationSettings = late("methods.personalization", "PersonalizationSettings")
+    ServerDistillation = late("methods.server_distillation", "ServerDistillation")
+    ClusteringSettings = late("methods.transport", "ClusteringSettings")
 
 
 @dataclass

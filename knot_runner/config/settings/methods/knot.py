@@ -18,14 +18,26 @@ class EntropySettings:
     form: Literal["kl", "symmetric", "cross_entropy"]
 
 
-def require_solvable(epsilon: float, tolerance: float) -> None:
-    """Raise :class:`UserError` for a transport problem that no solver solves reliably."""
-    require(epsilon >= 1e-4, "epsilon", f"expected at least 1e-4, got {epsilon}. For 0, use solver=exact")
-    require(1e-12 <= tolerance <= 1e-3, "tolerance", f"expected 1e-12 to 1e-3, got {tolerance}")
+class TransportProblem:
+    """What settings of a transport loss and of a transport term have in common."""
+
+    solver: Literal["newton", "geomloss", "exact", "line", "tree"] | None
+    epsilon: float
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        require(self.epsilon >= 1e-4, "epsilon", f"expected at least 1e-4, got {self.epsilon}. For 0, use solver=exact")
+        reliable = 1e-12 <= self.tolerance <= 1e-3
+        require(reliable, "tolerance", f"expected 1e-12 to 1e-3, got {self.tolerance}")
+
+    def choose_solver(self, on_tree: bool) -> None:
+        """Set ``solver`` where it is null; ``on_tree``: whether classes are leaves of a tree."""
+        # newton is made for few classes: 62 take seconds a step
+        self.solver = self.solver or ("tree" if on_tree else "newton")
 
 
 @dataclass
-class SinkhornSettings:
+class SinkhornSettings(TransportProblem):
     """Optimal transport loss (KNOT eq. 1)."""
 
     name: Literal["sinkhorn"]
@@ -38,9 +50,6 @@ class SinkhornSettings:
     tolerance: float
     #: geomloss: factor between epsilons (published: 0.5)
     scaling: Fraction
-
-    def __post_init__(self) -> None:
-        require_solvable(self.epsilon, self.tolerance)
 
 
 #: ``method.loss.name`` -> its settings; a plug-in's loss adds its own (methods/losses.py).

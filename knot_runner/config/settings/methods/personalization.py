@@ -1,4 +1,4 @@
-"""Settings of personalization: what is measured of clients' own models, and what follows the last round."""
+"""Settings of personalization: what follows the last round."""
 
 from __future__ import annotations
 
@@ -11,14 +11,6 @@ from knot_runner.config.strict import ByTag, require
 
 #: The largest weight of the personal model that extrapolation may have.
 MAX_ALPHA = 3.0
-
-
-@dataclass
-class EvaluateSettings:
-    """Additional evaluation."""
-
-    #: end: evaluate every client model on every client's test examples after the last round
-    matrix: Literal["end"] | None = None
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.methods.knot import require_solvable
+from knot_runner.config.settings.methods.knot import TransportProblem
 from knot_runner.config.settings.sizes import (
     AT_LEAST_ONE,
     Channels,
@@ -90,7 +90,7 @@ class DkdTermSettings:
 
 
 @dataclass
-class SinkhornTermSettings:
+class SinkhornTermSettings(TransportProblem):
     """Optimal transport between student and teacher outputs (KNOT eq. 1)."""
 
     #: weight of the term; auto scales it by ``method.auto_ratio``
@@ -106,9 +106,6 @@ class SinkhornTermSettings:
     tolerance: float
     #: geomloss: factor between epsilons (published: 0.5)
     scaling: Fraction
-
-    def __post_init__(self) -> None:
-        require_solvable(self.epsilon, self.tolerance)
 
 
 @dataclass(kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from knot_runner import metrics
-from knot_runner.config.settings import FederatedSettings, FleetSettings
+from knot_runner.config.settings.fleet import FleetSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.asynchronous import Asynchronous, as_begun
 from knot_runner.methods.around.fleet.synchronous import Synchronous

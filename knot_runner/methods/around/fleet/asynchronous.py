@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.devices import Simulation

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import FederatedSettings, FleetSettings
+from knot_runner.config.settings.fleet import FleetSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.seeds import generator

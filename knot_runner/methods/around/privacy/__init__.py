@@ -25,8 +25,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import Settings
 from knot_runner.config.settings.privacy import UserPrivacySettings
+from knot_runner.config.settings.run import Settings
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import ClientMessage, Gathering, Method, Sent, State, nothing
 from knot_runner.methods.federated.averaging import shared_of

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import StageSettings
+from knot_runner.config.settings.groups import StageSettings
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis, StatisticsSynthesis, Synthesis
 from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.examples import stored_data

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.config.settings import Natural
+from knot_runner.config.settings.partition import Natural
 from knot_runner.data.images import Images, ImageTask, Partition
 
 

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from knot_runner.config.settings import Centralized, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
+from knot_runner.config.settings.partition import (
+    Centralized,
+    Dirichlet,
+    DirichletClients,
+    Iid,
+    Manual,
+    Natural,
+    Pairs,
+    Shards,
+)
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.util.errors import UserError
 from tests.golden.messages import refuses

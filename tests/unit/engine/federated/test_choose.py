@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from knot_runner.composing.commands import compose_all
-from knot_runner.config.settings import HardwareSettings, groups
+from knot_runner.config.settings import groups
+from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.engine.federated import choose
 from tests.golden.messages import refuses
 from tests.unit.engine.federated.cases import GRAY, LINEAR, MODELS, images

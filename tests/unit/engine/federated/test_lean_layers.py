@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.config.settings import MlpSettings
+from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.federated.cohort import Phase, Recipe
 from knot_runner.engine.federated.lean import stems
 from knot_runner.engine.federated.lean.dense import LARGE, RARE, Foreground, affine

@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.config.settings import EntropySettings, MlpSettings, SinkhornSettings
+from knot_runner.config.settings.methods.knot import EntropySettings, SinkhornSettings
+from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.federated import flat, loop
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalProgram, LocalResult
 from knot_runner.engine.objectives import Objective

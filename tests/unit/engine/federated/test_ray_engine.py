@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from knot_runner.cli.main import main
-from knot_runner.config.settings import HardwareSettings
+from knot_runner.config.settings.groups import HardwareSettings
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.testing.launchers import runs_below
 from knot_runner.util.errors import UserError

@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from knot_runner.config.settings import FleetSettings
+from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.methods.around.compression import compressed
 from knot_runner.methods.around.fleet import on_fleet
 from knot_runner.methods.around.server_distillation import with_distillation

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.config.settings import ServerSettings
+from knot_runner.config.settings.methods.federated import ServerSettings
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.around.compression import compressed, top_k
 from knot_runner.methods.contract import METHODS, Gathering, Sent

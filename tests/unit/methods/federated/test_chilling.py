@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.config.settings import Schedule, Stragglers
+from knot_runner.config.settings.methods.federated import Schedule, Stragglers
 from knot_runner.config.settings.methods.server_distillation import ServerDistillation
 from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.objectives import CrossEntropy, tempered

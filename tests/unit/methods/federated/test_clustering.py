@@ -9,7 +9,7 @@ import torch
 from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 
-from knot_runner.config.settings import Stragglers
+from knot_runner.config.settings.methods.federated import Stragglers
 from knot_runner.config.settings.methods.transport import ClusteringSettings, FedwadSettings, OtddSettings
 from knot_runner.methods.around.clusters import cluster_state, joint_state, per_cluster
 from knot_runner.methods.federated import clustering

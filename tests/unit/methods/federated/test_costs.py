@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.around.clusters import per_cluster
 from knot_runner.methods.around.costs import round_flops

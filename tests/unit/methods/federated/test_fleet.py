@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from knot_runner.config.settings import Stragglers
+from knot_runner.config.settings.methods.federated import Stragglers
 from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.around.clusters import cluster_state, on_clock, per_cluster

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner.config.settings import ServerSettings
+from knot_runner.config.settings.methods.federated import ServerSettings
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.around.fleet.asynchronous import as_begun, version_entries
 from knot_runner.methods.federated import fedgen

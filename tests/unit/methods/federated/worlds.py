@@ -8,18 +8,16 @@ import functools
 import pytest
 import torch
 
-from knot_runner.config.settings import (
+from knot_runner.config.settings.families import METHOD_SETTINGS
+from knot_runner.config.settings.methods.federated import (
     AveragingSettings,
     FederatedSettings,
     FederatedTraining,
-    LabelDistillation,
-    Labels,
-    MlpSettings,
-    ResnetSettings,
     ServerSettings,
 )
-from knot_runner.config.settings.families import METHOD_SETTINGS
-from knot_runner.config.settings.methods.server_distillation import LatentGenerator
+from knot_runner.config.settings.methods.server_distillation import LabelDistillation, LatentGenerator
+from knot_runner.config.settings.networks import MlpSettings, ResnetSettings
+from knot_runner.config.settings.tasks.task import Labels
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel

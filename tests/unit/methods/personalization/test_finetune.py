@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.config.settings import FinetuneSettings, SoupSettings
+from knot_runner.config.settings.methods.personalization import FinetuneSettings, SoupSettings
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.personalization import finetune, soup
