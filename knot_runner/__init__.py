@@ -29,9 +29,9 @@ _PLACES = {
     "Exchange": "knot_runner.methods.messages",
     **dict.fromkeys(("TERMS", "Term"), "knot_runner.methods.distill.term"),
     "local_request": "knot_runner.methods.federated.averaging",
-    **dict.fromkeys(("make_setup", "open_engine"), "knot_runner.pipelines.clients.setup"),
+    **dict.fromkeys(("make_setup", "open_engine"), "knot_runner.pipelines.clients"),
     "RunInputs": "knot_runner.pipelines.context",
-    "run_rounds": "knot_runner.pipelines.rounds.loop",
+    "run_rounds": "knot_runner.pipelines.rounds",
     **dict.fromkeys(("CLAIM_MEASURES", "ClaimMeasure"), "knot_runner.report.claims.measures"),
     "FIGURES": "knot_runner.report.figures.registry",
     "TABLE_KINDS": "knot_runner.report.tables.build",
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from knot_runner.methods.messages import Exchange
     from knot_runner.methods.weighting import WEIGHTINGS
     from knot_runner.metrics import METRICS, Metric, TestSet
-    from knot_runner.pipelines.clients.setup import make_setup, open_engine
+    from knot_runner.pipelines.clients import make_setup, open_engine
     from knot_runner.pipelines.context import RunInputs
-    from knot_runner.pipelines.rounds.loop import run_rounds
+    from knot_runner.pipelines.rounds import run_rounds
     from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure
     from knot_runner.report.figures.registry import FIGURES
     from knot_runner.report.tables.build import TABLE_KINDS

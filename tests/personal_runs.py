@@ -4,7 +4,7 @@ import functools
 from types import SimpleNamespace
 
 from knot_runner.cli.python import compose
-from knot_runner.pipelines.clients.setup import make_setup
+from knot_runner.pipelines.clients import make_setup
 from knot_runner.pipelines.context import Services
 from tests import runs
 from tests.tiny import TINY_IMAGES, replaced

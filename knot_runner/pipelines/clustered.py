@@ -18,7 +18,7 @@ from knot_runner.engine.seeds import keyed, numpy_generator
 from knot_runner.engine.store import Artifact
 from knot_runner.methods.federated import clustering
 from knot_runner.methods.federation import Federation
-from knot_runner.pipelines.clients.setup import Setup
+from knot_runner.pipelines.clients import Setup
 from knot_runner.pipelines.commits import join_machines
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features.encoding import feature_space

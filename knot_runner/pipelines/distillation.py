@@ -26,7 +26,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.models import KeptModels, write_models
 from knot_runner.pipelines.parties.evaluation import evaluate, finished_rounds, parties_after, trained_models
 from knot_runner.pipelines.parties.setup import FINISHED_STAGE, make_federation, model_sources
-from knot_runner.pipelines.rounds.loop import State, by_requests, run_rounds
+from knot_runner.pipelines.rounds import State, by_requests, run_rounds
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.results.base import SelectedOn, summed_costs, total_costs
 from knot_runner.results.training import KeptEpoch

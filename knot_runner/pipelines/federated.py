@@ -14,13 +14,12 @@ from knot_runner.methods.around import surrounded
 from knot_runner.methods.contract import METHODS, RoundMethod
 from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.messages import in_rounds
-from knot_runner.pipelines.clients.architectures import architecture_facts, keep_models
-from knot_runner.pipelines.clients.setup import Setup, client_counts, make_setup, open_engine
+from knot_runner.pipelines import scores
+from knot_runner.pipelines.client_models import architecture_facts, keep_models
+from knot_runner.pipelines.clients import Setup, client_counts, make_setup, open_engine
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
-from knot_runner.pipelines.rounds import scores
-from knot_runner.pipelines.rounds.client_rounds import ClientRounds
-from knot_runner.pipelines.rounds.loop import TrainingResult, run_rounds, scalars
-from knot_runner.pipelines.rounds.scores import summarize
+from knot_runner.pipelines.rounds import ClientRounds, TrainingResult, run_rounds, scalars
+from knot_runner.pipelines.scores import summarize
 from knot_runner.results.base import Evaluated, total_costs
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, write_json
@@ -110,7 +109,7 @@ def _train(
     if not clusters and context.method.personalization is None:
         state, rows = _rounds()
         return TrainingResult(method, state, rows, facts, seconds)
-    from knot_runner.pipelines.rounds.shared import rounds_key, run_shared_rounds
+    from knot_runner.pipelines.shared_rounds import rounds_key, run_shared_rounds
 
     key = rounds_key(context, setup, engine, clusters)
     state, rows = run_shared_rounds(context, key, commits, _rounds)

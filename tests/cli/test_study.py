@@ -20,7 +20,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.engine.examples import normalized
 from knot_runner.models.network import build_network
-from knot_runner.pipelines.clients.setup import make_setup
+from knot_runner.pipelines.clients import make_setup
 from knot_runner.pipelines.context import run_context
 from knot_runner.pipelines.parties.setup import make_federation
 from tests.contents import read_content, write_content

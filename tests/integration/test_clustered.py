@@ -16,7 +16,7 @@ from knot_runner.config.settings.tasks.task import Labels
 from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Party
-from knot_runner.pipelines.rounds import scores
+from knot_runner.pipelines import scores
 from knot_runner.report.records.run_summary import cluster_lines
 from knot_runner.results import result_of
 from tests.contents import problem_of

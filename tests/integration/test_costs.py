@@ -21,7 +21,7 @@ from knot_runner.methods.distill.students import PickStudent, TrainStudents
 from knot_runner.methods.distill.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded
-from knot_runner.pipelines.clients.setup import Setup
+from knot_runner.pipelines.clients import Setup
 from tests.personal_runs import PERSONAL
 from tests.runs import command
 from tests.tiny import CLUSTERING, TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced

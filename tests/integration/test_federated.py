@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss
 from knot_runner.cli.main import main
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.messages import check_outcomes
-from knot_runner.pipelines.rounds.client_rounds import reached_target
+from knot_runner.pipelines.rounds import reached_target
 from knot_runner.util.errors import DivergedError
 from tests.forked import Forked, committed
 from tests.runs import run

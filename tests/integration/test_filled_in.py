@@ -16,7 +16,7 @@ from knot_runner.methods.around.fleet.asynchronous import Asynchronous
 from knot_runner.methods.around.fleet.synchronous import Synchronous
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import clustering
-from knot_runner.pipelines.clients.setup import check_sizes
+from knot_runner.pipelines.clients import check_sizes
 from tests.golden.messages import refuses
 from tests.unit.data.images.deals import balanced, same
 from tests.unit.methods.federated.test_clustering import blocks, spec

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 import knot_runner as kr
 from knot_runner.cli.main import main
 from knot_runner.config.settings.families import family_of
-from knot_runner.pipelines.clients.setup import make_setup
+from knot_runner.pipelines.clients import make_setup
 from knot_runner.pipelines.context import run_context
 from tests import runs
 from tests.golden import adapter

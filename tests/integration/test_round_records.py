@@ -5,7 +5,7 @@ import json
 import pytest
 
 from knot_runner.cli.main import main
-from knot_runner.pipelines.rounds.scores import summarize
+from knot_runner.pipelines.scores import summarize
 from tests.runs import run
 from tests.tiny import TINY_IMAGES, replaced
 

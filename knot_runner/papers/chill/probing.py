@@ -9,9 +9,9 @@ from knot_runner.engine.hardware import choose_device
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.models.network import Network
 from knot_runner.papers.chill.probe import probe_part
-from knot_runner.pipelines.clients.setup import resident
+from knot_runner.pipelines.clients import resident
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
-from knot_runner.pipelines.rounds.loop import Advanced, State, run_rounds
+from knot_runner.pipelines.rounds import Advanced, State, run_rounds
 from knot_runner.util.files import LogRow, write_atomic
 
 

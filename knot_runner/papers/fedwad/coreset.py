@@ -24,7 +24,7 @@ from knot_runner.papers.fedwad.settings import CoresetKnnSettings, CoresetSettin
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
 from knot_runner.pipelines.features.encoding import Space, client_partition, feature_space, read_examples
 from knot_runner.pipelines.features.texts import TextSpace
-from knot_runner.pipelines.rounds.loop import Advanced, State, run_rounds
+from knot_runner.pipelines.rounds import Advanced, State, run_rounds
 from knot_runner.transport.federated.plan import squared_distances
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, LogRow, write_atomic

@@ -32,7 +32,7 @@ from knot_runner.models.network import Network
 from knot_runner.models.tokens import cut_to
 from knot_runner.pipelines.context import RunContext, as_kind
 from knot_runner.pipelines.federations.texts import load_tokenizer, save_texts
-from knot_runner.pipelines.rounds.loop import State
+from knot_runner.pipelines.rounds import State
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, write_atomic, write_json
 

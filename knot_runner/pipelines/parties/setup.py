@@ -22,10 +22,10 @@ from knot_runner.engine.requests import Ref
 from knot_runner.engine.store import Store
 from knot_runner.methods.party import PartyFederation
 from knot_runner.models.network import Network, build_network
-from knot_runner.pipelines.clients.transfer_set import with_other_set
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.images import image_federation
 from knot_runner.pipelines.federations.texts import load_tokenizer, model_files, text_federation
+from knot_runner.pipelines.transfer_set import with_other_set
 from knot_runner.provenance import DATA_CHANGE, Opened, data_changes
 from knot_runner.records import MODEL_FILE, read_record, read_result, recorded_config, require_result
 from knot_runner.util.errors import UserError

@@ -17,7 +17,7 @@ from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.personalization.matrix import TestRows, count, matrix_measures
-from knot_runner.pipelines.rounds.scores import one_model
+from knot_runner.pipelines.scores import one_model
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.files import write_atomic
 

@@ -32,7 +32,7 @@ from knot_runner.methods.personalization.contract import (
     personal_training,
 )
 from knot_runner.methods.personalization.curve import point_facts, trade_offs
-from knot_runner.pipelines.clients.setup import Setup
+from knot_runner.pipelines.clients import Setup
 from knot_runner.pipelines.context import RunContext, total_seconds
 from knot_runner.pipelines.personalization.client_matrix import (
     ClientMatrix,
@@ -41,8 +41,8 @@ from knot_runner.pipelines.personalization.client_matrix import (
     deployed_matrix,
     logits_of,
 )
-from knot_runner.pipelines.rounds.loop import Advanced, TrainingResult, run_rounds, scalars
-from knot_runner.pipelines.rounds.scores import TestPredictions
+from knot_runner.pipelines.rounds import Advanced, TrainingResult, run_rounds, scalars
+from knot_runner.pipelines.scores import TestPredictions
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, removal, write_atomic
@@ -134,7 +134,7 @@ class _Work:
         }
 
     def advance(self, state: FederatedState, round: int, rows: list[LogRow]) -> Advanced:
-        """Train, fold and measure one round: see :data:`~knot_runner.pipelines.rounds.loop.Advance`."""
+        """Train, fold and measure one round: see :data:`~knot_runner.pipelines.rounds.Advance`."""
         kind, spec, federation, flops = self.kind, self.spec, self.federation, self.setup.example_flops
         requests = kind.method.plan(spec, state, federation, round)
         if not requests:

@@ -19,7 +19,7 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
-from knot_runner.pipelines.rounds import scores
+from knot_runner.pipelines import scores
 from tests.contents import problem_of
 from tests.feddf_runs import TRANSFER, close, distill, run
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from knot_runner.engine.objectives import Objective
 from knot_runner.methods.contract import METHODS
-from knot_runner.pipelines.rounds import scores
+from knot_runner.pipelines import scores
 from knot_runner.pipelines.run import _one_class
 from tests.contents import result_with
 

@@ -9,7 +9,7 @@ from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.around.compression import compressed, top_k
 from knot_runner.methods.contract import METHODS, Gathering, Sent
 from knot_runner.methods.federated.averaging import SUMMED_AT_ONCE, mean_of
-from knot_runner.pipelines.clients.setup import check_sizes
+from knot_runner.pipelines.clients import check_sizes
 from tests.golden.messages import refuses
 from tests.unit.methods.federated.plain import descend, examples
 from tests.unit.methods.federated.worlds import SIZES, method_of, rounds_of, settings

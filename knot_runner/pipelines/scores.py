@@ -23,7 +23,7 @@ from knot_runner.util.errors import DivergedError, UserError, counted
 from knot_runner.util.files import Facts, LogRow
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.clients.setup import Setup
+    from knot_runner.pipelines.clients import Setup
 
 
 @dataclass(frozen=True)

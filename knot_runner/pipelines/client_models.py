@@ -15,11 +15,11 @@ from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.tensor_file import Tensors, tensor_parts
 from knot_runner.methods.federated.averaging import shared_of
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.pipelines.clients.setup import Setup
+from knot_runner.pipelines import scores
+from knot_runner.pipelines.clients import Setup
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.models import KeptModels, joined_parts, write_models
-from knot_runner.pipelines.rounds import scores
-from knot_runner.pipelines.rounds.loop import TrainingResult
+from knot_runner.pipelines.rounds import TrainingResult
 from knot_runner.records import MODEL_FILE
 from knot_runner.util.files import Facts, LogRow, write_atomic
 

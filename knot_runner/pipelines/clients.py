@@ -84,13 +84,13 @@ def make_setup(context: RunContext) -> Setup:
     if settings.on_images:
         task = context.images()
         if settings.transfer is not None:
-            from knot_runner.pipelines.clients.transfer_set import with_other_set
+            from knot_runner.pipelines.transfer_set import with_other_set
 
             task = with_other_set(context, task)
         data, test = resident(task)
         network = Network(settings.model, task.shape, len(task.classes))
     else:
-        from knot_runner.pipelines.clients.transfer_set import read_texts  # with what else a server needs
+        from knot_runner.pipelines.transfer_set import read_texts  # with what else a server needs
 
         task, network, data, test = read_texts(context)
     partition, held_out = deal_clients(context, task)
@@ -103,7 +103,7 @@ def make_setup(context: RunContext) -> Setup:
     server: dict[str, Tensor] = {}
     distillation = server_distillation(context.method)
     if distillation is not None:
-        from knot_runner.pipelines.clients.transfer_set import server_examples
+        from knot_runner.pipelines.transfer_set import server_examples
 
         data, server = server_examples(context, task, labels, data, held_out)
     dtype = DTYPES[settings.hardware.precision]

@@ -18,12 +18,12 @@ from knot_runner.methods.around import AROUND
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.commits import Commits, join_machines
 from knot_runner.pipelines.context import RunContext, total_seconds
-from knot_runner.pipelines.rounds.loop import scalars
+from knot_runner.pipelines.rounds import scalars
 from knot_runner.records import ROUNDS_FILE
 from knot_runner.util.files import LogRow, write_atomic
 
 if TYPE_CHECKING:
-    from knot_runner.pipelines.clients.setup import Setup
+    from knot_runner.pipelines.clients import Setup
 
 ROUNDS_STAGE = "rounds"
 #: Settings of training and method that decide nothing of the rounds.
