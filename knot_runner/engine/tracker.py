@@ -126,18 +126,17 @@ TRACKERS: Table[Callable[[TrackedRun], Mirror] | str] = Table(
 
 
 class Tracker:
-    """``none``: does nothing.
+    """One mirror per run id, begun with the first logged number, closed on every exit path.
 
-    Another: one mirror per run id, begun with the first logged number, closed on every exit path. Raises
-    :class:`UserError` for an unknown tracker, or one whose package is not installed.
+    Raises :class:`UserError` for an unknown tracker, or one whose package is not installed.
     """
 
     def __init__(self, run: TrackedRun, note: Callable[[str], None]) -> None:
         self._name, self._run, self._note = run.spec.name, run, note
         self._mirror: Mirror | None = None
         self._leaving = contextlib.ExitStack()
-        self._waiting = self._name != "none"
-        if self._waiting and self._name not in TRACKERS:
+        self._waiting = True
+        if self._name not in TRACKERS:
             raise UserError(f"unknown tracker {self._name!r}{nearest(self._name, ['none', *TRACKERS])}", "tracker.name")
         extra = TRACKER_EXTRAS.get(self._name)
         if extra:

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.engine.federated import flat
 from knot_runner.engine.tensor_file import Tensors, tensor_parts
 from knot_runner.models.network import Network
-from knot_runner.models.tokens import cut_to
 from knot_runner.util.files import Facts, write_atomic, write_json
 
 if TYPE_CHECKING:
@@ -55,6 +53,9 @@ def write_models(
     settings, folder = context.settings, context.folder
     inputs: Facts = {"kind": "images", **images}
     if tokenizer is not None:
+        from knot_runner.data.rows import CONTEXT_MARK
+        from knot_runner.models.tokens import cut_to
+
         write_atomic(folder / TOKENIZER_FILE, cut_to(tokenizer, settings.task.max_length).to_str())
         inputs = {"kind": "texts", "context": settings.task.context, "context_mark": CONTEXT_MARK}
     networks: list[Network] = []

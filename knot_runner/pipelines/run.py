@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 from safetensors.numpy import load_file
@@ -16,12 +18,14 @@ from knot_runner.config.plugins import load, load_plugins
 from knot_runner.config.settings.families import family_of
 from knot_runner.config.strict import build
 from knot_runner.engine.hardware import prepare_device
-from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, elapsed
 from knot_runner.records import clear_states, lock_of, read_result, result_problem, write_result
 from knot_runner.results.base import ONE_CLASS, SEVERAL_MACHINES, RunResult, diverged_result
 from knot_runner.util.errors import DivergedError, UserError
 from knot_runner.util.files import disk_errors, locked, removal, remove_temporaries
+
+if TYPE_CHECKING:
+    from knot_runner.engine.tracker import Tracker
 
 
 def complete_run(context: RunContext) -> RunResult:
@@ -87,14 +91,15 @@ def _execute(context: RunContext) -> RunResult:
     on_host = is_host(prepare_device(hardware).type)  # before data are read; distances, too, have its threads
     if not (on_host or family.on_gpu):
         context.note(f"hardware.device={hardware.device}: {family.name} runs on the CPU")
-    with Tracker(_tracked(context), context.note) as tracker:
-        result = _computed(replace(context, log=tracker.log, note=note))
+    with _tracker(context) as tracker:
+        result = _computed(replace(context, log=tracker.log if tracker else context.log, note=note))
         more = _one_class(context.folder / "predictions.safetensors", result)
         for text in more:
             context.note(text)
         if more or machines:
             result = replace(result, notes=[*result.notes, *dict.fromkeys(machines), *more])
-        tracker.finish(result)
+        if tracker:
+            tracker.finish(result)
     return result
 
 
@@ -139,12 +144,15 @@ def _one_class(path: Path, result: RunResult) -> list[str]:
     return [f"{ONE_CLASS} {name}"]
 
 
-def _tracked(context: RunContext) -> TrackedRun:
-    """Return the run as a tracker logs it, with string keys, as in JSON."""
+def _tracker(context: RunContext) -> AbstractContextManager[Tracker | None]:
+    """Return the tracker of the run, which knows the config with string keys, as in JSON; None for ``tracker=none``."""
     settings = context.settings
-    mirrored = settings.tracker.name != "none"
-    config = json.loads(json.dumps(yaml.safe_load(context.config_yaml), default=str)) if mirrored else {}
-    return TrackedRun(
+    if settings.tracker.name == "none":
+        return nullcontext()
+    from knot_runner.engine.tracker import TrackedRun, Tracker
+
+    config = json.loads(json.dumps(yaml.safe_load(context.config_yaml), default=str))
+    run = TrackedRun(
         settings.tracker,
         config,
         context.folder,
@@ -154,3 +162,4 @@ def _tracked(context: RunContext) -> TrackedRun:
         settings.seed,
         context.family,
     )
+    return Tracker(run, context.note)

@@ -10,20 +10,23 @@ from collections.abc import Container
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.config.plugins import Table, checked, unlike
+from knot_runner.config.plugins import Table, checked, load, unlike
 from knot_runner.config.settings.families import call
 from knot_runner.config.settings.tasks.images import ImageTaskSettings
 from knot_runner.config.settings.tasks.task import Labels
 from knot_runner.data.checksums import DataFolder, open_folder
-from knot_runner.data.images.checks import ImageReader, by_part, images_problem
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits
 from knot_runner.data.splits import hold_out, limited
 from knot_runner.data.tasks import ImageParts, Images, ImageTask, repeated_note
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from knot_runner.data.images.checks import ImageReader
 
 #: Of superclasses: distance between two classes of one of them, and of two.
 WITHIN, ACROSS = 1.0, 2.0
@@ -61,6 +64,8 @@ def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) ->
 
 def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> str:
     """Return what is wrong with the ``parts`` that a plug-in read."""
+    from knot_runner.data.images.checks import images_problem  # of files, which embedded images need not
+
     if not isinstance(parts, ImageParts):
         return unlike(parts, ImageParts, "ImageParts")
     if parts.train is None:
@@ -72,13 +77,20 @@ def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> 
     return ""
 
 
+def _by_part(name: str, folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
+    """Read train and test with the reader of one part that is called ``name``."""
+    from knot_runner.data.images.checks import by_part
+
+    return by_part(load(name))(folder, settings)
+
+
 #: ``task.local.format`` -> its reader, imported on first use. Plug-ins may add theirs.
 IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
     "cifar": partial(call, "knot_runner.data.images.cifar:read_cifar"),
     "leaf": partial(call, "knot_runner.data.images.leaf:read_leaf"),
-    "idx": by_part(partial(call, "knot_runner.data.images.idx:read_idx")),
-    "usps": by_part(partial(call, "knot_runner.data.images.idx:read_usps")),
-    "folders": by_part(partial(call, "knot_runner.data.images.folders:read_folders")),
+    "idx": partial(_by_part, "knot_runner.data.images.idx:read_idx"),
+    "usps": partial(_by_part, "knot_runner.data.images.idx:read_usps"),
+    "folders": partial(_by_part, "knot_runner.data.images.folders:read_folders"),
     "gld23k": partial(call, "knot_runner.data.images.gld23k:read_gld23k"),
 }, lambda where, reader: checked(where, reader, _problem))  # fmt: skip
 
