@@ -23,7 +23,7 @@ from key_values import (
     usual_values,
 )
 
-from knot_runner.config.settings.checks.fit import BLOCK, IDLE, VARIANT
+from knot_runner.config.settings.checks import BLOCK, IDLE, VARIANT
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
 from knot_runner.config.settings.run import TRAINING_SETTINGS, Settings
 from knot_runner.config.settings.sizes import NamedModel

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 
-from knot_runner.config.settings.checks.fit import BLOCK, IDLE, VARIANT, training_values
+from knot_runner.config.settings.checks import BLOCK, IDLE, VARIANT, training_values
 from knot_runner.config.settings.families import METHOD_SETTINGS, TASK_KINDS
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
@@ -26,6 +26,7 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.methods.distill import SCHEDULE_SETTINGS, SYNTHESIS_SETTINGS
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings, FederatedTraining
 from knot_runner.config.settings.methods.knot import LOSS_SETTINGS
@@ -35,7 +36,6 @@ from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.partition import PARTITION_SETTINGS, HeldOut, PartyShares
 from knot_runner.config.settings.privacy import UserPrivacySettings
 from knot_runner.config.settings.run import Settings
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
 from knot_runner.config.strict import field_types
 
 CONF = Path(__file__).resolve().parents[1] / "conf"

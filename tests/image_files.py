@@ -15,7 +15,7 @@ import numpy as np
 from omegaconf import OmegaConf
 from PIL import Image
 
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.strict import build
 
 PRESETS = Path(__file__).resolve().parents[1] / "conf" / "task"

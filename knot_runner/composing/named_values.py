@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from knot_runner.composing.overrides import message_text, parse_overrides, typed_line
 from knot_runner.config.devices import first_device, is_host
 from knot_runner.config.plugins import load
-from knot_runner.config.settings.checks.fit import TEACHERS
+from knot_runner.config.settings.checks import TEACHERS
 from knot_runner.config.settings.families import FAMILIES, Family, family_of_algorithm
 from knot_runner.config.settings.run import ARM
 from knot_runner.config.settings.run_id import kind_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from knot_runner.config.settings.tasks.images import ImageFiles
+from knot_runner.config.settings.image_tasks import ImageFiles
 from knot_runner.provenance import fingerprints
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError

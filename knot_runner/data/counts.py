@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.images import UNLABELED
+from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 
 #: parties that a record lists one by one; of more, only the sums (partition.json has all clients)

@@ -12,7 +12,7 @@ import random
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.task import DatasetSettings, SplitFile, TaskSettings
+from knot_runner.config.settings.text_tasks import DatasetSettings, SplitFile, TaskSettings
 from knot_runner.data import words
 from knot_runner.data.rows import CONTEXT_MARK
 from knot_runner.data.splits import largest_remainders

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.images import ImageHub, ImageTaskSettings
-from knot_runner.config.settings.tasks.task import HubSource
+from knot_runner.config.settings.image_tasks import ImageHub, ImageTaskSettings
+from knot_runner.config.settings.text_tasks import HubSource
 from knot_runner.data.images.owners import NOBODY
 from knot_runner.data.readers import FileRecord
 from knot_runner.data.rows import TextTable, identity, listed, read_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from pathlib import Path
 
-from knot_runner.config.settings.tasks.task import File, HubSource, LocalSource, TaskSettings
+from knot_runner.config.settings.text_tasks import File, HubSource, LocalSource, TaskSettings
 from knot_runner.data import splits
 from knot_runner.data.checksums import DataFolder, open_folder
 from knot_runner.data.embedded import generate

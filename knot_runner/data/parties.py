@@ -10,9 +10,9 @@ import dataclasses
 
 import numpy as np
 
+from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.settings.methods.distill import DistillSettings, teacher_names
 from knot_runner.config.settings.partition import PartyShares
-from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.config.strict import without
 from knot_runner.data.images.load import label_space
 from knot_runner.data.images.partition import make_partition, partition_rng

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.settings.families import TASK_KINDS, call
+from knot_runner.config.settings.image_tasks import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, transfer_keys
 from knot_runner.config.settings.run import Settings
-from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, transfer_keys
-from knot_runner.config.settings.tasks.task import TaskSettings
+from knot_runner.config.settings.text_tasks import TaskSettings
 from knot_runner.data.checksums import missing_entries, open_folder
 from knot_runner.data.sources import data_sets
 from knot_runner.util.errors import UserError

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.images import UNLABELED
-from knot_runner.config.settings.tasks.task import DatasetSettings, Labels, TextColumns
+from knot_runner.config.settings.image_tasks import UNLABELED
+from knot_runner.config.settings.text_tasks import DatasetSettings, Labels, TextColumns
 from knot_runner.data.readers import FileRecord
 from knot_runner.data.tasks import Examples
 from knot_runner.util.errors import UserError, counted, nearest

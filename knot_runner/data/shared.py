@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
-from knot_runner.config.settings.tasks.task import TaskSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
+from knot_runner.config.settings.text_tasks import TaskSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.images.held_out import UnlabeledImages, load_unlabeled
 from knot_runner.data.images.load import load_images

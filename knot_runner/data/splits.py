@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.task import Role, SplitFile
+from knot_runner.config.settings.text_tasks import Role, SplitFile
 from knot_runner.data.tasks import TEXT_SPLITS, Examples, Images
 from knot_runner.util.errors import UserError, nearest
 

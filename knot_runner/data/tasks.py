@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.images import UNLABELED
-from knot_runner.config.settings.tasks.task import Labels, Role
+from knot_runner.config.settings.image_tasks import UNLABELED
+from knot_runner.config.settings.text_tasks import Labels, Role
 from knot_runner.provenance.fingerprints import Opened
 
 TEXT_SPLITS = ("train", "valid", "test")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings.groups import CentralTraining
-from knot_runner.config.settings.tasks.task import Labels
+from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.config.strict import digest
 from knot_runner.engine.examples import Augment
 from knot_runner.engine.federated.cohort import ClientModel

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.plugins import Table, checked, unlike
+from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.settings.methods.knot import BiasSettings
-from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.data.tasks import Images
 from knot_runner.engine.seeds import numpy_generator
 

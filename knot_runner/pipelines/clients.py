@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.methods.federated import FederatedTraining, architecture_settings, server_distillation
 from knot_runner.config.settings.partition import Centralized
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import ImageTask, Partition, make_partition
 from knot_runner.data.images.load import label_space

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.checksums import CHECKSUMS
 from knot_runner.data.tasks import Images, ImageTask

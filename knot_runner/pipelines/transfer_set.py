@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.image_tasks import UNLABELED, ImageTaskSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, server_distillation
-from knot_runner.config.settings.tasks.images import UNLABELED, ImageTaskSettings
-from knot_runner.config.settings.tasks.task import Labels
+from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.held_out import with_transfer
 from knot_runner.data.pools import TextPool, pool_texts

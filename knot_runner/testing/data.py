@@ -16,7 +16,7 @@ from unittest import mock
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.strict import build
 from knot_runner.data.checksums import CHECKSUMS, open_folder
 from knot_runner.data.images.checks import images_problem

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from knot_runner.config.settings.tasks.images import UNLABELED
+from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.strict import build
 from knot_runner.methods.distill.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
 from knot_runner.methods.weighting import WEIGHTINGS, Weighting, needs_bias

@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from knot_runner import compose
 from knot_runner.config.settings.groups import ModelSettings
-from knot_runner.config.settings.tasks.task import Labels
+from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store

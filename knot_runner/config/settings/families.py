@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from knot_runner.config.plugins import LateTable, Table
 from knot_runner.config.plugins import load as load
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
-from knot_runner.config.settings.tasks.task import TaskSettings
+from knot_runner.config.settings.text_tasks import TaskSettings
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ register(Family(
         "mutual": "knot_runner.methods.mutual:MUTUAL",
         "teachers": "knot_runner.methods.knot:KNOT",
     },
-    check="knot_runner.config.settings.checks.distillation:check_parties_method",
+    check="knot_runner.config.settings.distillation_checks:check_parties_method",
     training="stages", ends_with_model=True,
     preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
 ))  # fmt: skip
@@ -146,7 +146,7 @@ register(Family(
     summary="knot_runner.report.records.run_summary:distill_summary",
     result="knot_runner.results.training:DistillResult",
     methods={"distill": "knot_runner.methods.distill.distill:DISTILL"},
-    check="knot_runner.config.settings.checks.distillation:check_distill_method",
+    check="knot_runner.config.settings.distillation_checks:check_distill_method",
     counted="knot_runner.config.settings.methods.distill:counted_teachers",
     training="central", clients=False, ends_with_model=True,
     preload=("knot_runner.pipelines.distillation", "torch._dynamo"),
@@ -158,6 +158,6 @@ register(Family(
     summary="knot_runner.report.records.run_summary:federated_summary",
     result="knot_runner.results.federated:FederatedResult",
     methods={name: algorithm.functions for name, algorithm in FEDERATED_ALGORITHMS.items()},
-    check="knot_runner.config.settings.checks.methods:check_federated_method",
+    check="knot_runner.config.settings.checks:check_federated_method",
     holds_out=True, ends_with_model=True,
 ))  # fmt: skip

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.checks.fit import check_fit, require_group, training_values
-from knot_runner.config.settings.checks.methods import check_code
+from knot_runner.config.settings.checks import check_code, check_fit, require_group, training_values
 from knot_runner.config.settings.families import (
     METHOD_SETTINGS,
     TASK_KINDS,
@@ -28,6 +27,7 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
+from knot_runner.config.settings.image_tasks import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
 from knot_runner.config.settings.methods.algorithms import FedRepSettings
 from knot_runner.config.settings.methods.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
@@ -41,11 +41,9 @@ from knot_runner.config.settings.partition import (
     stages_valid,
     transfer_group,
 )
-from knot_runner.config.settings.run_id import kind_of
-from knot_runner.config.settings.secrets import refuse_secrets
+from knot_runner.config.settings.run_id import kind_of, refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
-from knot_runner.config.settings.tasks.images import IMAGE_FORMATS, UNLABELED_FORMAT, ImageTaskSettings, check_not_own
-from knot_runner.config.settings.tasks.task import TEXT_FORMATS, TaskSettings
+from knot_runner.config.settings.text_tasks import TEXT_FORMATS, TaskSettings
 from knot_runner.config.strict import ByTag, SettingsClasses, build, check_keys, dotted_leaves, late, shorten, without
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import OTHER_NAMES, UserError, nearest, unknown

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.plugins import as_written, load
 from knot_runner.config.settings.families import TASK_KINDS, family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS
-from knot_runner.config.strict import digest, without
+from knot_runner.config.strict import digest, dotted_leaves, without
 from knot_runner.util.config_yaml import Config
+from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     from knot_runner.config.settings.run import Settings
@@ -84,3 +87,26 @@ def _not_null(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _not_null(part) for key, part in value.items() if part is not None}
     return [_not_null(part) for part in value] if isinstance(value, list) else value
+
+
+#: Names of environment variables that hold secrets, and the least length of one that is looked for.
+SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+MIN_LENGTH = 8
+
+
+def refuse_secrets(config: Config) -> None:
+    """Raise :class:`UserError` if a key of the plain ``config`` contains the value of a secret variable.
+
+    The message names the key, not the value, which may come from ``${oc.env:WANDB_API_KEY}``. Otherwise config.yaml and
+    trackers would store it.
+    """
+    for name, value in os.environ.items():
+        if not SECRET_NAMES.search(name) or len(value) < MIN_LENGTH:
+            continue
+        for key, text in dotted_leaves(config):
+            if isinstance(text, str) and value in text:
+                raise UserError(
+                    f"contains the value of the environment variable {name}, which records and trackers would "
+                    "keep. Remove it: services read the variable themselves",
+                    key,
+                )

@@ -13,7 +13,7 @@ from typing import BinaryIO, Self
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder, open_unpacked
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.checks import by_part, check_image_labels, check_shape, concatenate_images, read_members
 from knot_runner.data.tasks import ImageParts, Images

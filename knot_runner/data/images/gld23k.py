@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.folders import check_image_file, decode
 from knot_runner.data.readers import read_csv

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.images import UNLABELED, UNLABELED_FORMAT, ImageTaskSettings, transfer_keys
+from knot_runner.config.settings.image_tasks import UNLABELED, UNLABELED_FORMAT, ImageTaskSettings, transfer_keys
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.checks import sides
 from knot_runner.data.images.digits import read_digits, scale

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder, file_errors
 from knot_runner.data.images.load import unit_pixels
 from knot_runner.data.readers import parse_object

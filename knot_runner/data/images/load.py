@@ -16,8 +16,8 @@ import numpy as np
 
 from knot_runner.config.plugins import Table, checked, load, unlike
 from knot_runner.config.settings.families import call
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
-from knot_runner.config.settings.tasks.task import Labels
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
+from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.data.checksums import DataFolder, open_folder
 from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits
 from knot_runner.data.splits import hold_out, limited

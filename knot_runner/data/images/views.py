@@ -9,8 +9,8 @@ import dataclasses
 
 import numpy as np
 
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.methods.distill import View
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
 from knot_runner.data.images.load import unit_pixels
 from knot_runner.data.tasks import Images
 

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.settings.methods.server_distillation import ServerDistillation
 from knot_runner.config.settings.methods.terms import Terms, check_batch
-from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.examples import InputBatch, batch_count
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalProgram, LocalResult, LocalWork

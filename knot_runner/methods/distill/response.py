@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.settings.methods.terms import (
     CeTermSettings,
     DkdTermSettings,
     KdTermSettings,
     SinkhornTermSettings,
 )
-from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.hardware import float64_device
 from knot_runner.methods.distill.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
 from knot_runner.methods.losses import solver_of

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from knot_runner.config.settings.families import TASK_KINDS, Family, TaskKind, register
+from knot_runner.config.settings.image_tasks import ImageTaskSettings, check_pixels
 from knot_runner.config.settings.methods.transport import EncoderSettings, FedwadSettings, OtddSettings, TextFeatures
 from knot_runner.config.settings.partition import Centralized
 from knot_runner.config.settings.run_id import UNREAD_KEYS
@@ -23,8 +24,7 @@ from knot_runner.config.settings.sizes import (
     Spread,
     Steps,
 )
-from knot_runner.config.settings.tasks.images import ImageTaskSettings, check_pixels
-from knot_runner.config.settings.tasks.task import check_missing, missing_names
+from knot_runner.config.settings.text_tasks import check_missing, missing_names
 from knot_runner.config.strict import require, without
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import Misfit

@@ -9,10 +9,10 @@ import dataclasses
 
 import torch
 
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.methods.distill import View
 from knot_runner.config.settings.methods.knot import BiasSettings
 from knot_runner.config.settings.run import Settings
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.images.views import task_in_view, viewed_images
 from knot_runner.data.tasks import Images, PartyTask

@@ -12,7 +12,7 @@ import numpy as np
 
 from knot_runner.config.settings.groups import CentralTraining, StageSettings, TrainingSettings
 from knot_runner.config.settings.run import Settings
-from knot_runner.config.settings.tasks.task import Role
+from knot_runner.config.settings.text_tasks import Role
 from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask
 from knot_runner.engine.requests import Ref
 from knot_runner.engine.seeds import numpy_generator

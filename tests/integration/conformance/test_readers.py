@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.images.load import IMAGE_READERS
 from knot_runner.data.readers import TEXT_READERS
 from knot_runner.testing import check_reader

@@ -10,7 +10,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
-from knot_runner.config.settings.tasks.task import SplitFile
+from knot_runner.config.settings.text_tasks import SplitFile
 from knot_runner.data.embedded import label_counts, split_sizes
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import Examples, PartyTask

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.config.settings.tasks.task import TaskSettings
+from knot_runner.config.settings.text_tasks import TaskSettings
 from knot_runner.data.load import load_task
 from knot_runner.provenance import Opened, fingerprints
 from knot_runner.testing.data import opened_files, recorded_files

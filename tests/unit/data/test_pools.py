@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knot_runner.config.settings.partition import Natural
-from knot_runner.config.settings.tasks.task import Labels
+from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.data.images import make_partition
 from knot_runner.data.pools import pool_texts
 from knot_runner.data.tasks import Dataset, Examples, PartyTask

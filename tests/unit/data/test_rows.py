@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from knot_runner.config.settings.tasks.task import DatasetSettings, Labels, TextColumns
+from knot_runner.config.settings.text_tasks import DatasetSettings, Labels, TextColumns
 from knot_runner.config.strict import build
 from knot_runner.data.rows import check_raw_labels, raw_label, read_table, table_notes, to_examples, with_context
 from tests.golden.messages import refuses

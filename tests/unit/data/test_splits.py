@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
 
-from knot_runner.config.settings.tasks.task import SplitFile
+from knot_runner.config.settings.text_tasks import SplitFile
 from knot_runner.data import splits
 from knot_runner.data.images import Images
 from knot_runner.data.splits import hold_out, limited, random_rows, stratified_rows

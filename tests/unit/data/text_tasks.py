@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from knot_runner.config.settings.tasks.task import TaskSettings
+from knot_runner.config.settings.text_tasks import TaskSettings
 from knot_runner.config.strict import build
 
 PRESETS = Path(__file__).resolve().parents[3] / "conf" / "task"

@@ -15,7 +15,7 @@ from knot_runner.config.settings.methods.knot import (
     SinkhornSettings,
     TeachersSettings,
 )
-from knot_runner.config.settings.tasks.task import Labels
+from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.engine.objectives import cross_entropy
 from knot_runner.engine.requests import Predict, Train
 from knot_runner.engine.store import Store

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings.groups import StageSettings
+from knot_runner.config.settings.image_tasks import UNLABELED
 from knot_runner.config.settings.methods.distill import GeneratorSynthesis, StatisticsSynthesis, Synthesis
-from knot_runner.config.settings.tasks.images import UNLABELED
 from knot_runner.engine.examples import stored_data
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples
 from knot_runner.engine.requests import OwnRequest, Ref, TensorsAndFacts

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.data.images import ImageTask, load_images
 from tests import image_files
 

@@ -17,7 +17,7 @@ from knot_runner.config.settings.methods.federated import (
 )
 from knot_runner.config.settings.methods.server_distillation import LabelDistillation, LatentGenerator
 from knot_runner.config.settings.networks import MlpSettings, ResnetSettings
-from knot_runner.config.settings.tasks.task import Labels
+from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.config.settings.checks.methods import named_model
+from knot_runner.config.settings.checks import named_model
 from knot_runner.config.settings.groups import CentralTraining, ModelSettings
+from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.methods.distill import DistillSettings, RunTeacher
 from knot_runner.config.settings.methods.terms import AttentionTermSettings, check_batch
 from knot_runner.config.settings.networks import MlpSettings
-from knot_runner.config.settings.tasks.images import ImageTaskSettings
-from knot_runner.config.settings.tasks.task import TaskSettings
+from knot_runner.config.settings.text_tasks import TaskSettings
 from knot_runner.config.strict import build
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import Misfit, UserError

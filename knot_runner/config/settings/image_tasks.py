@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread, require_enough
-from knot_runner.config.settings.tasks.task import equal_points
+from knot_runner.config.settings.text_tasks import equal_points
 from knot_runner.config.strict import require
 from knot_runner.util.errors import Misfit, nearest
 

@@ -1,4 +1,0 @@
-"""Settings of what is learned: a task of texts or of images.
-
-Open ``task.py`` first.
-"""
