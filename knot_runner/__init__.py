@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 _PLACES = {
     **dict.fromkeys(
         ("claims", "compare", "compose", "run", "runs", "sweep", "table", "FinishedRun", "RunSelection"),
-        "knot_runner.cli.python",
+        "knot_runner.python",
     ),
     **dict.fromkeys(("AveragingSettings", "FederatedSettings"), "knot_runner.config.settings.methods.federated"),
     **dict.fromkeys(("Family", "register"), "knot_runner.config.settings.families"),
@@ -41,7 +41,6 @@ _PLACES = {
 }
 
 if TYPE_CHECKING:
-    from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
     from knot_runner.config.settings.families import Family, register
     from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
     from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalProgram, LocalResult
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from knot_runner.pipelines.clients import make_setup, open_engine
     from knot_runner.pipelines.context import RunInputs
     from knot_runner.pipelines.rounds import run_rounds
+    from knot_runner.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
     from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure
     from knot_runner.report.figures.registry import FIGURES
     from knot_runner.report.tables.build import TABLE_KINDS

@@ -12,8 +12,7 @@ from typing import Any
 
 from knot_runner import __version__
 from knot_runner.config.strict import content_of, digest, without
-from knot_runner.results import result_of
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult, result_of
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, refused, regular, sha256, write_json

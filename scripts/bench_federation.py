@@ -39,7 +39,7 @@ from workloads import BATCH, LR, WORKLOADS, Workload
 from knot_runner.engine.examples import ClientData, ImageData, TextData, normalized
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
-from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engines.native.engine import Native
 from knot_runner.models import images as image_models

@@ -26,11 +26,10 @@ from compositions import command_output
 
 from knot_runner.config.strict import without
 from knot_runner.engine import commit
-from knot_runner.pipelines import commits
 from knot_runner.records import RESULT_FILE, STATE_FILES, read_result
 from knot_runner.report.frame import read_runs
 from knot_runner.report.run_folders import VECTORS, Run, arrays, predictions, rounds, with_files
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult
 from knot_runner.util.errors import UserError
 
 IMAGES = [
@@ -189,7 +188,7 @@ def unfinished(overrides: list[str], out: Path, seeds: list[int]) -> None:
 
         return call
 
-    commits.MAX_UNCOMMITTED = 0.0
+    commit.MAX_UNCOMMITTED = 0.0
     commit.Checkpoint.save, commit.append_synced = counted(save), counted(append)  # type: ignore[method-assign]
     try:
         for seed in seeds:

@@ -12,7 +12,7 @@ from typing import Any
 from knot_runner import provenance
 from knot_runner.config.settings.groups import PathSettings
 from knot_runner.provenance import fingerprints
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult
 from tests.contents import result_with
 
 

@@ -19,7 +19,7 @@ from knot_runner.config.strict import content_of
 from knot_runner.metrics import ACCURACY
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE
 from knot_runner.report.statistics.intervals import wilson
-from knot_runner.results.base import RunResult, TrainTest
+from knot_runner.results import RunResult, TrainTest
 from knot_runner.util.files import LogRow
 
 Likeness = Literal["the same bits", "within rounding", "within the interval", "not the same"]

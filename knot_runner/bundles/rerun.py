@@ -24,7 +24,7 @@ from knot_runner.pipelines.context import Note, Progress, run_context
 from knot_runner.pipelines.run import complete_run
 from knot_runner.provenance import code_version
 from knot_runner.records import CONFIG_FILE, ROUNDS_FILE
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import LogRow

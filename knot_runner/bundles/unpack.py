@@ -26,7 +26,7 @@ from knot_runner.bundles.manifest import (
 from knot_runner.bundles.pack import too_much
 from knot_runner.records import RESULT_FILE, ROUNDS_FILE, recorded_config, require_result
 from knot_runner.report.render.text import plain
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import LogRow

@@ -4,6 +4,8 @@ Two state files are written alternately, so the one that the commit record names
 (``commit.json``) is replaced last. It holds digests of itself, of the state and of the log up to its length, and names
 the work it belongs to. On resume, all of them are checked, and the log is truncated: a step that was logged but not
 committed leaves no trace. If anything does not match, all files are moved away and the work starts again.
+
+A run commits (:class:`Commits`) so often that a kill costs little, and resumes only with the same data.
 """
 
 from __future__ import annotations
@@ -11,14 +13,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load as load_bytes
 
+from knot_runner.engine.hardware import all_machines
 from knot_runner.engine.tensor_file import DoesNotMatch, StateParts, Tensors, tensor_parts
+from knot_runner.provenance import code_changes, made_by
 from knot_runner.records import PART_FILES, ROUNDS_FILE, STATE_FILES, clear_states, sealed_problem, write_sealed
+from knot_runner.results import SEVERAL_MACHINES
 from knot_runner.util.files import (
     Facts,
     LogRow,
@@ -32,6 +39,14 @@ from knot_runner.util.files import (
 )
 
 RECORD = STATE_FILES[0]
+#: A commit may take this share of the time since the last one; a kill costs the steps in between, never a number.
+COMMIT_SHARE = 0.1
+#: ... but never more than so many seconds of work.
+MAX_UNCOMMITTED = 60.0
+#: (values, tensors) of a commit -> whether it can be gone on from
+Usable = Callable[[dict[str, Any], Tensors], bool]
+#: What is said where the data of a commit are not those of now.
+OTHER_DATA = "the data changed since this run was interrupted. It starts from the beginning"
 
 
 @dataclass(frozen=True)
@@ -157,3 +172,76 @@ class Checkpoint:
         self._logged, self._hash = len(committed), hashlib.sha256(committed)
         if path.exists() and regular(path).stat().st_size > len(committed):
             os.truncate(path, len(committed))
+
+
+def stands(commit: Commit, code: str | None, note: Callable[[str], None]) -> bool:
+    """Return whether to resume from ``commit``.
+
+    Warns through ``note`` where other code made it; with ``code`` (``--stale=rerun``) such a commit is not resumed
+    from.
+    """
+    changes = code_changes(commit.values) if commit.step >= 0 else []
+    if changes:
+        note(f"{'does not resume' if code else 'resumes'} from a commit that differs: {'; '.join(changes)}")
+    return not (changes and code)
+
+
+def join_machines(records: Iterable[dict], note: Callable[[str], None]) -> list[str]:
+    """Return :func:`all_machines` of ``records``; says so through ``note`` where these are several."""
+    machines = all_machines(records)
+    if len(machines) > 1:
+        names = "; ".join(machines)
+        note(f"{SEVERAL_MACHINES} ({names}): numbers may differ in the last digits from a run on one machine")
+    return machines
+
+
+class Commits:
+    """Commits in ``folder`` of work on ``data`` (a digest of all inputs of the steps). Use under a lock.
+
+    ``code``: if given, commits made by other code are not resumed from; ``plugins``: count as part of that code.
+    ``step``: the last committed step, -1 before any.
+    """
+
+    def __init__(
+        self, folder: Path, data: str, note: Callable[[str], None], code: str | None = None, plugins: Sequence[str] = ()
+    ) -> None:
+        self._checkpoint, self._data, self._note, self._code = Checkpoint(folder, share=True), data, note, code
+        self._plugins = list(plugins)
+        self.step, self._cost, self._since = -1, 0.0, time.monotonic()
+        #: those that have computed the steps so far, and this one
+        self.machines: list[str] = []
+
+    def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[LogRow]]:
+        """Return the last commit (step -1: none) and the log up to it.
+
+        Commits on other data, and those that are not ``usable``, are dropped with a warning.
+        """
+        commit = self._checkpoint.load()
+        if commit.problem:
+            self._note(commit.problem)
+        other_data = commit.step >= 0 and commit.values.get("data") != self._data
+        if other_data:
+            self._note(OTHER_DATA)
+        complete = commit.step < 0 or other_data or usable(commit.values, commit.tensors)
+        if other_data or not complete or not stands(commit, self._code, self._note):
+            self._checkpoint.clear()
+            commit = self._checkpoint.load()
+        self.step, self._since = commit.step, time.monotonic()
+        self.machines = join_machines([commit.values], self._note)
+        return commit, self._checkpoint.log()
+
+    def due(self) -> bool:
+        """Return whether a commit is due: commits take a bounded share of the time."""
+        return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
+
+    def save(self, step: int, state: Tensors, rows: list[LogRow], values: dict[str, Any] | None = None) -> Tensors:
+        """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step.
+
+        Returns what :meth:`Checkpoint.save` does.
+        """
+        began = time.monotonic()
+        about = {"data": self._data, **(values or {}), **made_by(self._plugins), "machines": self.machines}
+        shared = self._checkpoint.save(step, state, about, rows[self.step - step :])
+        self.step, self._since = step, time.monotonic()
+        self._cost = self._since - began
+        return shared

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from knot_runner.config.plugins import Table, load
 from knot_runner.config.settings.groups import TRACKER_EXTRAS, TrackerSettings
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, first_line, nearest, require_extra
 from knot_runner.util.files import Facts, LogRow

@@ -14,12 +14,12 @@ from knot_runner.config.settings.methods.transport import OtddSettings
 from knot_runner.config.strict import digest as digest_of
 from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.pools import TextPool
+from knot_runner.engine.commit import join_machines
 from knot_runner.engine.seeds import keyed, numpy_generator
 from knot_runner.engine.store import Artifact
 from knot_runner.methods.federated import clustering
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.clients import Setup
-from knot_runner.pipelines.commits import join_machines
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.features.encoding import feature_space
 from knot_runner.records import ROUNDS_FILE, WRITTEN_BY

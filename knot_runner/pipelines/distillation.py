@@ -14,6 +14,7 @@ from knot_runner.config.settings.methods.knot import BiasSettings, KnotSettings
 from knot_runner.config.strict import without
 from knot_runner.data.counts import of_parties
 from knot_runner.data.tasks import PartyTask
+from knot_runner.engine.commit import join_machines
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import Ref, StageRequest, ref_of, request_title
 from knot_runner.engine.store import TENSORS, Artifact, Store
@@ -21,14 +22,13 @@ from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distill.costs import StageCounter, sent_bytes
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
-from knot_runner.pipelines.commits import join_machines
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord
 from knot_runner.pipelines.models import KeptModels, write_models
 from knot_runner.pipelines.parties.evaluation import evaluate, finished_rounds, parties_after, trained_models
 from knot_runner.pipelines.parties.setup import FINISHED_STAGE, make_federation, model_sources
 from knot_runner.pipelines.rounds import State, by_requests, run_rounds
 from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
-from knot_runner.results.base import SelectedOn, summed_costs, total_costs
+from knot_runner.results import SelectedOn, summed_costs, total_costs
 from knot_runner.results.training import KeptEpoch
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts, LogRow, write_atomic

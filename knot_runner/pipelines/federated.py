@@ -20,7 +20,7 @@ from knot_runner.pipelines.clients import Setup, client_counts, make_setup, open
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
 from knot_runner.pipelines.rounds import ClientRounds, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.scores import summarize
-from knot_runner.results.base import Evaluated, total_costs
+from knot_runner.results import Evaluated, total_costs
 from knot_runner.util.errors import DivergedError
 from knot_runner.util.files import Facts, LogRow, write_json
 

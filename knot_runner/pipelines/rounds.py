@@ -15,14 +15,14 @@ from torch import Tensor
 
 from knot_runner.config.settings.methods.federated import FederatedTraining
 from knot_runner.config.settings.partition import Centralized
+from knot_runner.engine.commit import Commits
 from knot_runner.engine.federated.cohort import Engine
-from knot_runner.methods.around.costs import round_flops
+from knot_runner.methods.around import round_flops
 from knot_runner.methods.contract import RoundMethod, State
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.messages import check_outcomes, fold_and_exchange, is_over
 from knot_runner.metrics import ACCURACY
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext
 from knot_runner.util.files import Facts, LogRow
 

@@ -20,7 +20,7 @@ from knot_runner.config.strict import build
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, elapsed
 from knot_runner.records import clear_states, lock_of, read_result, result_problem, write_result
-from knot_runner.results.base import ONE_CLASS, SEVERAL_MACHINES, RunResult, diverged_result
+from knot_runner.results import ONE_CLASS, SEVERAL_MACHINES, RunResult, diverged_result
 from knot_runner.util.errors import DivergedError, UserError
 from knot_runner.util.files import disk_errors, locked, removal, remove_temporaries
 

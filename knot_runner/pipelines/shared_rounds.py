@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.config.strict import digest, without
 from knot_runner.data.images import ImageTask
+from knot_runner.engine.commit import Commits, join_machines
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.around import AROUND
 from knot_runner.methods.federation import FederatedState, Federation
-from knot_runner.pipelines.commits import Commits, join_machines
 from knot_runner.pipelines.context import RunContext, total_seconds
 from knot_runner.pipelines.rounds import scalars
 from knot_runner.records import ROUNDS_FILE

@@ -16,7 +16,7 @@ from knot_runner.config.settings.run_id import counted_settings, settings_record
 from knot_runner.config.strict import dotted_leaves
 from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, changed_files, recorded_config
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult
 from knot_runner.util.errors import UserError, counted
 from knot_runner.util.files import Facts
 

@@ -10,7 +10,7 @@ from knot_runner.records import has_record
 from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import PREDICTIONS, MeasuredRun, predictions
-from knot_runner.results.base import ONE_CLASS
+from knot_runner.results import ONE_CLASS
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import LogRow
 

@@ -18,7 +18,7 @@ import numpy as np
 from knot_runner import provenance
 from knot_runner.records import RESULT_FILE, ROUNDS_FILE, OtherVersionError, has_record, read_record, require_result
 from knot_runner.report.render.text import first_few
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult
 from knot_runner.results.training import StagesResult
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError

@@ -14,7 +14,7 @@ from knot_runner.metrics import METRICS, beside
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import label_settings
 from knot_runner.report.run_folders import Job, Run, RunT, finished, is_finished, lookup
-from knot_runner.results.base import EVALUATED, RunResult
+from knot_runner.results import EVALUATED, RunResult
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError
 

@@ -1,17 +1,245 @@
 """Results of runs: one dataclass per kind, from which ``result.json`` is written and as which it is read back.
 
-Building the dataclass validates the result: every value has its type and range, and related values agree.
+Building the dataclass validates the result: every value has its type and range, and related values agree. This module
+has the fields common to all kinds. Costs in bytes and FLOPs are per round in ``rounds.jsonl`` and in total in
+``result.json``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
 
 from knot_runner.config.plugins import load
 from knot_runner.config.settings.families import FAMILIES
-from knot_runner.config.strict import build
-from knot_runner.results.base import DivergedResult, RunResult
+from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE
+from knot_runner.config.strict import AtMost, build, require
+from knot_runner.metrics import METRICS
 from knot_runner.util.errors import UserError
+
+Share = Annotated[float, AtMost(1.0), NOT_NEGATIVE]
+#: A distance, loss or time: finite and non-negative.
+Amount = Annotated[float, AtMost(math.inf), NOT_NEGATIVE]
+Count = Annotated[int, AtMost(1e30), NOT_NEGATIVE]
+#: At least one.
+Number = Annotated[int, AtMost(1e30), AT_LEAST_ONE]
+#: Metric -> data set (or ALL) -> value.
+Scores = dict[str, dict[str, Any]]
+
+
+#: Models whose predictions are measured.
+Evaluated = Literal["global", "clusters", "personalized"]
+#: These, in words.
+EVALUATED: dict[str, str] = {
+    "global": "one global model, on all test examples",
+    "clusters": "cluster models, each on its clients' test examples",
+    "personalized": "own models, each on its own test examples",
+}
+#: Examples that an epoch, a step or a point was selected on, never those that ``metrics`` are of: ``valid``, the
+#: validation parts or what was held out; ``generated``, images that a data-free method made.
+SelectedOn = Literal["valid", "generated"]
+#: Begins the note on a run of which parts were computed on another machine: before an interruption, or by another run.
+SEVERAL_MACHINES = "this run was computed on several machines"
+#: Begins the note on a run whose model predicts a single class.
+ONE_CLASS = "warning: every test example is predicted to be of class"
+
+
+@dataclass
+class TrainTest:
+    """Total numbers of images.
+
+    Clients train on ``train``; ``valid`` of these are held out. ``transfer`` counts images of another data set that a
+    server distills on.
+    """
+
+    train: Count
+    test: Count
+    transfer: Count | None = None
+    valid: Count | None = None
+
+
+@dataclass
+class SplitSizes:
+    """Numbers of examples of one data set; ``role``: of its party."""
+
+    role: str = ""
+    train: Amount | None = None
+    valid: Amount | None = None
+    test: Amount | None = None
+
+
+@dataclass
+class TermFacts:
+    """Weight of a loss term, and the initial ratio of the weighted term to the cross-entropy."""
+
+    weight: Amount
+    ratio: float
+
+
+@dataclass
+class ClassNames:
+    """Names [C] of the classes and their ``coordinates`` [C, d], if any."""
+
+    names: list[str]
+    coordinates: list[list[float]] | None = None
+
+
+def check_scores(key: str, scores: Scores) -> None:
+    """Check, in a ``__post_init__``, that every value of a known metric is a number in the metric's range."""
+    for metric, row in scores.items():
+        for name, value in row.items() if metric in METRICS else ():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            possible = number and math.isfinite(value) and 0 <= value <= METRICS[metric].top
+            require(possible, f"{key}.{metric}.{name}", f"{value!r} is no {METRICS[metric].title}")
+
+
+#: Keys in a row of ``rounds.jsonl``, summed over the round's clients; FLOPs are null if they cannot be counted.
+BYTES, FLOPS = ("bytes_down", "bytes_up"), ("client_flops", "server_flops")
+#: How the FLOPs of a result are counted.
+FORMULA = (
+    "3 F per example and epoch of training, F per example of inference; F: matrix products, convolutions and attention "
+    "of one forward pass (backward = twice forward: Kaplan et al. 2020, section 2.1)"
+)
+
+
+@dataclass(kw_only=True)
+class CostFacts:
+    """Costs of a whole run.
+
+    ``sent``: what the bytes consist of; ``bytes``: both directions; ``bytes_to_target``: up to the end of the round
+    that reaches the target; FLOPs are counted by ``formula``, null if they cannot be counted.
+
+    ``example_flops``: F of one example, for texts of ``example_tokens`` tokens (the mean); ``stages``: FLOPs by stage;
+    ``personal_flops``: the part of ``client_flops`` after the rounds (``method.personalization``).
+    """
+
+    sent: str
+    bytes_up: Count
+    bytes_down: Count
+    bytes: Count
+    bytes_per_round: Amount
+    client_flops: Count | None
+    server_flops: Count | None
+    formula: str
+    bytes_to_target: Count | None
+    example_flops: Count | None = None
+    example_tokens: Count | None = None
+    stages: dict[str, Count | None] | None = None
+    personal_flops: Count | None = None
+
+    def __post_init__(self) -> None:
+        require(self.bytes == self.bytes_up + self.bytes_down, "bytes", "are not those up and down together")
+        reached = self.bytes_to_target
+        require(reached is None or reached <= self.bytes, "bytes_to_target", f"{reached} is more than all bytes")
+
+
+@dataclass(kw_only=True)
+class Seconds:
+    """Seconds of the whole run (``total``) and of its parts.
+
+    Parts are all rounds, each computed stage, the distances of all pairs of clients or data sets, the personalization,
+    a federated distance and the exact one, and the gradient descent of a coreset.
+    """
+
+    total: Amount | None = None
+    rounds: Amount | None = None
+    stages: dict[str, Amount] | None = None
+    distances: Amount | None = None
+    personalization: Amount | None = None
+    federated: Amount | None = None
+    exact: Amount | None = None
+    descent: Amount | None = None
+
+
+@dataclass(kw_only=True)
+class RunResult:
+    """Fields of every result, for any kind of run: of a plug-in's, too, which may derive a class with more."""
+
+    status: Literal["done", "diverged"]
+    task: str
+    method: str
+    seed: int
+    kind: str
+    #: metric -> data set (or ALL) -> value
+    metrics: Scores = field(default_factory=dict)
+    #: models whose predictions ``metrics``, ``best`` and ``rounds_to_target`` are of; None: diverged, or no predictions
+    evaluated: Evaluated | None = None
+    #: what the weights that are measured were selected on; None: nothing was selected
+    selected_on: SelectedOn | None = None
+    #: numbers of examples, what was held out among them
+    datasets: Any = None
+    labels: ClassNames | None = None
+    costs: CostFacts | None = None
+    source: str = ""
+    data: str = ""
+    device: str = ""
+    threads: int = 1
+    #: CPU instructions, threads, torch and GPU: what decides the last bits
+    machine: str = ""
+    code: str = ""
+    plugins: dict[str, str | None] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    files: list[Any] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: Seconds = field(default_factory=Seconds)
+    label_counts: Any = None
+    #: where training diverged (non-finite loss or weights)
+    diverged: Any = None
+    run_id: str = ""
+    written_by: str = ""
+    #: file -> its sha256
+    digest: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def made_by(self) -> dict[str, Any]:
+        """The versions that :func:`~knot_runner.provenance.made_by` has put there."""
+        return {"code": self.code, "plugins": self.plugins, "versions": self.versions}
+
+
+@dataclass(kw_only=True)
+class DivergedResult(RunResult):
+    """A run of any kind whose training diverged; ``privacy``: what a private one has spent until then."""
+
+    privacy: Any = None
+
+
+def diverged_result(facts: dict[str, Any]) -> DivergedResult:
+    """Return the result of a run that diverged, with those of its ``facts`` that are of every run."""
+    names = {field.name for field in fields(DivergedResult)}
+    return build(DivergedResult, {key: value for key, value in facts.items() if key in names}, "")
+
+
+def bytes_of(rows: Sequence[dict[str, Any]]) -> int:
+    """Return the total bytes of ``rows`` in both directions."""
+    return sum(row[key] for row in rows for key in BYTES)
+
+
+def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
+    """Return each cost summed over ``rows``; None if it is unknown in some row."""
+    costs: dict[str, int | None] = {}
+    for key in (*BYTES, *FLOPS):
+        values = [row[key] for row in rows]
+        costs[key] = None if None in values else sum(values)
+    return costs
+
+
+def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, **facts: Any) -> dict[str, Any]:
+    """Return :class:`CostFacts`, as plain data, from the log ``rows`` of a run.
+
+    The run met its target after ``reached`` rounds (None: never). ``facts`` are further fields.
+    """
+    total = bytes_of(rows)
+    return {
+        "sent": sent,
+        **summed_costs(rows),
+        "bytes": total,
+        "bytes_per_round": total / max(len(rows), 1),
+        "bytes_to_target": None if reached is None else bytes_of(rows[:reached]),
+        "formula": FORMULA,
+        **facts,
+    }
 
 
 def result_of(content: dict[str, Any]) -> RunResult:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from knot_runner.config.strict import AtMost, require
 from knot_runner.metrics import ACCURACY, METRICS
-from knot_runner.results.base import Amount, ClassNames, Count, Number, RunResult, Share, TrainTest, check_scores
+from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, Share, TrainTest, check_scores
 
 
 @dataclass(kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from knot_runner.config.strict import require
-from knot_runner.results.base import (
+from knot_runner.results import (
     Amount,
     ClassNames,
     Count,

@@ -21,7 +21,7 @@ from knot_runner.config.strict import by_key
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.records import read_result
 from knot_runner.report.render.text import duration
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult
 from knot_runner.sweeps.state import JobProgress, read_failure, read_progress, status
 from knot_runner.sweeps.task import Outcome
 

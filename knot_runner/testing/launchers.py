@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.cli.main import main
-from knot_runner.cli.python import FinishedRun
+from knot_runner.python import FinishedRun
 from knot_runner.records import require_result
 from knot_runner.testing.methods import small_run, untimed
 

@@ -21,9 +21,9 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from knot_runner.cli.python import FinishedRun, run
 from knot_runner.config.strict import content_of, without
-from knot_runner.pipelines.commits import Commits
+from knot_runner.engine.commit import Commits
+from knot_runner.python import FinishedRun, run
 from knot_runner.util.errors import UserError
 
 #: A run of less than a second: the embedded digits, six clients of which three take part, a narrow model.

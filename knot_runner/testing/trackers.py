@@ -12,7 +12,7 @@ from unittest import mock
 from knot_runner.config.plugins import load
 from knot_runner.config.settings.groups import TrackerSettings
 from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, flat
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult
 
 #: Rows as runs log them: nested, with texts, and with numbers that no service can plot.
 EXAMPLE_ROWS = ({"round": 1, "accuracy": 0.25, "local A": {"epoch": 2, "loss": 1.5}, "client": "a"},

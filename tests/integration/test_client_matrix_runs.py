@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from knot_runner.engine.federated.cohort import ClientModel, Inference
-from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.personalization import matrix
 from knot_runner.pipelines.personalization import client_matrix

@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, adjusted_rand_score, f1_score, log_l
 from knot_runner.cli.main import main
 from knot_runner.config.settings.methods.federated import FederatedTraining
 from knot_runner.config.settings.text_tasks import Labels
-from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Party
 from knot_runner.pipelines import scores

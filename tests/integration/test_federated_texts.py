@@ -13,7 +13,7 @@ from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
-from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.engine.seeds import generator, keyed

@@ -11,7 +11,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings.groups import TrackerSettings
 from knot_runner.engine.tracker import TrackedRun, Tracker, counting_keys, flat, points
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult
 from knot_runner.util import processes
 from tests.changed_settings import built
 from tests.fake_trackers import fake_mlflow, fake_tensorboard, fake_wandb

@@ -19,7 +19,7 @@ FLOORS = [
     {"methods", "report", "engines"},
     {"pipelines"},
     {"bundles", "sweeps"},
-    {"cli", "__main__"},
+    {"cli", "python", "__main__"},
     {"testing"},
     {"papers"},
 ]

@@ -15,7 +15,7 @@ from knot_runner.util.processes import temporary_folder
 if TYPE_CHECKING:
     from knot_runner.bundles.rerun import RerunPlace
     from knot_runner.bundles.unpack import BundledRun
-    from knot_runner.results.base import RunResult
+    from knot_runner.results import RunResult
 
 
 def verify_command(options: argparse.Namespace) -> int:

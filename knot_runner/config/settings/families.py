@@ -35,8 +35,8 @@ class Family:
     inspect: str
     #: function of (title, result) that returns the summary for the terminal
     summary: str = "knot_runner.report.records.run_summary:metrics_summary"
-    #: result class, :class:`~knot_runner.results.base.RunResult` or a subclass
-    result: str = "knot_runner.results.base:RunResult"
+    #: result class, :class:`~knot_runner.results.RunResult` or a subclass
+    result: str = "knot_runner.results:RunResult"
     #: ``method.algorithm`` -> its :class:`~knot_runner.methods.contract.Method`; plug-ins add to METHODS
     methods: Mapping[str, str] = field(default_factory=dict)
     #: function of the settings that checks them and builds nested ones; raises :class:`UserError`; "" for none

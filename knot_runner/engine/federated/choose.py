@@ -14,7 +14,7 @@ from knot_runner.config.plugins import load
 from knot_runner.config.settings.groups import ENGINES, HardwareSettings
 from knot_runner.engine.examples import ClientData, ImageData
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained, silent
-from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.hardware import prepare_device, worker_count
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError

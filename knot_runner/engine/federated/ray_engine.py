@@ -17,7 +17,7 @@ from torch import Tensor
 from knot_runner.config.plugins import load_plugins
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained, silent
-from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.lean.worker import packed, unpacked
 from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
 from knot_runner.models.network import Network

@@ -11,9 +11,9 @@ from knot_runner.config.settings.networks import CnnSettings, MlpSettings, Resne
 from knot_runner.engine.examples import ClientData, normalized
 from knot_runner.engine.federated.choose import EngineInputs, lean_engine, require_cpu
 from knot_runner.engine.federated.cohort import LocalTraining
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.lean.client import AutogradClient, ManualBackward, TrainingClient, make_client
 from knot_runner.engine.federated.lean.dense import WeightBias
-from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.lean.stems import Stem
 from knot_runner.engine.objectives import tempered
 from knot_runner.engines.native.library import native_library

@@ -1,12 +1,21 @@
-"""What stands around any federated method and acts on the messages of its clients.
+"""What stands around any federated method and acts on the messages of its clients, and what a round computes.
 
-Privacy, compression, a fleet, a server that distills, clusters; and what a round computes.
+The former are privacy, compression, a fleet, a server that distills, and clusters.
+
+Bytes are counted where messages are made, in :mod:`knot_runner.methods.federated.averaging`: numbers as they are sent.
+FLOPs are estimated. With F, the forward pass of one example, training takes 3 F per example and epoch, since the
+backward pass takes about twice the forward one (Kaplan et al. 2020, section 2.1), and inference takes F. Optimizer
+steps, aggregation, evaluation on test examples, and an objective's forward passes of other models are left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from knot_runner.config.settings.run import Settings
-from knot_runner.methods.contract import Method
+from knot_runner.engine.federated.cohort import LocalTraining
+from knot_runner.engine.flops import ExampleFlops
+from knot_runner.methods.contract import SERVER, FurtherWork, Method
 from knot_runner.methods.federation import Federation
 
 #: Groups of settings of what stands around a method, where they are not null; others are the method's own.
@@ -38,3 +47,46 @@ def surrounded(method: Method, settings: Settings, federation: Federation) -> tu
         method, federation = on_fleet(method, settings.fleet, federation)
         notes.append(f"fleet {settings.fleet.name}: the clock is simulated and counts virtual seconds")
     return method, federation, notes
+
+
+def round_flops(
+    flops: ExampleFlops | None, requests: Sequence[LocalTraining], further: FurtherWork
+) -> dict[str, int | None]:
+    """Return ``client_flops`` and ``server_flops`` of one round.
+
+    Local training by ``requests``, and the ``further`` work after the fold; None where those of an example are unknown.
+
+    Where the server trains, it computes the clients' answers itself.
+    """
+    if flops is None:
+        return {"client_flops": None, "server_flops": None}
+    client = server = 0
+    answers = sum(len(inference.rows) for inference in further.inferences) * flops.forward
+    for request in [*requests, *further.distillation]:
+        if request.client != SERVER:
+            client += training_flops(request, flops)
+        else:
+            server += training_flops(request, flops)
+    if any(request.client == SERVER for request in further.distillation):
+        server += answers
+    else:
+        client += answers
+    return {"client_flops": client, "server_flops": server}
+
+
+def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
+    """Return the FLOPs of one local training: 3 F per example and epoch.
+
+    An epoch of the head alone needs no gradient below it, one of the body none of the head's weights; a program may
+    train further epochs of all.
+    """
+    recipe, count = request.recipe, len(request.rows)
+    if recipe.drop_last:
+        count -= count % recipe.batch_size
+    each = {
+        "all": 3 * flops.forward,
+        "head": flops.forward + flops.head,
+        "body": 3 * flops.forward - flops.head,
+    }
+    further = round(request.program.further * count * each["all"]) if request.program else 0
+    return sum(phase.epochs * count * each[phase.trains] for phase in recipe.phases) + further

@@ -9,7 +9,7 @@ from rich.console import Group
 from knot_runner.config.strict import require
 from knot_runner.report.records.run_summary import dim_lines
 from knot_runner.report.render.terminal import text_line
-from knot_runner.results.base import Amount, RunResult
+from knot_runner.results import Amount, RunResult
 
 
 @dataclass(kw_only=True)

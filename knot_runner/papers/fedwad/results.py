@@ -15,7 +15,7 @@ from knot_runner.config.strict import require
 from knot_runner.metrics import ACCURACY, METRICS, accuracy_first
 from knot_runner.report.records.run_summary import SummaryRow, bold, run_view
 from knot_runner.report.render.text import number
-from knot_runner.results.base import Amount, ClassNames, Count, Number, RunResult, TrainTest, check_scores
+from knot_runner.results import Amount, ClassNames, Count, Number, RunResult, TrainTest, check_scores
 
 
 @dataclass

@@ -28,7 +28,7 @@ from knot_runner.report.render.markup import csv_text
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import PROBE, StagesRun, kept_file
 from knot_runner.report.run_rows import runs_with
-from knot_runner.results.base import ClassNames
+from knot_runner.results import ClassNames
 
 if TYPE_CHECKING:
     import pandas as pd

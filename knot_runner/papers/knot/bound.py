@@ -40,7 +40,7 @@ from knot_runner.pipelines.distillation import STUDENT_MEASURES
 from knot_runner.pipelines.parties.evaluation import TrainedModel, finished_rounds, trained_models
 from knot_runner.pipelines.parties.setup import make_federation
 from knot_runner.pipelines.rounds import State
-from knot_runner.results.base import RunResult
+from knot_runner.results import RunResult
 from knot_runner.transport import transport_loss
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import Facts

@@ -13,7 +13,7 @@ from knot_runner.composing.hydra_compose import Parser
 from knot_runner.util.errors import LOGGER, UserError
 
 if TYPE_CHECKING:
-    from knot_runner.results.base import RunResult
+    from knot_runner.results import RunResult
     from knot_runner.util.files import Facts
 
 

@@ -20,10 +20,10 @@ from knot_runner.config.settings.partition import Natural
 from knot_runner.config.strict import digest
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.pools import TextPool, pool_texts
+from knot_runner.engine.commit import join_machines
 from knot_runner.engine.hardware import machine
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.models.encoder import Autoencoder, build_encoder
-from knot_runner.pipelines.commits import join_machines
 from knot_runner.pipelines.context import RunContext, elapsed
 from knot_runner.pipelines.features.texts import TextSpace, feature_notes, text_space
 from knot_runner.pipelines.federations.texts import model_files

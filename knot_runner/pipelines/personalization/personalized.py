@@ -20,7 +20,7 @@ from torch import Tensor
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import ClientModel, Engine
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.methods.around.costs import training_flops
+from knot_runner.methods.around import training_flops
 from knot_runner.methods.contract import RoundMethod
 from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.messages import check_outcomes

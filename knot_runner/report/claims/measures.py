@@ -15,7 +15,7 @@ from knot_runner.metrics import ACCURACY, METRICS, computed_metrics, reached_at,
 from knot_runner.report.claims.pairs import ModelSide, settings_of
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim
 from knot_runner.report.run_folders import Run, damaged, finished, is_finished, lookup, rounds
-from knot_runner.results.base import bytes_of
+from knot_runner.results import bytes_of
 from knot_runner.util.config_yaml import Config
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import LogRow

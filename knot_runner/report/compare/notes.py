@@ -13,7 +13,7 @@ from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import MeasuredRun, finished
 from knot_runner.report.run_rows import measured_line, variant
 from knot_runner.report.tables.footnotes import one_class, training_sizes
-from knot_runner.results.base import SEVERAL_MACHINES
+from knot_runner.results import SEVERAL_MACHINES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -44,7 +44,7 @@ from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import MeasuredRun, Run, rounds
 from knot_runner.report.run_rows import variant
 from knot_runner.report.statistics.intervals import mean_estimate
-from knot_runner.results.base import BYTES, FLOPS
+from knot_runner.results import BYTES, FLOPS
 from knot_runner.util.errors import UserError, counted
 from knot_runner.util.files import LogRow
 

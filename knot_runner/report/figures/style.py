@@ -20,7 +20,7 @@ from knot_runner.report.run_folders import Job, Run, RunT, finished, readable
 from knot_runner.report.run_rows import runs_with
 from knot_runner.report.series import Band
 from knot_runner.report.tables.footnotes import embedded, not_counted, training_sizes
-from knot_runner.results.base import ClassNames
+from knot_runner.results import ClassNames
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 

@@ -15,7 +15,7 @@ from knot_runner.report.render.terminal import DIM, TerminalColumn, summary_grid
 from knot_runner.report.render.text import number, plain, quantity
 from knot_runner.report.run_folders import lookup
 from knot_runner.report.run_rows import MODELS
-from knot_runner.results.base import EVALUATED, RunResult
+from knot_runner.results import EVALUATED, RunResult
 from knot_runner.results.federated import FederatedResult
 from knot_runner.results.training import DistillResult, StagesResult
 from knot_runner.util.errors import counted

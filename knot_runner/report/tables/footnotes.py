@@ -10,7 +10,7 @@ from knot_runner.config.strict import by_key
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.text import first_few
 from knot_runner.report.run_folders import UNUSED, Run, finished
-from knot_runner.results.base import ONE_CLASS
+from knot_runner.results import ONE_CLASS
 from knot_runner.results.federated import FederatedResult
 
 if TYPE_CHECKING:

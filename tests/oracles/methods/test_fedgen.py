@@ -7,7 +7,7 @@ import torch
 
 from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.around.clusters import cluster_state, per_cluster
 from knot_runner.methods.contract import METHODS

@@ -10,9 +10,9 @@ from safetensors.numpy import load_file
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.data.images.digits import read_digits
-from knot_runner.engine.commit import Checkpoint
+from knot_runner.engine.commit import Checkpoint, Commits
 from knot_runner.papers.fedwad import matrix
-from knot_runner.pipelines import clustered, commits
+from knot_runner.pipelines import clustered
 from knot_runner.pipelines.context import RunContext
 from knot_runner.transport.otdd.statistics import LabeledSamples
 from tests.golden.messages import refuses
@@ -162,7 +162,7 @@ class Killed(BaseException):
 
 def test_matrix_run_resumes_from_commit_between_pairs(tmp_path, monkeypatch):
     run(tmp_path / "alone", *CLIENTS)
-    save, calls = commits.Commits.save, []
+    save, calls = Commits.save, []
 
     def dying(self, *work):
         save(self, *work)
@@ -171,8 +171,8 @@ def test_matrix_run_resumes_from_commit_between_pairs(tmp_path, monkeypatch):
             raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(commits.Commits, "save", dying)
-        patch.setattr(commits.Commits, "due", lambda self: True)
+        patch.setattr(Commits, "save", dying)
+        patch.setattr(Commits, "due", lambda self: True)
         run(tmp_path / "killed", *CLIENTS)
     (record,) = tmp_path.glob("killed/artifacts/distances/*/commit.json")
     state = load_file(record.parent / json.loads(record.read_text())["file"])["matrix"]

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, Trained
-from knot_runner.engine.federated.lean.engine import Lean
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.personalization import PERSONALIZATIONS, combine
 from knot_runner.models.network import build_network

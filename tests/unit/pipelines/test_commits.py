@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from knot_runner.engine import hardware
-from knot_runner.engine.commit import Commit
+from knot_runner.engine.commit import COMMIT_SHARE, MAX_UNCOMMITTED, Commit, Commits, stands
 from knot_runner.pipelines import context
-from knot_runner.pipelines.commits import COMMIT_SHARE, MAX_UNCOMMITTED, Commits, stands
 from knot_runner.pipelines.distillation import _all_there
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.compare.settings import parse_filter
@@ -63,7 +62,7 @@ def test_commit_that_does_not_match_begins_afresh(tmp_path):
 
 def test_commits_due_waits_for_share_of_time(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("knot_runner.pipelines.commits.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("knot_runner.engine.commit.time.monotonic", lambda: now[0])
     commits = Commits(tmp_path, "data", lambda _: None)
     commits.resume()
     write = commits._checkpoint.save
@@ -99,7 +98,7 @@ def test_commit_that_is_not_usable_begins_afresh(tmp_path):
     (["torch 2.0 -> 2.1"], "abc", False, ["does not resume from a commit that differs: torch 2.0 -> 2.1"]),
 ])  # fmt: skip
 def test_stands_rejects_changed_commits_only_when_rerunning_stale(monkeypatch, changes, code, goes_on, said):
-    monkeypatch.setattr("knot_runner.pipelines.commits.code_changes", lambda values: changes)
+    monkeypatch.setattr("knot_runner.engine.commit.code_changes", lambda values: changes)
     heard = []
     assert stands(Commit(2, values={"data": "x"}), code, heard.append) is goes_on
     assert heard == said

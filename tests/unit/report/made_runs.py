@@ -15,7 +15,7 @@ from safetensors import numpy as safetensors
 from knot_runner.config.strict import digest
 from knot_runner.report.figures import style as figure_style
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.results.base import BYTES, FLOPS
+from knot_runner.results import BYTES, FLOPS
 from tests.contents import write_content
 from tests.golden.messages import refuses
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from knot_runner.config.settings.families import FAMILIES
-from knot_runner.results import result_of
-from knot_runner.results.base import RunResult, total_costs
+from knot_runner.results import RunResult, result_of, total_costs
 from tests.contents import problem_of
 from tests.of_papers import of_papers
 from tests.unit.report import made_runs

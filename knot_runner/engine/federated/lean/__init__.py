@@ -1,5 +1,153 @@
-"""The CPU engine: worker processes train one client at a time and share memory; the steps are by hand.
+"""The CPU engine: worker processes train one client at a time, with a manual backward pass and in-place updates.
 
-Open ``engine.py`` first, then ``client.py``. ``network.py``: one training step, its SGD, the loss and its gradient;
-``stems.py``, ``dense.py``: the layers' forward and backward passes.
+Open ``client.py`` next. ``network.py``: one training step, its SGD, the loss and its gradient; ``stems.py``,
+``dense.py``: the layers' forward and backward passes.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.engine.examples import ClientData
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
+from knot_runner.engine.federated.lean.client import MakeClient, make_client
+from knot_runner.engine.federated.lean.worker import Measures, Order, SharedData, Slots, packed, prepare_client
+from knot_runner.engine.federated.local import EngineRequest, Result, infer_in_pieces, train_longest_first
+from knot_runner.models.network import Network
+from knot_runner.util.processes import cores
+from knot_runner.util.workers import AHEAD, TaskPool
+
+
+class Lean:
+    """``workers`` processes (0 = one per core) with ``threads`` torch threads each; with 1, this one with its own.
+
+    One client at a time stays in a core's cache, and processes do not wait for one another as threads of one operation
+    do. Results are the same, bit for bit, for any number of workers.
+
+    An exception ends the engine. ``plugins``: imported by workers, since one may define the objective. ``others``:
+    further networks, numbered from 1 in requests; every worker trains them all. ``make_client``: makes what trains
+    clients of a network, in every worker.
+    """
+
+    name = "lean"
+    device = torch.device("cpu")
+
+    def __init__(
+        self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
+        plugins: Sequence[str] = (), others: Sequence[Network] = (), make_client: MakeClient = make_client,
+    ) -> None:  # fmt: skip
+        workers = workers or cores()
+        networks = [network, *others]
+        self._pool = self._data = None
+        if workers == 1:
+            self._clients = [make_client(each, data, test, dtype) for each in networks]
+        else:
+            self._data = SharedData(data, test)
+            self._pool = LeanPool(networks, self._data, dtype, workers, threads, plugins, make_client)
+
+    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
+        """See :class:`Engine`."""
+        return train_longest_first(self._run, cohort)
+
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """See :class:`Engine`."""
+        return infer_in_pieces(self._run, requests)
+
+    def close(self) -> None:
+        """See :class:`Engine`."""
+        if self._pool is not None:
+            self._pool.close()
+            self._data.memory.close()
+
+    def _run(self, requests: list[EngineRequest]) -> list[Result]:
+        if self._pool is None:
+            return [self._result(request) for request in requests]
+        try:
+            return self._pool.run(requests)
+        except BaseException:  # Ctrl-C, a dead worker, a worker's exception: results in flight are not needed
+            self.close()
+            raise
+
+    def _result(self, request: EngineRequest) -> Result:
+        """Return the result in this process."""
+        client = self._clients[request.network]
+        return client.infer(request) if isinstance(request, Inference) else client.train_client(request)
+
+
+# -------------------------------------------------------------------------------------------------------------- pool
+
+
+#: Slow imports of a worker.
+_PRELOADED = ["knot_runner.engine.federated.lean.worker"]
+#: Rows of the largest order that is sent in advance: it must fit into a pipe, or sending would wait for the worker.
+_FEW_ROWS = 4096
+
+
+class LeanPool:
+    """``workers`` processes with ``threads`` torch threads each, started at once and kept until :meth:`close`.
+
+    Every process trains any of ``networks``.
+    """
+
+    def __init__(
+        self, networks: Sequence[Network], data: SharedData, dtype: torch.dtype, workers: int, threads: int,
+        plugins: Sequence[str], make_client: MakeClient,
+    ) -> None:  # fmt: skip
+        self._classes = networks[0].classes
+        count = AHEAD * workers + 1  # the orders in flight, and the one whose result is read
+        self._slots = Slots.make(count, networks, dtype)
+        self._free = list(range(count))
+        arguments = self._slots, data, networks, threads, plugins, make_client
+        self._pool = TaskPool(workers, _PRELOADED, prepare_client, *arguments)
+
+    def run(self, requests: list[EngineRequest]) -> list[Result]:
+        """Execute ``requests``, started in order; results in the same order.
+
+        Raises :class:`UserError` when a worker died at one of them, and the error of a worker.
+        """
+        results: dict[int, Result] = {}
+        slots: list[int] = []
+        ahead_of = len(requests) if all(map(_is_small, requests)) else 0
+        for index, error, measures in self._pool.run(self._orders(requests, slots), ahead_of):
+            if error is not None:
+                raise error
+            results[index] = self._result(requests[index], slots[index], measures)
+            self._free.append(slots[index])
+        return [results[index] for index in range(len(requests))]
+
+    def close(self) -> None:
+        """Kill the workers. May be called again."""
+        self._pool.close()
+        self._slots.memory.close()
+
+    def _orders(self, requests: list[EngineRequest], slots: list[int]) -> Iterator[Order]:
+        """Yield the order of each request, whose slot is appended to ``slots``."""
+        for request in requests:
+            slot = self._free.pop()
+            slots.append(slot)
+            self._slots.fill(slot, request)
+            yield Order(packed(request), slot, getattr(request, "control", None) is not None)
+
+    def _result(self, request: EngineRequest, slot: int, measures: Measures) -> Result:
+        if isinstance(measures, np.ndarray):
+            return torch.from_numpy(measures)
+        if isinstance(request, Inference):
+            return self._slots.logits(slot, len(request.rows), self._classes).clone()
+        weights, buffers = self._slots.result(slot, request.network)
+        assert measures is not None
+        steps, loss, before, after, finite, kept = measures
+        tensors = {name: torch.from_numpy(array) for name, array in kept.items()}
+        return Trained(request.client, weights.clone(), buffers.clone(), steps, loss, before, after, finite, tensors)
+
+
+def _is_small(request: EngineRequest) -> bool:
+    """Return whether the request, without its model, fits into a pipe, and so does its result."""
+    if isinstance(request, LocalTraining) and (request.program is not None or request.inputs or request.models):
+        return False
+    if isinstance(request, Inference) and request.output == "features":
+        return False
+    return len(request.rows) <= _FEW_ROWS

@@ -8,9 +8,9 @@ import torch
 
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ROWS_OF_MANY, ClientModel, Inference
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.lean import client as lean_client
 from knot_runner.engine.federated.lean.dense import Foreground
-from knot_runner.engine.federated.lean.engine import Lean
 from tests.unit.engine.federated.cases import MODELS, images, made
 
 lean = functools.partial(made, "lean", dtype=torch.float32)

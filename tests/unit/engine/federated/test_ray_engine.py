@@ -85,7 +85,7 @@ def test_ray_engine_reraises_errors_of_actor_code(monkeypatch):
     with pytest.raises(RuntimeError, match="in an actor of Ray: ray::function"):
         engine.train([replace(one, rows=torch.tensor([10**6]))])
     monkeypatch.setattr(
-        "knot_runner.engine.federated.lean.engine.Lean.train", lambda *_: (_ for _ in ()).throw(UserError("x"))
+        "knot_runner.engine.federated.lean.Lean.train", lambda *_: (_ for _ in ()).throw(UserError("x"))
     )
     with refuses():
         engine.train([one])

@@ -7,8 +7,8 @@ import torch
 
 from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.flops import ExampleFlops
+from knot_runner.methods.around import round_flops
 from knot_runner.methods.around.clusters import per_cluster
-from knot_runner.methods.around.costs import round_flops
 from knot_runner.methods.contract import METHODS, Method, RoundMethod
 from knot_runner.methods.federation import with_server
 from knot_runner.models.network import build_network

@@ -9,7 +9,7 @@ from scipy import stats
 
 from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure, Reading, read_measure
 from knot_runner.report.claims.spec import Claim
-from knot_runner.results.base import total_costs
+from knot_runner.results import total_costs
 from knot_runner.util.errors import UserError
 from tests.contents import read_content
 from tests.of_papers import of_papers

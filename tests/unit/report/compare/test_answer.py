@@ -16,7 +16,7 @@ from knot_runner.report.compare.files import comparison_csv
 from knot_runner.report.compare.measures import direction, unit_of
 from knot_runner.report.frame import read_runs
 from knot_runner.report.render.markup import table_markdown
-from knot_runner.results.base import total_costs
+from knot_runner.results import total_costs
 from tests.golden.messages import refuses
 from tests.unit.report import compared
 from tests.unit.report.compared import ask, begun, cells, column, heads, made, text, three_temperatures

@@ -18,7 +18,7 @@ from knot_runner.report.figures.plot import PlotRequest, draw_runs
 from knot_runner.report.figures.style import figure_settings, save
 from knot_runner.report.frame import read_runs
 from knot_runner.report.tables.footnotes import one_class
-from knot_runner.results.base import ONE_CLASS
+from knot_runner.results import ONE_CLASS
 from tests.golden.messages import refuses
 from tests.unit.report.compared import ask, failed, made, text
 from tests.unit.report.made_runs import csv_rows, seal

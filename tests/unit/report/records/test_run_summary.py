@@ -3,7 +3,7 @@
 import pytest
 
 from knot_runner.report.records.run_summary import cost_lines, summary_table
-from knot_runner.results.base import total_costs
+from knot_runner.results import total_costs
 from tests.contents import result_with
 from tests.of_papers import of_papers
 from tests.unit.report.made_runs import CORESET, COSTS, FLEET, KNN, shown

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from knot_runner.composing.job import ComposedJob
     from knot_runner.report.frame import Per
-    from knot_runner.results.base import RunResult
+    from knot_runner.results import RunResult
 
 
 @dataclass(frozen=True)
