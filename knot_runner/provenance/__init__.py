@@ -4,18 +4,236 @@ Settings that affect a run's numbers are in its run id. Code and files are not, 
 the result records them (:func:`made_by`, and the ``files`` of its task), and :func:`reasons` compares.
 """
 
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import knot_runner
+from knot_runner.config.settings.run import Settings
+from knot_runner.config.settings.run_id import counted_settings, settings_record
+from knot_runner.config.strict import dotted_leaves
 from knot_runner.provenance.fingerprints import Now, Opened
-from knot_runner.provenance.staleness import (
-    DATA_CHANGE,
-    FILE_CHANGE,
-    CurrentData,
-    blocking,
-    code_changes,
-    code_version,
-    data_changes,
-    made_by,
-    reasons,
-    refusal,
-    set_aside,
-    staleness_line,
-)
+from knot_runner.records import CONFIG_FILE, MODEL_FILE, changed_files, recorded_config
+from knot_runner.results import RunResult
+from knot_runner.util.errors import UserError, counted
+from knot_runner.util.files import Facts
+
+PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
+#: Parts of the package that cannot change a number: those that compose, start and report runs. Settings are in the run
+#: id, so conf/ (inside the package in a wheel) does not count either.
+NOT_COUNTED = {
+    *("__init__", "__main__", "python", "cli", "composing", "conf", "report", "provenance"),
+    *("sweeps", "bundles", "testing", "engine/tracker", "engine/tracker_services"),
+    *("data/fetch", "data/preflight", "data/sources"),  # used before any run
+}
+#: Files of papers that only show results.
+SHOWS = tuple(f"papers/*/{name}" for name in ("report", "verbs", "*_figures", "*_report", "*_table"))
+#: Endings of source files: Python, and C++ that is compiled on the machine.
+SOURCES = (".py", ".cpp", ".h")
+
+
+@functools.cache
+def code_version() -> str:
+    """Return the code version: ``0.1.0+`` and a 12-digit hex digest of the source files that can change numbers.
+
+    It is computed once per process.
+    """
+    sources = [path for path in PACKAGE_FOLDER.rglob("*") if path.suffix in SOURCES and _counts(path)]
+    return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, sources)}"
+
+
+def _counts(path: Path) -> bool:
+    name = path.relative_to(PACKAGE_FOLDER).with_suffix("")
+    if any(name.match(pattern) for pattern in SHOWS):
+        return False
+    return NOT_COUNTED.isdisjoint(place.as_posix() for place in (name, *name.parents))
+
+
+def _digest(folder: Path, files: Iterable[Path]) -> str:
+    """Return a 12-digit hex digest of names (relative to ``folder``) and contents."""
+    state = hashlib.sha256()
+    for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in files):
+        content = path.read_bytes()
+        state.update(f"{name}\0{len(content)}\0".encode() + content)
+    return state.hexdigest()[:12]
+
+
+@functools.cache
+def torch_version() -> str:
+    """Return the version of the installed torch without its build (``+cpu``), without importing torch."""
+    from importlib import metadata  # only runs that exist need it
+
+    return _public(metadata.version("torch"))
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]
+
+
+def plugin_version(plugin: str) -> str | None:
+    """Return a 12-digit hex digest of the Python files of a plug-in; None if it is not found.
+
+    A dotted name is located without importing it, so none of the user's code runs.
+    """
+    try:
+        if plugin.endswith(".py"):
+            return _digest(Path(plugin).parent, [Path(plugin)])
+        top, *rest = plugin.split(".")
+        spec = importlib.util.find_spec(top)
+        if spec is None or spec.origin is None:
+            return None
+        home = Path(spec.origin).parent
+        if not spec.submodule_search_locations:
+            return _digest(home, [Path(spec.origin)])
+        place = home.joinpath(*rest)
+        return _digest(home, place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")])
+    except (OSError, ImportError, ValueError):
+        return None
+
+
+def made_by(plugins: Iterable[str]) -> Facts:
+    """Return the code versions to store in a record (a result, a stage, a commit), with those of ``plugins``."""
+    return {
+        "code": code_version(),
+        "plugins": {plugin: plugin_version(plugin) for plugin in plugins},
+        "versions": {"torch": torch_version()},
+    }
+
+
+def code_changes(record: Facts) -> list[str]:
+    """Return one line per code version in ``record`` (see :func:`made_by`) that differs from the current one."""
+    changes, code, torch = [], record["code"], _public(record["versions"]["torch"])
+    if code != code_version():
+        changes.append(f"code {code}, now {code_version()}")
+    for plugin, version in record["plugins"].items():
+        now = plugin_version(plugin)
+        if now != version:
+            changes.append(f"plug-in {plugin} {'was removed' if now is None else 'changed'}")
+    if torch != torch_version():
+        changes.append(f"torch {torch}, now {torch_version()}")
+    return changes
+
+
+#: prefix of a reason about data, files or settings
+DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE = "data: ", "files: ", "settings: "
+#: maximum number of lines with reasons in a summary
+MAX_REASONS = 4
+
+
+def reasons(folder: Path, result: RunResult, settings: Settings, now: Now | None = None) -> list[str]:
+    """Return why a finished run in ``folder`` (its ``result.json``) is stale, one line each; [] if it is not."""
+    files = _file_changes(folder, result)
+    changes = code_changes(result.made_by) + data_changes(result, settings.paths.data_dir, now)
+    if not any(reason.startswith(f"{FILE_CHANGE}{CONFIG_FILE}") for reason in files):
+        changes += _setting_changes(folder, settings)
+    return changes + files
+
+
+def _setting_changes(folder: Path, settings: Settings) -> list[str]:
+    """Return one line per setting whose recorded value differs from that in ``settings``.
+
+    Only settings that can change the numbers of a finished run count. Values that were null in the run id may be filled
+    in differently today.
+    """
+    if not (folder / CONFIG_FILE).is_file():  # which _file_changes reports
+        return []
+    recorded = dict(dotted_leaves(counted_settings(recorded_config(folder))))
+    now = dict(dotted_leaves(counted_settings(settings_record(settings))))
+    values = [(key, recorded.get(key), now.get(key)) for key in {**recorded, **now}]
+    return [f"{SETTING_CHANGE}{key}: {was} is recorded, now {new}" for key, was, new in values if was != new]
+
+
+def _file_changes(folder: Path, result: RunResult) -> list[str]:
+    """Return one line per file of a finished run that is missing or changed since its result was written."""
+    return [f"{FILE_CHANGE}{name}: {problem}" for name, problem in changed_files(folder, result).items()]
+
+
+def blocking(changes: Sequence[str]) -> list[str]:
+    """Return those of :func:`reasons` for which a run is not finished: other data, settings or files.
+
+    Missing weights are only reported: users who delete weights to save space must not have to retrain.
+    """
+    counted_changes = (DATA_CHANGE, FILE_CHANGE, SETTING_CHANGE)
+    missing_weights = f"{FILE_CHANGE}{MODEL_FILE}: file not found"
+    return [reason for reason in changes if reason.startswith(counted_changes) and reason != missing_weights]
+
+
+def data_changes(result: RunResult, data: str | None, now: Now | None = None) -> list[str]:
+    """Return one line per file below ``data`` (``paths.data_dir``) that changed since a finished run.
+
+    Files are read only if their metadata differ; ``now`` caches their state for the runs of one command. If ``data`` is
+    None, files cannot be compared and the list is empty.
+    """
+    if data is None:
+        return []
+    root, now = Path(data).expanduser(), now or Now()
+    changes = ((row["path"], now.change(root, Opened(**row))) for row in result.files)
+    return [f"{DATA_CHANGE}{path} {change}" for path, change in changes if change]
+
+
+@dataclass(frozen=True)
+class CurrentData:
+    """The current files below ``data`` (``paths.data_dir``) for one command; with None, nothing is compared.
+
+    Changes after the first check are not seen.
+    """
+
+    data: str | None
+    now: Now = field(default_factory=Now)
+
+    def changes(self, folder: Path, result: RunResult) -> list[str]:
+        """Return why a finished run does not count as done (:func:`blocking`)."""
+        return blocking(data_changes(result, self.data, self.now) + _file_changes(folder, result))
+
+
+def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> str:
+    """Return the error line for runs (title, folder, changes) whose data, settings or files changed.
+
+    ``finished`` is the number of all finished runs.
+    """
+    title, folder, changes = changed[0]
+    kind, _, first = changes[0].partition(": ")
+    what = f"{folder}/{first}"
+    if f"{kind}: " == SETTING_CHANGE:
+        what = f"{title} ({folder}) was run with other settings: {first}"
+    elif f"{kind}: " == DATA_CHANGE:
+        what = f"paths.data_dir: {title} ({folder}) was run on other data: {first}"
+    more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+    runs = f" ({len(changed)} of {finished} finished runs are stale)" if len(changed) > 1 else ""
+    return f"{what}{more}{runs}. Use --stale=rerun to rerun stale runs, or --stale=keep to show them as they are"
+
+
+def set_aside(folder: Path) -> Path:
+    """Move a run's ``folder`` below ``<out>/.stale`` and return the new folder.
+
+    ``<out>/<task>/<method>/<run id>`` becomes ``<out>/.stale/<task>/<method>/<run id>-<n>`` with the first free n. Call
+    this under the lock of the run. Raises :class:`UserError`.
+    """
+    task, method, run = folder.parts[-3:]
+    home = folder.parents[2] / ".stale" / task / method
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while (target := home / f"{run}-{number}").exists():
+            number += 1
+        return folder.rename(target)
+    except OSError as problem:
+        raise UserError(f"cannot be moved to {home}: {problem.strerror or problem}", folder) from None
+
+
+def staleness_line(kept: list[list[str]]) -> list[str]:
+    """Return a few warning lines for a command that keeps stale runs, from the reasons of each; [] without runs."""
+    if not kept:
+        return []
+    counts = Counter(reason for reasons in kept for reason in reasons)
+    lines = [f"{counted(len(kept), 'stale run')} shown as they are. Use --stale=rerun to rerun stale runs"]
+    lines += [f"  {reason} ({counted(count, 'run')})" for reason, count in counts.most_common(MAX_REASONS)]
+    if len(counts) > MAX_REASONS:
+        lines.append(f"  and {len(counts) - MAX_REASONS} more reasons")
+    return lines

@@ -56,7 +56,7 @@ class Family:
     #: whether it computes on a GPU
     on_gpu: bool = True
     #: modules to import before forking a job's process
-    preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.lean.worker")
+    preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.loop")
 
 
 @dataclass(frozen=True)

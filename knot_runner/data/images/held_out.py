@@ -12,9 +12,8 @@ import numpy as np
 from knot_runner.config.settings.image_tasks import UNLABELED, UNLABELED_FORMAT, ImageTaskSettings, transfer_keys
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.checks import sides
-from knot_runner.data.images.digits import read_digits, scale
 from knot_runner.data.images.folders import check_image_file, decode
-from knot_runner.data.images.load import open_source, read_parts, unit_pixels
+from knot_runner.data.images.load import open_source, read_digits, read_parts, scale, unit_pixels
 from knot_runner.data.images.partition import partition_rng
 from knot_runner.data.images.views import GRAY_WEIGHTS
 from knot_runner.data.tasks import Images, ImageTask, Partition

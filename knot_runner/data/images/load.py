@@ -5,6 +5,9 @@ The distance between the coordinates of two classes measures how bad a confusion
 
 from __future__ import annotations
 
+import functools
+import gzip
+import importlib.util
 import math
 from collections.abc import Container
 from dataclasses import replace
@@ -18,16 +21,17 @@ from knot_runner.config.plugins import Table, checked, load, unlike
 from knot_runner.config.settings.families import call
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.text_tasks import Labels
-from knot_runner.data.checksums import DataFolder, open_folder
-from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits
 from knot_runner.data.splits import hold_out, limited
 from knot_runner.data.tasks import ImageParts, Images, ImageTask, repeated_note
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from knot_runner.data.checksums import DataFolder
     from knot_runner.data.images.checks import ImageReader
 
+#: Classes of scikit-learn's handwritten digits, which need no files and no network.
+EMBEDDED_DIGITS = [str(digit) for digit in range(10)]
 #: Of superclasses: distance between two classes of one of them, and of two.
 WITHIN, ACROSS = 1.0, 2.0
 
@@ -141,6 +145,8 @@ def open_source(
 
     ``formats`` are those that can be read. Raises :class:`UserError`.
     """
+    from knot_runner.data.checksums import open_folder
+
     source = settings.local
     if source is None:
         raise UserError("required by task.source=local, but not set", "task.local")
@@ -182,3 +188,49 @@ def unit_pixels(pixels: np.ndarray, dtype: type[np.floating]) -> np.ndarray:
     """Return ``pixels``, uint8 or of floats, in units of 0..1 as ``dtype``."""
     floats = pixels.astype(dtype)
     return floats / dtype(255) if pixels.dtype == np.uint8 else floats
+
+
+def read_digits(shape: list[int]) -> Images:
+    """Return scikit-learn's 1,797 real 8x8 digits (gray levels 0 to 16) as uint8 [1797, *shape].
+
+    They are scaled bilinearly to height and width, with the same values in every channel.
+    """
+    table = _digits_table()
+    gray_levels, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]
+    channels, height, width = shape
+    gray = np.rint(scale(gray_levels * (255 / 16), height, width)).astype(np.uint8)
+    return Images(np.repeat(gray[:, None], channels, axis=1), labels.astype(np.int64))
+
+
+@functools.lru_cache(maxsize=1)  # parsing the text takes half the time of a tiny run
+def _digits_table() -> np.ndarray:
+    """Return float64 [1797, 65]: 64 gray levels and the digit, as in ``sklearn.datasets.load_digits``.
+
+    From the file in the package: importing scikit-learn, and with it pandas, takes a second of every run.
+    """
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None and package.origin is not None  # a dependency
+    with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
+        table = np.loadtxt(file, delimiter=",")
+    table.setflags(write=False)
+    return table
+
+
+def scale(images: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Return ``images`` [..., h, w] scaled bilinearly to [..., height, width].
+
+    Interpolation is between pixel centers, and edge values are repeated, as in image libraries that enlarge. Shrinking
+    does not average.
+    """
+    down, across = _scale_weights(images.shape[-2], height), _scale_weights(images.shape[-1], width)
+    return down @ images @ across.T
+
+
+def _scale_weights(before: int, after: int) -> np.ndarray:
+    """Return [after, before] weights that interpolate along one axis."""
+    at = np.clip((np.arange(after) + 0.5) * before / after - 0.5, 0, before - 1)
+    low = np.minimum(at.astype(int), max(before - 2, 0))
+    weights = np.zeros((after, before))
+    np.add.at(weights, (np.arange(after), low), 1 - (at - low))
+    np.add.at(weights, (np.arange(after), np.minimum(low + 1, before - 1)), at - low)
+    return weights

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from knot_runner.data.checksums import archives, missing_entries
-from knot_runner.data.images.digits import EMBEDDED_DIGITS, read_digits, scale
-from knot_runner.data.images.load import load_images, same_dtype, unit_pixels
+from knot_runner.data.images.load import EMBEDDED_DIGITS, load_images, read_digits, same_dtype, scale, unit_pixels
 from knot_runner.data.tasks import Images, ImageTask, Partition
 from knot_runner.papers.fedwad.settings import ImageSetsSettings
 from knot_runner.provenance.fingerprints import Opened, absent

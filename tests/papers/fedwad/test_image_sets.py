@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from knot_runner.config.strict import build
-from knot_runner.data.images.digits import read_digits
+from knot_runner.data.images.load import read_digits
 from knot_runner.papers.fedwad.image_sets import STAND_INS, load_image_sets
 from knot_runner.papers.fedwad.settings import ImageSetsSettings
 from knot_runner.testing.data import opened_files, recorded_files

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.images import Images, ImageTask
-from knot_runner.data.images.digits import read_digits
+from knot_runner.data.images.load import read_digits
 from knot_runner.engine.commit import Checkpoint, Commits
 from knot_runner.papers.fedwad import matrix
 from knot_runner.pipelines import clustered

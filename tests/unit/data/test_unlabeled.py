@@ -9,8 +9,8 @@ from PIL import Image
 
 from knot_runner import compose
 from knot_runner.config.settings.partition import Iid, PartyShares
-from knot_runner.data.images.digits import read_digits
 from knot_runner.data.images.held_out import UnlabeledImages, fit_images, load_unlabeled, with_transfer
+from knot_runner.data.images.load import read_digits
 from knot_runner.data.parties import clients_images, image_parties
 from knot_runner.data.tasks import Images, ImageTask
 from tests import image_files

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from knot_runner import provenance
-from knot_runner.provenance import fingerprints, staleness
+from knot_runner.provenance import fingerprints
 from knot_runner.util.files import sha256
 from tests.disk import damage_in_place
 from tests.golden.messages import refuses
@@ -178,23 +178,23 @@ def test_staleness_line_counts_reasons() -> None:
 def package(tmp_path: Path, monkeypatch) -> Iterator[Path]:
     """A copy of the package's sources, which code versions are then made of."""
     copy = tmp_path / "copy"
-    shutil.copytree(staleness.PACKAGE_FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(staleness, "PACKAGE_FOLDER", copy)
-    staleness.code_version.cache_clear()
+    shutil.copytree(provenance.PACKAGE_FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(provenance, "PACKAGE_FOLDER", copy)
+    provenance.code_version.cache_clear()
     yield copy
-    staleness.code_version.cache_clear()
+    provenance.code_version.cache_clear()
 
 
 def version() -> str:
-    staleness.code_version.cache_clear()
-    return staleness.code_version()
+    provenance.code_version.cache_clear()
+    return provenance.code_version()
 
 
 def test_code_version_tracks_code_that_changes_numbers(package: Path) -> None:
     before = version()
     assert re.fullmatch(r"0\.1\.0\+[0-9a-f]{12}", before)
     for name in ("report/statistics/intervals.py", "cli/main.py", "composing/job.py", "engine/tracker.py",
-                 "engine/tracker_services.py", "methods/notes.md", "provenance/staleness.py"):  # fmt: skip
+                 "engine/tracker_services.py", "methods/notes.md", "provenance/__init__.py"):  # fmt: skip
         with (package / name).open("a") as file:
             file.write("# changed\n")
     (package / "conf").mkdir()
@@ -215,12 +215,12 @@ def test_counted_code_imports_no_uncounted_code() -> None:
     """So no number can depend on a file that the version leaves out (trackers and this comparison give none), and
     whatever stands above a run is left out, but for papers' own runs. Their results bring their summaries."""
     run = next(level for level, names in enumerate(FLOORS) if "pipelines" in names)
-    assert set().union(*FLOORS[run + 1 :]) <= staleness.NOT_COUNTED | {"papers"}
-    counted = [path for path in staleness.PACKAGE_FOLDER.rglob("*.py") if staleness._counts(path)]
-    assert {path.relative_to(staleness.PACKAGE_FOLDER).parts[0] for path in counted} >= {"engine", "methods", "data"}
+    assert set().union(*FLOORS[run + 1 :]) <= provenance.NOT_COUNTED | {"papers"}
+    counted = [path for path in provenance.PACKAGE_FOLDER.rglob("*.py") if provenance._counts(path)]
+    assert {path.relative_to(provenance.PACKAGE_FOLDER).parts[0] for path in counted} >= {"engine", "methods", "data"}
     for path in counted:
         shown = {"provenance", "report"} if path.match("papers/*/results.py") else {"provenance"}
-        assert not set(imported(path)) & (staleness.NOT_COUNTED - shown), path
+        assert not set(imported(path)) & (provenance.NOT_COUNTED - shown), path
         left_out = r"knot_runner\.data\.(fetch|preflight|sources)|data import .*(preflight|sources)"
         assert not re.search(left_out, path.read_text(encoding="utf-8")), path
 
@@ -236,11 +236,11 @@ def test_reasons_name_other_code(package: Path) -> None:
 def test_reasons_name_another_torch() -> None:
     import torch
 
-    assert staleness.torch_version() == torch.__version__.partition("+")[0]
-    same = result(versions={"torch": f"{staleness.torch_version()}+cu130"})
+    assert provenance.torch_version() == torch.__version__.partition("+")[0]
+    same = result(versions={"torch": f"{provenance.torch_version()}+cu130"})
     assert provenance.reasons(Path(), same, settings(None)) == []
     found = provenance.reasons(Path(), result(versions={"torch": "1.0.0+cpu"}), settings(None))
-    assert found == [f"torch 1.0.0, now {staleness.torch_version()}"]
+    assert found == [f"torch 1.0.0, now {provenance.torch_version()}"]
 
 
 def test_code_changes_name_plug_ins(tmp_path: Path, monkeypatch) -> None:

@@ -16,7 +16,6 @@ from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, Local
 from knot_runner.engine.federated.lean.dense import Dense, Foreground, LayerPairs, WeightBias, affine, pairs
 from knot_runner.engine.federated.lean.network import AutogradLoss, BatchLoss, LeanNetwork, Sgd, TemperedLoss
 from knot_runner.engine.federated.lean.stems import Convs, Gram, Pixels, Stem
-from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.objectives import ObjectiveInputs, make_loss, tempered
 from knot_runner.models.network import Network
 
@@ -55,6 +54,8 @@ class AutogradClient:
     """A client of the plain loop (autograd)."""
 
     def __init__(self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> None:
+        from knot_runner.engine.federated.loop import Loop  # which plain requests do not need
+
         self._loop = Loop(network, data, test, torch.device("cpu"), dtype)
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:

@@ -8,7 +8,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from knot_runner.data.images import load_images
-from knot_runner.data.images.digits import read_digits, scale
+from knot_runner.data.images.load import read_digits, scale
 
 
 @pytest.mark.parametrize(("height", "width"), [(28, 28), (32, 32), (16, 16), (8, 8), (9, 13)])
