@@ -15,9 +15,9 @@ from knot_runner.methods.contract import METHODS, RoundMethod
 from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.messages import in_rounds
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.client_models import architecture_facts, keep_models
 from knot_runner.pipelines.clients import Setup, client_counts, make_setup, open_engine
 from knot_runner.pipelines.context import RunContext, RunInputs, RunRecord, total_seconds
+from knot_runner.pipelines.models import architecture_facts, keep_models
 from knot_runner.pipelines.rounds import ClientRounds, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.scores import summarize
 from knot_runner.results import Evaluated, total_costs

@@ -8,21 +8,31 @@ the checksum of each file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.tensor_file import Tensors, tensor_parts
+from knot_runner.methods.federated.averaging import shared_of
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.models.network import Network
-from knot_runner.util.files import Facts, write_atomic, write_json
+from knot_runner.pipelines import scores
+from knot_runner.pipelines.clients import Setup
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.rounds import TrainingResult
+from knot_runner.records import MODEL_FILE
+from knot_runner.util.files import Facts, LogRow, write_atomic, write_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from knot_runner.pipelines.context import RunContext
 
 DESCRIPTION_FILE, TOKENIZER_FILE, OWN_MODELS_FILE = "model.json", "tokenizer.json", "own_models.safetensors"
 
@@ -82,3 +92,111 @@ def joined_parts(tensors: Mapping[str, Tensor], parts: Sequence[str], layout: fl
             if key in tensors:
                 joined[entry.name] = tensors[key]
     return joined
+
+
+# ---------------------------------------------------------------------------------------------------- clients' models
+
+
+def architecture_facts(setup: Setup, rows: list[LogRow]) -> Facts:
+    """Return the clients, the parameter count and the last accuracy of each of several architectures.
+
+    The accuracy is that of its clients' models on their own test examples, weighted by examples, and unweighted over
+    clients; None without test examples.
+    """
+    federation = setup.federation
+    if len(federation.architectures) == 1:
+        return {}
+    last, facts = [row for row in rows if "clients" in row][-1], {}
+    accuracy_of = dict(zip(federation.numbers, last["clients"], strict=True))
+    for number, architecture in enumerate(federation.architectures):
+        clients = [client for client in federation.numbers if federation.network_number(client) == number]
+        sizes = [len(federation.clients[client].test) for client in clients]
+        accuracies = [accuracy_of[client] for client in clients]
+        tested = sum(sizes) > 0
+        means = scores.over_clients(accuracies, sizes) if tested else {"weighted": None, "unweighted": None}
+        facts[architecture.network.spec.name] = {
+            "clients": len(clients),
+            "parameters": architecture.layout.size,
+            "accuracy": means["weighted"],
+            "unweighted": means["unweighted"],
+        }
+    return {"models": facts}
+
+
+def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
+    """Write the last tests on all test images and the final state into the run's folder."""
+    if outcome.personal is not None:
+        tests = outcome.personal.predictions
+    else:
+        labels = setup.test.labels
+        tests = scores.predict_test(outcome.method, context.method, outcome.state, setup.federation, labels, engine)
+    probabilities = torch.softmax(tests.logits.double(), 1).float()
+    arrays = {"test.probabilities": probabilities, "test.labels": tests.labels}
+    write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
+    named = _named(context.method, setup.federation, outcome.state)
+    write_atomic(context.folder / MODEL_FILE, tensor_parts(named))
+    kept = _kept_models(context, setup, outcome, named)
+    if context.settings.on_images:
+        write_models(context, kept, setup.task.classes, mean=setup.task.mean, std=setup.task.std)
+    else:
+        from knot_runner.pipelines.federations.texts import load_tokenizer  # with what models of texts need
+
+        tokenizer = load_tokenizer(context.settings.model, setup.task.whole, context.data_root)
+        write_models(context, kept, setup.task.classes, tokenizer)
+
+
+def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: Tensors) -> KeptModels:
+    """Return the global model, or that of each cluster, and clients' own ones where they predict with these."""
+    federation, kept = setup.federation, KeptModels()
+    bases = [key.removesuffix("weights") for key in outcome.state if re.fullmatch(r"(cluster/\d+/)?weights", key)]
+    for base in bases:
+        kept.models[base.removesuffix("/") or "global"] = (setup.networks[0], [base])
+    own_models = {}
+    if outcome.personal is not None:
+        own_models = outcome.personal.models
+        if not own_models:
+            return kept
+    elif scores.one_model(outcome.method, context.method):
+        return kept
+    groups = outcome.facts["clusters"]["labels"] if "clusters" in outcome.facts else None
+    for place, client in enumerate(federation.numbers):
+        base = "" if groups is None else f"cluster/{groups[place]}/"
+        prefix = f"own/{client}/"
+        parts = [base, f"{base}client/{client}/"]
+        layout = federation.layout_of(client)
+        model = own_models.get(client) or outcome.method.deployed(context.method, outcome.state, federation, client)
+        wanted = flat.views(model.weights, layout.parameters) | flat.views(model.buffers, layout.buffers)
+        joined = joined_parts(named, parts, layout)
+        others = {name: value for name, value in wanted.items() if name not in joined or not joined[name].equal(value)}
+        if others:
+            parts.append(prefix)
+            kept.own |= {f"{prefix}{name}": tensor for name, tensor in others.items()}
+        kept.models[f"client/{client}"] = (setup.networks[federation.network_number(client)], parts)
+    return kept
+
+
+def _named(config: FederatedSettings, federation: Federation, state: FederatedState) -> Tensors:
+    """Return each global model by parameter name, with clients' own parts (``client/<k>/<parameter>``).
+
+    Prefix ``cluster/<c>/`` where there are several.
+    """
+    tensors: Tensors = {}
+    shared = shared_of(config, federation)
+    for key, value in state.items():
+        if "fleet/" in key:  # what those who still train were sent
+            continue
+        prefix, slash, name = key.rpartition("/")
+        if name in ("weights", "buffers"):
+            *_, owner, number = ["", "", *prefix.split("/")]
+            layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
+            named = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
+            tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in named.items()}
+        elif name == "statistics":
+            named = flat.views(value, federation.layout.buffers)
+            tensors |= {f"{prefix}/{buffer}": tensor for buffer, tensor in named.items()}
+        elif name == "unshared":
+            whole = torch.zeros(federation.layout.size, dtype=value.dtype)
+            whole[~shared] = value
+            fields = tuple(field for field in federation.layout.parameters if not shared[field.start])
+            tensors |= {f"{prefix}/{parameter}": tensor for parameter, tensor in flat.views(whole, fields).items()}
+    return tensors
