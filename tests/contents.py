@@ -2,11 +2,10 @@
 
 from unittest import mock
 
-from knot_runner import records
+from knot_runner import UserError, records
 from knot_runner.config.strict import content_of
 from knot_runner.records import read_result, write_result
 from knot_runner.results import DivergedResult, result_of
-from knot_runner.util.errors import UserError
 
 #: What a result of a kind cannot do without, unless a test says something else.
 LEAST = {

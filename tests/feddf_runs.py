@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from knot_runner import compose
+from knot_runner import compose, make_setup
 from knot_runner.config.settings.methods.knot import BiasSettings, EntropySettings
 from knot_runner.config.settings.methods.server_distillation import ServerDistillation
-from knot_runner.pipelines.clients import make_setup
 from knot_runner.pipelines.context import RunContext
 from tests.changed_settings import terms_of
 from tests.runs import command

@@ -3,9 +3,8 @@
 import functools
 from types import SimpleNamespace
 
-from knot_runner.pipelines.clients import make_setup
+from knot_runner import compose, make_setup
 from knot_runner.pipelines.context import Services
-from knot_runner.python import compose
 from tests import runs
 from tests.tiny import TINY_IMAGES, replaced
 

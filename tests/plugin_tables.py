@@ -8,20 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from knot_runner import CLAIM_MEASURES, FIGURES, LOSSES, METHODS, METRICS, TABLE_KINDS, TERMS, TRACKERS, WEIGHTINGS
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.data.images.load import IMAGE_READERS
 from knot_runner.data.images.partition import PARTITIONS
 from knot_runner.data.readers import TEXT_READERS
-from knot_runner.engine.tracker import TRACKERS
-from knot_runner.methods.contract import METHODS
-from knot_runner.methods.distill.term import TERMS
-from knot_runner.methods.losses import LOSSES
-from knot_runner.methods.weighting import WEIGHTINGS
-from knot_runner.metrics import METRICS
-from knot_runner.report.claims.measures import CLAIM_MEASURES
-from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.tables.build import TABLE_KINDS
 
 EXAMPLES = Path(__file__).parent / "plugins"
 TABLES = (

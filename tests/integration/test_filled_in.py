@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from knot_runner import compose
+from knot_runner import METHODS, compose
 from knot_runner.config.settings.partition import Dirichlet, Manual, Pairs
 from knot_runner.data.counts import Counts
 from knot_runner.data.images import make_partition
 from knot_runner.methods.around.fleet import devices
 from knot_runner.methods.around.fleet.asynchronous import Asynchronous
 from knot_runner.methods.around.fleet.synchronous import Synchronous
-from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import clustering
 from knot_runner.pipelines.clients import check_sizes
 from tests.golden.messages import refuses

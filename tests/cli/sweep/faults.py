@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from knot_runner.config.settings.methods.federated import AveragingSettings
-from knot_runner.methods.contract import METHODS
+from knot_runner import METHODS, AveragingSettings
 from knot_runner.methods.federated import averaging
 
 

@@ -7,15 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from knot_runner import compose
+from knot_runner import METHODS, ClientModel, compose
 from knot_runner.cli.main import main
 from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import PerNetwork
-from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network

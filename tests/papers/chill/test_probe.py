@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import nn
 
-from knot_runner.config import settings
+from knot_runner.config.settings import networks
+from knot_runner.config.settings.methods.federated import FederatedTraining
+from knot_runner.config.strict import build
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.models.images import build_image_model
@@ -32,18 +34,18 @@ def one_thread():
 
 
 SHAPE, CLASSES = (2, 8, 8), 5
-CONVS = [settings.ConvSettings(3, 3, 1), settings.ConvSettings(4, 3, 0)]
-CNN = settings.CnnSettings("cnn", "cnn", CONVS, [6], "logits")
+CONVS = [networks.ConvSettings(3, 3, 1), networks.ConvSettings(4, 3, 0)]
+CNN = networks.CnnSettings("cnn", "cnn", CONVS, [6], "logits")
 MODELS = {
-    "mlp": settings.MlpSettings("mlp", "mlp", [7, 6], "logits"),
-    "softmax output": settings.MlpSettings("mlp", "mlp", [7], "softmax"),
-    "one layer": settings.MlpSettings("mlp", "linear", [], "logits"),
+    "mlp": networks.MlpSettings("mlp", "mlp", [7, 6], "logits"),
+    "softmax output": networks.MlpSettings("mlp", "mlp", [7], "softmax"),
+    "one layer": networks.MlpSettings("mlp", "linear", [], "logits"),
     "cnn": CNN,
-    "batchnorm": settings.ResnetSettings("resnet", "resnet", [1, 1], 4, "cifar", "batch", 2),
-    "imagenet stem": settings.ResnetSettings("resnet", "resnet", [1], 4, "imagenet", "group", 2),
+    "batchnorm": networks.ResnetSettings("resnet", "resnet", [1, 1], 4, "cifar", "batch", 2),
+    "imagenet stem": networks.ResnetSettings("resnet", "resnet", [1], 4, "imagenet", "group", 2),
 }
 HP = ProbeSettings("temperature_probe", "temperature_probe", [4.0, 1.0, 0.05], 0, 30, 20, 0.05, 4.0, 10, 2)
-TRAINING = settings.FederatedTraining("t", 1, 1, 1, 8, 0.05, 0.0, 0.0, True, False, "stop", None, False, 1, "sgd")
+TRAINING = FederatedTraining("t", 1, 1, 1, 8, 0.05, 0.0, 0.0, True, False, "stop", None, False, 1, "sgd")
 
 
 def model_of(spec, dtype=torch.float64, seed=0):
@@ -286,7 +288,7 @@ def test_probe_rejects_missing_class_or_diverged_model(monkeypatch, changes, cla
 ])  # fmt: skip
 def test_probe_settings_out_of_range_are_refused(key, value):
     with refuses():
-        settings.build(ProbeSettings, vars(HP) | {key: value}, "method")
+        build(ProbeSettings, vars(HP) | {key: value}, "method")
 
 
 def test_reader_refuses_file_with_wrong_checksum(factory):

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from knot_runner.config.settings.methods.federated import AveragingSettings
-from knot_runner.methods.contract import METHODS, Method, MethodTable
+from knot_runner import METHODS, AveragingSettings, Method
+from knot_runner.methods.contract import MethodTable
 from tests.golden.messages import refuses
 from tests.plugin_tables import tables_restored  # noqa: F401
 
 ONE_IMPORTED = """
 import sys
-from knot_runner.methods.contract import METHODS
 assert "fedgen" in METHODS and "knot" in METHODS and "fedgn" not in METHODS
 folder = "knot_runner.methods"
 before = {name for name in sys.modules if name.startswith(folder)}

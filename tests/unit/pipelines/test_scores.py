@@ -7,8 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from knot_runner.engine.objectives import Objective
-from knot_runner.methods.contract import METHODS
+from knot_runner import METHODS, Objective
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.run import _one_class
 from tests.contents import result_with

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 import pytest
 import torch
 
-from knot_runner.config import settings
+from knot_runner.config.settings import networks
 from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
@@ -28,31 +28,31 @@ GRAY, COLOR = (1, 8, 8), (3, 8, 8)
 
 def _cnn(output):
     convs = [ConvSettings(4, 3, 1), ConvSettings(6, 3, 1)]
-    return Network(settings.CnnSettings("cnn", "cnn", convs, [12], output), COLOR, CLASSES)
+    return Network(networks.CnnSettings("cnn", "cnn", convs, [12], output), COLOR, CLASSES)
 
 
 def _resnet(norm):
-    return Network(settings.ResnetSettings("resnet", "resnet", [1, 1], 8, "cifar", norm, 4), COLOR, CLASSES)
+    return Network(networks.ResnetSettings("resnet", "resnet", [1, 1], 8, "cifar", norm, 4), COLOR, CLASSES)
 
 
 MODELS = {
-    "mlp": Network(settings.MlpSettings("mlp", "mlp", [16, 12], "logits"), GRAY, CLASSES),
-    "mlp_softmax": Network(settings.MlpSettings("mlp", "mlp", [16, 12], "softmax"), GRAY, CLASSES),
+    "mlp": Network(networks.MlpSettings("mlp", "mlp", [16, 12], "logits"), GRAY, CLASSES),
+    "mlp_softmax": Network(networks.MlpSettings("mlp", "mlp", [16, 12], "softmax"), GRAY, CLASSES),
     "cnn": _cnn("logits"), "cnn_softmax": _cnn("softmax"),
     "resnet_batch": _resnet("batch"), "resnet_group": _resnet("group"),
 }  # fmt: skip
 
 
 def _wrn(norm):
-    return Network(settings.WrnSettings("wrn", "wrn", 10, 1, norm, 4), GRAY, CLASSES)
+    return Network(networks.WrnSettings("wrn", "wrn", 10, 1, norm, 4), GRAY, CLASSES)
 
 
 def _vgg(norm):
-    return Network(settings.VggSettings("vgg", "vgg", [[4], [8, 4]], 2, norm, 4), COLOR, CLASSES)
+    return Network(networks.VggSettings("vgg", "vgg", [[4], [8, 4]], 2, norm, 4), COLOR, CLASSES)
 
 
 def _mobilenet(norm):
-    return Network(settings.MobilenetSettings("mobilenet", "mobilenet", 0.1, 8, norm, 4), COLOR, CLASSES)
+    return Network(networks.MobilenetSettings("mobilenet", "mobilenet", 0.1, 8, norm, 4), COLOR, CLASSES)
 
 
 #: small families of the distillation literature: for the recipes that concern the model itself
@@ -62,7 +62,7 @@ FAMILIES = {
 }  # fmt: skip
 
 #: without a body: only for recipes that train all of it
-LINEAR = Network(settings.MlpSettings("mlp", "mlp", [], "logits"), GRAY, CLASSES)
+LINEAR = Network(networks.MlpSettings("mlp", "mlp", [], "logits"), GRAY, CLASSES)
 
 PLAIN = Recipe(phases=(Phase(2),), batch_size=8, drop_last=False, lr=0.1)
 

@@ -8,11 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from knot_runner import ClientModel, Inference, LocalProgram, LocalResult, Objective
 from knot_runner.config.settings.methods.knot import EntropySettings, SinkhornSettings
 from knot_runner.config.settings.networks import MlpSettings
 from knot_runner.engine.federated import flat, loop
-from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalProgram, LocalResult
-from knot_runner.engine.objectives import Objective
 from knot_runner.engine.training import train_batch
 from knot_runner.methods.losses import distillation
 from knot_runner.models.network import Network

@@ -4,14 +4,13 @@ import dataclasses
 
 import torch
 
+from knot_runner import METHODS, run_rounds
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.methods.around.compression import compressed
 from knot_runner.methods.around.fleet import on_fleet
 from knot_runner.methods.around.server_distillation import with_distillation
-from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import with_server
 from knot_runner.methods.messages import fold_and_exchange, in_rounds, is_over
-from knot_runner.pipelines.rounds import run_rounds
 from tests.changed_settings import built
 from tests.unit.methods.federated.worlds import holding_out, make_world, method_of, settings
 
