@@ -199,7 +199,8 @@ def _look_for_stale(jobs: list[ComposedJob], stale: str) -> None:
     and changed files if ``stale`` is empty.
     """
     now = provenance.Now()
-    finished = [job for job in {job.run_id: job for job in jobs}.values() if read_result(job.folder)]
+    distinct = {job.run_id: job for job in jobs}
+    finished = [job for job in distinct.values() if read_result(job.folder)]
     stale_runs = [(job, reasons) for job in finished if (reasons := _reasons(job, now))]
     changed = []
     for job, reasons in stale_runs:

@@ -101,7 +101,7 @@ def load(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def expect(where: str, entry: Any, kind: type) -> None:
+def expect(where: str, entry: object, kind: type) -> None:
     """Raise :class:`UserError` unless ``entry`` is an instance of ``kind``."""
     if not isinstance(entry, kind):
         raise UserError(f"{where} is {_described(entry)}. Register a {kind.__name__}")
@@ -128,12 +128,12 @@ def checked(where: str, function: Callable[..., Any], problem: Callable[..., str
     return call
 
 
-def unlike(result: Any, kind: type | tuple[type, ...], wanted: str) -> str:
+def unlike(result: object, kind: type | tuple[type, ...], wanted: str) -> str:
     """Return what is wrong with a ``result`` that is no instance of ``kind``, ``wanted`` in words; "" if it is one."""
     return "" if isinstance(result, kind) else f"{_described(result)} instead of {wanted}"
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     return "None" if value is None else f"{type(value).__name__} {value!r:.40}"
 
 

@@ -165,7 +165,7 @@ def check_keys(values: Any, where: str = "") -> None:
         check_keys(value, _join(where, key))
 
 
-def _join(where: str, key: Any) -> str:
+def _join(where: str, key: object) -> str:
     return f"{where}.{key}" if where else str(key)
 
 
@@ -199,7 +199,7 @@ def _convert(hint: Any, value: Any, where: str, most: float | None = None) -> An
     return _scalar(hint, value, where, most)
 
 
-def _expect(value: Any, kind: type, what: str, where: str) -> None:
+def _expect(value: object, kind: type, what: str, where: str) -> None:
     if not isinstance(value, kind):
         raise UserError(f"expected {what}, got {shorten(value)}", where)
 
@@ -279,7 +279,7 @@ def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str
     return converted
 
 
-def shorten(value: Any) -> str:
+def shorten(value: object) -> str:
     """Return a value as a message shows it: long numbers and lists are cut."""
     if isinstance(value, int) and abs(value) >= 10**15:
         return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # about; str() itself has a limit
@@ -297,7 +297,7 @@ def require(holds: bool, key: str, text: str) -> None:
         raise _Rule(text, key)
 
 
-def digest(value: Any, length: int = 16) -> str:
+def digest(value: object, length: int = 16) -> str:
     """Return the hash of plain data (JSON with sorted keys), ``length`` hex digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=dataclasses.asdict, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:length]

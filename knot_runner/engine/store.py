@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,11 @@ class Store:
         with removal():
             clear_states(folder)
         return artifact
+
+    def find_or_put(self, stage: str, key: str, make: Callable[[], tuple[Tensors, Facts]]) -> Artifact:
+        """Return the artifact, whose tensors and facts ``make`` returns if it is not finished."""
+        with self.lock(stage, key):
+            return self.find(stage, key) or self.put(stage, key, *make())
 
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:

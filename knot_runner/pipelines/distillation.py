@@ -214,7 +214,4 @@ def _describe_models(context: RunContext, task: PartyTask, federation: PartyFede
         statistics["view"] = getattr(context.method, "view", "none")
         write_models(context, kept, task.labels.names, **statistics)
     else:
-        from knot_runner.pipelines.federations.texts import load_tokenizer  # with what models of texts need
-
-        tokenizer = load_tokenizer(context.settings.model, task, context.data_root)
-        write_models(context, kept, task.labels.names, tokenizer)
+        write_models(context, kept, task.labels.names, task)

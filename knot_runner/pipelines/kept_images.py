@@ -80,7 +80,9 @@ def _keep(store: Store, key: str, task: ImageTask) -> Artifact:
 
 def _task(kept: Artifact) -> ImageTask:
     arrays = mapped_arrays(kept.tensors_path)
-    parts = [Images(*(arrays.get(f"{part}.{name}") for name in _ARRAYS)) for part in ("train", "test")]
+    parts = []
+    for part in ("train", "test"):
+        parts.append(Images(*[arrays.get(f"{part}.{name}") for name in _ARRAYS]))
     facts = dict(kept.info["task"])
     facts["called"] = {by: tuple(words) for by, words in facts["called"].items()}
     files = [Opened(**record) for record in kept.info["opened"]]

@@ -31,7 +31,7 @@ from knot_runner.records import MODEL_FILE
 from knot_runner.util.files import Facts, LogRow, write_atomic, write_json
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from knot_runner.data.tasks import PartyTask
 
 
 DESCRIPTION_FILE, TOKENIZER_FILE, OWN_MODELS_FILE = "model.json", "tokenizer.json", "own_models.safetensors"
@@ -49,7 +49,7 @@ class KeptModels:
 
 
 def write_models(
-    context: RunContext, kept: KeptModels, classes: list[str], tokenizer: Tokenizer | None = None, **images: Any
+    context: RunContext, kept: KeptModels, classes: list[str], texts: PartyTask | None = None, **images: Any
 ) -> None:
     """Write what prediction with ``kept`` needs, beside the run's model.safetensors.
 
@@ -57,15 +57,17 @@ def write_models(
         context: The run.
         kept: Its models.
         classes: Names of the classes.
-        tokenizer: That of the texts; None for images.
+        texts: The task of texts, for the tokenizer; None for images.
         images: ``mean`` and ``std`` of each channel, and the ``view`` that the model reads; nothing for texts.
     """
     settings, folder = context.settings, context.folder
     inputs: Facts = {"kind": "images", **images}
-    if tokenizer is not None:
+    if texts is not None:
         from knot_runner.data.rows import CONTEXT_MARK
         from knot_runner.models.tokens import cut_to
+        from knot_runner.pipelines.federations.texts import load_tokenizer
 
+        tokenizer = load_tokenizer(settings.model, texts, context.data_root)
         write_atomic(folder / TOKENIZER_FILE, cut_to(tokenizer, settings.task.max_length).to_str())
         inputs = {"kind": "texts", "context": settings.task.context, "context_mark": CONTEXT_MARK}
     networks: list[Network] = []
@@ -136,13 +138,11 @@ def keep_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
     named = _named(context.method, setup.federation, outcome.state)
     write_atomic(context.folder / MODEL_FILE, tensor_parts(named))
     kept = _kept_models(context, setup, outcome, named)
+    task = setup.task
     if context.settings.on_images:
-        write_models(context, kept, setup.task.classes, mean=setup.task.mean, std=setup.task.std)
+        write_models(context, kept, task.classes, mean=task.mean, std=task.std)
     else:
-        from knot_runner.pipelines.federations.texts import load_tokenizer  # with what models of texts need
-
-        tokenizer = load_tokenizer(context.settings.model, setup.task.whole, context.data_root)
-        write_models(context, kept, setup.task.classes, tokenizer)
+        write_models(context, kept, task.classes, task.whole)
 
 
 def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, named: Tensors) -> KeptModels:

@@ -118,7 +118,9 @@ def _data_text(was: RunResult, now: RunResult) -> str:
     """Return the names of files whose digests differ; else the digests of all data read."""
     from knot_runner.report.render.text import first_few
 
-    old, new = ({(file["path"], file["sha256"]) for file in result.files} for result in (was, now))
-    if unlike := sorted({path for path, _ in old ^ new}):
+    def digests(result: RunResult) -> set[tuple[str, str]]:
+        return {(file["path"], file["sha256"]) for file in result.files}
+
+    if unlike := sorted({path for path, _ in digests(was) ^ digests(now)}):
         return f"{first_few(unlike, 4)} differ"
     return f"digest {was.data[:12]} on record, {now.data[:12]} now"

@@ -8,7 +8,7 @@ the same reason. A plug-in registers a family of its own by :func:`register`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from knot_runner.config.plugins import LateTable, Table
@@ -111,7 +111,7 @@ def other_owners(key: str, algorithm: Any) -> str:
     It lists the algorithms that have the setting, and is "" if there are none.
     """
     names = [name for family in FAMILIES.values() for name in family.settings]
-    owners = [name for name in names if key in {field.name for field in fields(METHOD_SETTINGS[name])}]
+    owners = [name for name in names if key in METHOD_SETTINGS[name].__dataclass_fields__]
     return f"method.algorithm={algorithm} does not have this setting. These do: {', '.join(owners)}" if owners else ""
 
 

@@ -53,7 +53,9 @@ class Labels:
         require(len(self.names) >= 2, "names", "expected at least two labels")
         require(len(set(self.names)) == len(self.names), "names", f"the names {self.names} are not distinct")
         if self.coordinates is None:
-            self.coordinates = [[float(row == column) for column in self.names] for row in self.names]
+            self.coordinates = [[0.0] * len(self.names) for _ in self.names]
+            for number, point in enumerate(self.coordinates):
+                point[number] = 1.0
         require(
             len(self.coordinates) == len(self.names),
             "coordinates",

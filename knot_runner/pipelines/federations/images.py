@@ -80,9 +80,7 @@ def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
     """Put ``images`` into the store, with their normalization."""
     stats = {"mean": task.mean, "std": task.std}
     ref = ("images", digest({"images": images.digest, **stats}))
-    with store.lock(*ref):
-        if store.find(*ref) is None:
-            tensors = {"pixels": torch.from_numpy(images.pixels), "labels": torch.from_numpy(images.labels)}
-            tensors |= {name: torch.tensor(values, dtype=torch.float64) for name, values in stats.items()}
-            store.put(*ref, tensors, {"images": len(images)})
+    tensors = {"pixels": torch.from_numpy(images.pixels), "labels": torch.from_numpy(images.labels)}
+    tensors |= {name: torch.tensor(values, dtype=torch.float64) for name, values in stats.items()}
+    store.find_or_put(*ref, lambda: (tensors, {"images": len(images)}))
     return ref

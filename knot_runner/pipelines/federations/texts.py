@@ -189,6 +189,8 @@ def _random_texts(bias: BiasSettings, tokenizer: Tokenizer, max_length: int, see
         return ("tokens", key)
     draw = numpy_generator(seed, "random texts")
     drawn = draw.integers(vocabulary_size(tokenizer), size=(bias.texts, bias.tokens))
-    texts = [" ".join(tokenizer.id_to_token(i) or "" for i in row) for row in drawn.tolist()]
+    texts = []
+    for row in drawn.tolist():
+        texts.append(" ".join(tokenizer.id_to_token(i) or "" for i in row))
     examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
     return save_texts(examples, cut_to(tokenizer, max_length), key, store)

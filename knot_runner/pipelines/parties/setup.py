@@ -54,15 +54,14 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
     ``bias``: also make the random examples for probability biases. Raises :class:`UserError`.
     """
     settings, config = context.settings, context.method
-    if isinstance(config, DistillSettings):
+    distills = isinstance(config, DistillSettings)
+    if distills:
         check_finished_teachers(context, task)
     if settings.on_images:
         federation = image_federation(settings, task, store, bias)
     else:
         federation = text_federation(settings, task, store, context.data_root, bias)
-    if not isinstance(config, DistillSettings):
-        return federation
-    return with_teachers(federation, config, store)
+    return with_teachers(federation, config, store) if distills else federation
 
 
 def with_teachers(federation: PartyFederation, config: DistillSettings, store: Store) -> PartyFederation:
@@ -150,10 +149,8 @@ def _check_task(run: str, theirs: object, ours: object) -> None:
 def put_weights(key: str, teacher: RunTeacher, network: Network, store: Store) -> Ref:
     """Put the run's weights into ``store``, checked against the network that its settings describe."""
     ref = (FINISHED_STAGE, digest({"run": teacher.run, "weights": teacher.weights}))
-    with store.lock(*ref):
-        if store.find(*ref) is None:
-            tensors = _model_of(key, teacher, network).state_dict()
-            store.put(*ref, tensors, {"title": f"{FINISHED_STAGE} {teacher.run}", "seconds": 0.0})
+    info = {"title": f"{FINISHED_STAGE} {teacher.run}", "seconds": 0.0}
+    store.find_or_put(*ref, lambda: (_model_of(key, teacher, network).state_dict(), info))
     return ref
 
 
