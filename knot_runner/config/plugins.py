@@ -33,6 +33,8 @@ _loading = ""
 class Table(UserDict[str, Entry]):
     """Name -> entry; a plug-in adds an entry by ``TABLE["name"] = entry``, and can replace only its own.
 
+    An entry may be given as ``package.module:NAME``, which is imported when it is looked up.
+
     Args:
         name: Name of the table in messages.
         entries: The entries of the package, which are not checked.
@@ -43,10 +45,12 @@ class Table(UserDict[str, Entry]):
         papers: The module of papers' folders that adds entries (:func:`load_papers`), imported when one is looked for.
     """
 
+    data: dict[str, Any]
+
     def __init__(
         self,
         name: str,
-        entries: Mapping[str, Entry],
+        entries: Mapping[str, Entry | str],
         accept: Callable[[str, Entry], Entry] = lambda _, entry: entry,
         options: Callable[[Entry], type] | None = None,
         settings: dict[str, type] | None = None,
@@ -69,6 +73,10 @@ class Table(UserDict[str, Entry]):
         if self._options is not None:
             self._settings[key] = self._options(self.data[key])
 
+    def __getitem__(self, key: str) -> Entry:
+        entry = super().__getitem__(key)
+        return load(entry) if isinstance(entry, str) else entry
+
     def __contains__(self, key: object) -> bool:
         if key not in self.data:
             load_papers(self._papers)
@@ -85,14 +93,6 @@ class Table(UserDict[str, Entry]):
     def is_built_in(self, key: str) -> bool:
         """Return whether the package has the entry ``key``, not a plug-in."""
         return self._owners.get(key) == "knot_runner"
-
-
-class LateTable(Table[Entry]):
-    """A table whose entries may be given as ``package.module:NAME``, which is imported when it is looked up."""
-
-    def __getitem__(self, key: str) -> Entry:
-        entry = super().__getitem__(key)
-        return load(entry) if isinstance(entry, str) else entry
 
 
 def load(name: str) -> Any:

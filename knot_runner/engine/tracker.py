@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from knot_runner.config.plugins import Table, load
+from knot_runner.config.plugins import Table
 from knot_runner.config.settings.groups import TRACKER_EXTRAS, TrackerSettings
 from knot_runner.results import RunResult
 from knot_runner.util.config_yaml import Config
@@ -115,7 +115,7 @@ def points(row: LogRow, steps: Counters, otherwise: int) -> Iterator[tuple[str, 
 
 
 #: ``tracker.name`` -> what begins a mirror, or where it is (imported when a run begins one). A plug-in adds its own.
-TRACKERS: Table[Callable[[TrackedRun], Mirror] | str] = Table(
+TRACKERS: Table[Callable[[TrackedRun], Mirror]] = Table(
     "TRACKERS",
     {
         "wandb": "knot_runner.engine.tracker_services:begin_wandb",
@@ -180,9 +180,8 @@ class Tracker:
         if not self._waiting:
             return
         self._waiting = False
-        begin = TRACKERS[self._name]
         try:
-            self._mirror = (load(begin) if isinstance(begin, str) else begin)(self._run)
+            self._mirror = TRACKERS[self._name](self._run)
         except Exception as problem:  # no server, no key, no service: the run itself needs none of them
             self._drop("did not start", problem)
 

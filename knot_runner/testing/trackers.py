@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from knot_runner.config.plugins import load
 from knot_runner.config.settings.groups import TrackerSettings
 from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, flat
 from knot_runner.results import RunResult
@@ -68,7 +67,7 @@ def _mirror(run: TrackedRun, fails_at: str = "", crash: bool = False) -> tuple[l
         return pass_on
 
     def begin(run: TrackedRun) -> SimpleNamespace:
-        mirror = (load(entry) if isinstance(entry, str) else entry)(run)
+        mirror = entry(run)
         return SimpleNamespace(**{call: noted(call, getattr(mirror, call)) for call in ("log", "summarize", "close")})
 
     replaced = mock.patch.dict(TRACKERS.data, {run.spec.name: noted("begin", begin)})

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from knot_runner.config.plugins import LateTable, Table
+from knot_runner.config.plugins import Table
 from knot_runner.config.plugins import load as load
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
@@ -81,7 +81,7 @@ TASK_KINDS: Table[TaskKind] = Table("TASK_KINDS", {
 }, papers="settings")  # fmt: skip
 FAMILIES: Table[Family] = Table("FAMILIES", {}, papers="settings")
 #: ``method.algorithm`` -> dataclass of its settings, of all families.
-METHOD_SETTINGS: LateTable[Any] = LateTable("METHOD_SETTINGS", {}, papers="settings")
+METHOD_SETTINGS: Table[Any] = Table("METHOD_SETTINGS", {}, papers="settings")
 
 
 def register(family: Family) -> Family:
@@ -105,7 +105,7 @@ def family_of_algorithm(algorithm: str) -> Family:
     return FAMILIES["federated"]
 
 
-def other_owners(key: str, algorithm: Any) -> str:
+def other_owners(key: str, algorithm: str) -> str:
     """Return the error text for a setting ``key`` of ``method`` that ``algorithm`` does not have.
 
     It lists the algorithms that have the setting, and is "" if there are none.

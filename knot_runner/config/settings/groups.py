@@ -6,7 +6,7 @@ import importlib.util
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from knot_runner.config.devices import device_names, is_device
 from knot_runner.config.plugins import Table, load_plugins
@@ -125,7 +125,7 @@ class TrainingSettings(CentralTraining):
 
 
 #: ``hardware.engine`` -> the function that makes it (:class:`~knot_runner.engine.federated.choose.EngineInputs`).
-ENGINES: Table[str] = Table(
+ENGINES: Table[Any] = Table(
     "ENGINES", {name: f"knot_runner.engine.federated.choose:make_{name}" for name in ("loop", "lean", "stacked", "ray")}
 )
 #: Package of optional engines: ``NAME`` in it is loaded for ``hardware.engine=NAME``.

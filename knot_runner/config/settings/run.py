@@ -204,7 +204,7 @@ def _fill_in(settings: Settings) -> None:
     _choose_solvers(method, on_tree)
 
 
-def _choose_solvers(value: Any, on_tree: bool) -> None:
+def _choose_solvers(value: object, on_tree: bool) -> None:
     """Choose the solver of each :class:`TransportProblem` in ``value`` where it is null."""
     if hasattr(value, "choose_solver"):
         value.choose_solver(on_tree)

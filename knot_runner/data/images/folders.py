@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.images.checks import check_member, concatenate_images
+from knot_runner.data.images.checks import by_part, check_member, concatenate_images
 from knot_runner.data.tasks import Images
 from knot_runner.provenance.fingerprints import is_hidden
 from knot_runner.util.errors import UserError, nearest
@@ -26,6 +26,7 @@ _MAX_BYTES, MAX_RATIO = 20_000_000, 200
 MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
 
 
+@by_part
 def read_folders(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
     """Return the images of the trees ``entries``, uint8, sorted by class and file name.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from knot_runner.data.checksums import DataFolder, file_errors, open_unpacked
-from knot_runner.data.images.checks import check_image_labels, check_shape, concatenate_images, sides
+from knot_runner.data.images.checks import by_part, check_image_labels, check_shape, concatenate_images, sides
 from knot_runner.data.readers import read_lines
 from knot_runner.data.tasks import Images
 from knot_runner.util.errors import UserError
@@ -26,6 +26,7 @@ MOST = 1 << 31
 USPS_SIDE = 16
 
 
+@by_part
 def read_idx(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
     """Return the images of ``entries``, pairs of files: images, then labels. uint8 [N, 1, H, W].
 
@@ -67,6 +68,7 @@ def _read_array(path: Path, kind: str) -> np.ndarray:
     return np.frombuffer(body, np.uint8).reshape(shape)
 
 
+@by_part
 def read_usps(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
     """Return the images of the text files ``entries``, float32 [N, 1, 16, 16] in 0..1. Raises :class:`UserError`."""
     files = []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.config.plugins import Table, checked, load, unlike
+from knot_runner.config.plugins import Table, checked, unlike
 from knot_runner.config.settings.families import call
 from knot_runner.config.settings.image_tasks import ImageTaskSettings
 from knot_runner.config.settings.text_tasks import Labels
@@ -81,20 +81,13 @@ def _problem(parts: object, folder: DataFolder, settings: ImageTaskSettings) -> 
     return ""
 
 
-def _by_part(name: str, folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
-    """Read train and test with the reader of one part that is called ``name``."""
-    from knot_runner.data.images.checks import by_part
-
-    return by_part(load(name))(folder, settings)
-
-
 #: ``task.local.format`` -> its reader, imported on first use. Plug-ins may add theirs.
 IMAGE_READERS: Table[ImageReader] = Table("IMAGE_READERS", {
     "cifar": partial(call, "knot_runner.data.images.cifar:read_cifar"),
     "leaf": partial(call, "knot_runner.data.images.leaf:read_leaf"),
-    "idx": partial(_by_part, "knot_runner.data.images.idx:read_idx"),
-    "usps": partial(_by_part, "knot_runner.data.images.idx:read_usps"),
-    "folders": partial(_by_part, "knot_runner.data.images.folders:read_folders"),
+    "idx": partial(call, "knot_runner.data.images.idx:read_idx"),
+    "usps": partial(call, "knot_runner.data.images.idx:read_usps"),
+    "folders": partial(call, "knot_runner.data.images.folders:read_folders"),
     "gld23k": partial(call, "knot_runner.data.images.gld23k:read_gld23k"),
 }, lambda where, reader: checked(where, reader, _problem))  # fmt: skip
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.devices import DEVICES, is_host
-from knot_runner.config.plugins import load
 from knot_runner.config.settings.groups import ENGINES, HardwareSettings
 from knot_runner.engine.examples import ClientData, ImageData
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained, silent
@@ -60,7 +59,7 @@ def make_engine(
         name = DEVICES[inputs.device.type].engine
         if name == "stacked" and not all(each.is_ours for each in inputs.networks):
             name = "loop"
-    engine: Engine = load(ENGINES[name])(inputs)
+    engine: Engine = ENGINES[name](inputs)
     return engine
 
 

@@ -27,8 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings.methods.algorithms import FedGenSettings
-from knot_runner.config.settings.methods.server_distillation import LatentGenerator
+from knot_runner.config.settings.methods.algorithms import FedGenSettings, LatentGenerator
 from knot_runner.config.strict import without
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining

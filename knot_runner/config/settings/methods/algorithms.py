@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from knot_runner.config.settings.methods.federated import AveragingSettings, FederatedSettings
 from knot_runner.config.settings.sizes import (
     AT_LEAST_ONE,
+    Channels,
     Depth,
     FractionOrNone,
+    Items,
     NamedModel,
     NotNegative,
     Positive,
@@ -24,17 +26,11 @@ from knot_runner.config.settings.sizes import (
     Steps,
     StepsOrNone,
 )
-from knot_runner.config.strict import late
+from knot_runner.config.strict import late, require
 
 if TYPE_CHECKING:
-    from knot_runner.config.settings.methods.server_distillation import (
-        LabelDistillation,
-        LatentGenerator,
-        ServerDistillation,
-    )
-else:  # most algorithms have none of these
-    LabelDistillation = late("methods.server_distillation", "LabelDistillation")
-    LatentGenerator = late("methods.server_distillation", "LatentGenerator")
+    from knot_runner.config.settings.methods.server_distillation import ServerDistillation
+else:  # most algorithms have none
     ServerDistillation = late("methods.server_distillation", "ServerDistillation")
 
 
@@ -60,6 +56,35 @@ class ScaffoldSettings(AveragingSettings):
     """Uses control variates against client drift (Karimireddy et al. 2020)."""
 
     functions = "knot_runner.methods.federated.scaffold:SCAFFOLD"
+
+
+@dataclass
+class LatentGenerator:
+    """Generator of penultimate features for a given label."""
+
+    #: weight of the cross-entropy on generated features
+    alpha: NotNegative
+    #: weight of the divergence between client outputs and outputs on generated features
+    beta: NotNegative
+    #: factor for both weights per round
+    decay: Proportion
+    #: noise dimension
+    noise: Channels
+    #: hidden units
+    hidden: Channels
+    #: generator steps per round
+    steps: Steps
+    #: generated features per step
+    batch_size: Items
+    #: learning rate (Adam)
+    lr: Positive
+    #: weight decay
+    weight_decay: NotNegative
+    #: weight of the diversity loss
+    diversity: NotNegative
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 2, "batch_size", f"expected at least 2, got {self.batch_size}")
 
 
 @dataclass(kw_only=True)
@@ -161,6 +186,16 @@ class LocalAlgorithmSettings(FederatedSettings):
 
     #: client models, by file name and assigned in turn; empty uses ``model``
     models: list[NamedModel] = field(default_factory=list)
+
+
+@dataclass
+class LabelDistillation:
+    """Regularization towards other clients' mean logits."""
+
+    #: weight of the regularizer
+    weight: NotNegative
+    #: temperature of both logits
+    temperature: Positive
 
 
 @dataclass(kw_only=True)

@@ -1,8 +1,4 @@
-"""Settings nested in those of a federated method.
-
-These are distillation by the server (``method.server_distillation``), distillation of labels (``method.labels``) and
-the generator of fedgen (``method.generator``).
-"""
+"""Settings of distillation by the server (``method.server_distillation``)."""
 
 from __future__ import annotations
 
@@ -12,12 +8,10 @@ from typing import Literal
 from knot_runner.config.settings.methods.knot import BiasSettings, LossSettings
 from knot_runner.config.settings.methods.terms import Terms
 from knot_runner.config.settings.sizes import (
-    Channels,
     FractionOrNone,
     Items,
     NotNegative,
     Positive,
-    Proportion,
     Steps,
     StepsOrNone,
     require_sgd_momentum,
@@ -90,42 +84,3 @@ class ServerDistillation:
     def distills(self, round: int) -> bool:
         """Return whether the server does so in ``round``."""
         return round >= self.after and (round - self.after) % self.every == 0
-
-
-@dataclass
-class LabelDistillation:
-    """Regularization towards other clients' mean logits."""
-
-    #: weight of the regularizer
-    weight: NotNegative
-    #: temperature of both logits
-    temperature: Positive
-
-
-@dataclass
-class LatentGenerator:
-    """Generator of penultimate features for a given label."""
-
-    #: weight of the cross-entropy on generated features
-    alpha: NotNegative
-    #: weight of the divergence between client outputs and outputs on generated features
-    beta: NotNegative
-    #: factor for both weights per round
-    decay: Proportion
-    #: noise dimension
-    noise: Channels
-    #: hidden units
-    hidden: Channels
-    #: generator steps per round
-    steps: Steps
-    #: generated features per step
-    batch_size: Items
-    #: learning rate (Adam)
-    lr: Positive
-    #: weight decay
-    weight_decay: NotNegative
-    #: weight of the diversity loss
-    diversity: NotNegative
-
-    def __post_init__(self) -> None:
-        require(self.batch_size >= 2, "batch_size", f"expected at least 2, got {self.batch_size}")

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from knot_runner.config.settings.families import METHOD_SETTINGS
+from knot_runner.config.settings.methods.algorithms import LabelDistillation, LatentGenerator
 from knot_runner.config.settings.methods.federated import (
     AveragingSettings,
     FederatedSettings,
     FederatedTraining,
     ServerSettings,
 )
-from knot_runner.config.settings.methods.server_distillation import LabelDistillation, LatentGenerator
 from knot_runner.config.settings.networks import MlpSettings, ResnetSettings
 from knot_runner.config.settings.text_tasks import Labels
 from knot_runner.engine.examples import ImageData
