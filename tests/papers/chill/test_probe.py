@@ -68,10 +68,11 @@ def run(config=HP, spec=CNN, data=None, seed=0, said=None, watched=None):
     said, watched = [] if said is None else said, [] if watched is None else watched
     data = data or data_of(40)
     network = Network(spec, SHAPE, CLASSES)
-    watch = lambda *event: watched.append(event)  # noqa: E731
-    work = config, run_settings, data, data, network, torch.device("cpu"), watch, said.append
+    context = SimpleNamespace(
+        method=config, settings=run_settings, progress=lambda *event: watched.append(event), note=said.append
+    )
     state, number = {"temperatures": torch.tensor(config.temperatures, dtype=torch.float64)}, 0
-    while (part := probe.probe_part(number, state, *work)) is not None:
+    while (part := probe.probe_part(number, state, context, network, data, torch.device("cpu"))) is not None:
         state, number = state | part, number + 1
     return {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
 
