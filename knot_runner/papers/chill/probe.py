@@ -174,7 +174,10 @@ def gradient_norms(
     for temperature in temperatures:
         down = logit_gradients(logits.detach(), labels, temperature)
         (output_gradients,) = torch.autograd.grad(logits, layer_output, down, retain_graph=True)
-        norms.append(_weight_norms(output_gradients, patches))
+        if patches.shape[1] == 1:  # the norm of one product g x^T is the product of the norms
+            norms.append(output_gradients.flatten(1).norm(dim=1) * patches.flatten(1).norm(dim=1))
+        else:  # of sum_l g_l x_l^T
+            norms.append((output_gradients.flatten(2) @ patches).flatten(1).norm(dim=1))
     return torch.stack(norms), logits.argmax(1) == labels
 
 
@@ -186,13 +189,6 @@ def logit_gradients(logits: Tensor, labels: Tensor, temperature: float) -> Tenso
     truth = labels[:, None]
     others = torch.softmax(logits / temperature, 1).scatter(1, truth, 0.0)
     return others.scatter(1, truth, -others.sum(1, keepdim=True)) / temperature
-
-
-def _weight_norms(outputs: Tensor, patches: Tensor) -> Tensor:
-    """Return the norms [n] of the weight gradients sum_l g_l x_l^T, from g [n, outputs, ...] and x [n, L, inputs]."""
-    if patches.shape[1] == 1:  # a single product has the product of the norms
-        return outputs.flatten(1).norm(dim=1) * patches.flatten(1).norm(dim=1)
-    return (outputs.flatten(2) @ patches).flatten(1).norm(dim=1)
 
 
 #: Images in a batch; each has weights of its own (2 million, 8 MB, with McMahan's CNN).

@@ -62,7 +62,8 @@ def bound_of_run(context: RunContext, result: RunResult) -> Facts:
     if result.data != task.source_digest:
         raise UserError("the run used other data. Set paths.data_dir to the data of the run", context.folder)
     store = context.store
-    federation = make_federation(context, task, store, config.bias if needs_bias(config.weighting) else None)
+    bias = config.bias if needs_bias(config.weighting) else None
+    federation = make_federation(context, task, store, bias)
     *_, last = finished_rounds(context, federation, store)
     with Executor(store, settings.hardware, context.data_root, settings.plugins, context.progress) as executor:
         return measure_bound(context, federation, last.state, executor)
@@ -102,22 +103,37 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     start_gap = float(_losses(valid.start, valid, points).mean() - _losses(train.start, train, points).mean())
     _, constant = constant_best(train.q, bound.normalized_weights(train.weights), points)
     complexities, refused = _complexities(student, request, train, config, executor)
-    problem = _Problem(len(points), bound.label_diameter(points), constant)
+    classes = len(points)
+    diameter = bound.label_diameter(points)
     checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
-    rows = [row for name, facts in complexities.items() for row in _on_class(name, facts["value"], losses, problem)]
+    bounds = []  # (form, function class, terms)
+    for function_class, facts in complexities.items():
+        for form in BOUND_FORMS:
+            # the student's loss, an upper bound on the least loss in its class; in expectation for the derived form,
+            # which the held-out mean estimates
+            first = float(losses["valid" if form == "derived" else "train"].mean())
+            second = bound.second_term(form, classes, diameter, facts["value"])
+            third = bound.third_term(form, classes, diameter, len(losses["train"]))
+            bounds.append((form, function_class, BoundTerms(first, second, third)))
+    bounds.append(("hoeffding", "held-out", bound.hoeffding(losses["valid"], diameter, checkpoints)))
+    bounds.append(("bernstein", "held-out", bound.bernstein(losses["valid"], diameter, checkpoints)))
+    rows = []
+    for form, function_class, terms in bounds:
+        why = bound.vacuous(terms.total, diameter, constant)
+        rows.append({"form": form, "class": function_class, **asdict(terms), "sum": terms.total, "vacuous": why})
     return {
         "run_id": context.run_id,
         "delta": bound.DELTA,
-        "classes": problem.classes,
-        "diameter": problem.diameter,
+        "classes": classes,
+        "diameter": diameter,
         "texts": {name: len(values) for name, values in losses.items()},
         "dropped": {name: part.dropped for name, part in parts.items()},
         "checkpoints": checkpoints,
         "loss": {**means, "gap": gap, "gap_less_start": gap - start_gap, "constant": constant},
         "complexity": complexities,
         "undeclared": refused,
-        "rows": [*rows, *_held_out(losses["valid"], checkpoints, problem)],
-        "notes": _notes(config, train, losses["train"], points, problem.diameter),
+        "rows": rows,
+        "notes": _notes(config, train, losses["train"], points, diameter),
     }
 
 
@@ -145,12 +161,15 @@ def read_part(
     ``models``: the student and its initial model.
     """
     store, settings = executor.place.store, request.objective.settings
-    found = executor([model.predict("predictions", part.examples) for model in models])
-    p, start = (torch.softmax(one.tensors()["logits"].double() / settings["student_temperature"], 1) for one in found)
-    tensors = {name: store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
-    made, _ = distillation(settings, ObjectiveInputs(torch.empty(0), tensors, lambda: found[1].tensors()["logits"]))
-    q, weights = made["targets"][rows].double(), made["weights"][rows]
-    return StudentPart(p[rows], start[rows], q, weights, rows, len(p) - len(rows))
+    artifacts = executor([model.predict("predictions", part.examples) for model in models])
+    logits, start_logits = (artifact.tensors()["logits"] for artifact in artifacts)
+    temperature = settings["student_temperature"]
+    p = torch.softmax(logits[rows].double() / temperature, 1)
+    start = torch.softmax(start_logits[rows].double() / temperature, 1)
+    answers = {name: store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
+    derived, _ = distillation(settings, ObjectiveInputs(torch.empty(0), answers, lambda: start_logits))
+    q, weights = derived["targets"][rows].double(), derived["weights"][rows]
+    return StudentPart(p, start, q, weights, rows, len(logits) - len(rows))
 
 
 def example_keys(store: Store, examples: Ref) -> list[bytes]:
@@ -176,44 +195,6 @@ def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
     return transport_losses(p, part.q, bound.normalized_weights(part.weights), points).numpy()
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """``classes`` labels, at most ``diameter`` apart; ``constant``: the least loss of a constant prediction."""
-
-    classes: int
-    diameter: float
-    constant: float
-
-    def row(self, form: str, of: str, terms: BoundTerms) -> Facts:
-        """Return one row of the record."""
-        why = bound.vacuous(terms.total, self.diameter, self.constant)
-        return {"form": form, "class": of, **asdict(terms), "sum": terms.total, "vacuous": why}
-
-
-def _on_class(of: str, complexity: float, losses: dict[str, np.ndarray], problem: _Problem) -> list[Facts]:
-    """Return every form of the bound for the function class ``of``.
-
-    The first term is the student's loss, an upper bound on the least loss in its class: on the training texts in
-    ``printed``; in expectation, estimated by the held-out mean, in ``derived``.
-    """
-    rows = []
-    for form in BOUND_FORMS:
-        first = float(losses["valid" if form == "derived" else "train"].mean())
-        second = bound.second_term(form, problem.classes, problem.diameter, complexity)
-        third = bound.third_term(form, problem.classes, problem.diameter, len(losses["train"]))
-        rows.append(problem.row(form, of, BoundTerms(first, second, third)))
-    return rows
-
-
-def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[Facts]:
-    """Return the bounds on held-out losses, which need no function class."""
-    found = valid, problem.diameter, checkpoints
-    return [
-        problem.row("hoeffding", "held-out", bound.hoeffding(*found)),
-        problem.row("bernstein", "held-out", bound.bernstein(*found)),
-    ]
-
-
 def _complexities(
     student: TrainedModel, request: Train, train: StudentPart, config: KnotSettings, executor: Executor
 ) -> tuple[dict[str, Facts], dict[str, str]]:
@@ -221,7 +202,7 @@ def _complexities(
 
     Logits, and with them the functions of the class, are divided by the student's temperature.
     """
-    refused, found = undeclared(request.network), {}
+    refused, complexities = undeclared(request.network), {}
     store, examples, head = executor.place.store, request.train.examples, student.network.head
     weights = store.get(*student.weights).tensors()
     if "last_layer" not in refused:
@@ -229,15 +210,15 @@ def _complexities(
         features = predicted.tensors()["features"][train.rows].double()
         features = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], dim=1)  # for the bias
         layer = affine_matrix(weights[f"{head}weight"], weights[f"{head}bias"])
-        found["last_layer"] = last_layer_complexity(features, layer, generator(request.seed, "rademacher"))
+        complexities["last_layer"] = last_layer_complexity(features, layer, generator(request.seed, "rademacher"))
     if "norms" not in refused:
         tensors = store.get(*examples).tensors()
         inputs = normalized(ImageData(*(tensors[name] for name in IMAGE_TENSORS)), train.rows, torch.float64)
-        found["norms"] = {"value": norm_complexity(inputs, dense_layers(weights, head))}
-    divided = {}
-    for of, facts in found.items():
-        divided[of] = {name: value / config.student_temperature for name, value in facts.items()}
-    return divided, refused
+        complexities["norms"] = {"value": norm_complexity(inputs, dense_layers(weights, head))}
+    for facts in complexities.values():
+        for name in facts:
+            facts[name] /= config.student_temperature
+    return complexities, refused
 
 
 def _notes(config: KnotSettings, train: StudentPart, exact: np.ndarray, points: Tensor, diameter: float) -> list[str]:
