@@ -26,7 +26,6 @@ from knot_runner.report.tables.build import TABLE_KINDS
 from knot_runner.report.tables.footnotes import absences, cited, comparable, other_data, same_data, sources
 from knot_runner.report.tables.kind import TableKind, TableRequest, aggregate
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import Facts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,10 +111,10 @@ def trace(request: TableRequest) -> Parts:
         raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(cases)}")
     accuracies = {f"acc r{number}": ("accuracy", number, 100.0) for number in table.accuracy_rounds}
     losses = {f"loss r{number}": ("tempered_loss", number, 1.0) for number in table.loss_rounds}
-    logs = {run_id: {row["round"]: row for row in curve.rows} for run_id, curve in curves.items()}
+    logged = {(run_id, row["round"]): row for run_id, curve in curves.items() for row in curve.rows}
     for name, (measure, number, scale) in {**accuracies, **losses}.items():
-        logged = [logs.get(run_id, {}).get(number) for run_id in frame["run_id"]]
-        frame = frame.assign(**{name: [row[measure] * scale if row else math.nan for row in logged]})
+        logs = [logged.get((run_id, number), {}) for run_id in frame["run_id"]]
+        frame = frame.assign(**{name: [scale * log.get(measure, math.nan) for log in logs]})
     keys = hottest_first(frame["key"])
     rows = []
     for key, of_key in frame.groupby("key", sort=False):
@@ -190,16 +189,12 @@ def chilling_frame(
     if target == "best_of_T4":
         best = frame["run_id"].map({run_id: curve.best for run_id, curve in curves.items()}).astype("float64")
         frame["goal"] = _of_twin(frame, WARM, best.to_frame("goal"))["goal"]
-    results = []
-    for curve, goal in zip(curve_of, frame["goal"], strict=True):
-        facts: Facts = {"ran": 0}  # of a run that is not finished
-        if curve is not None:
-            shown = {name: curve.rows[-1].get(measure) for name, measure in SHOWN_MEASURES.items()}
-            facts = {"ran": curve.rounds, "rounds": curve.reaches(goal), **shown}
-        results.append(facts)
-    measures = ["rounds", *SHOWN_MEASURES]
-    numbers = pd.DataFrame(results, columns=["ran", *measures])
-    frame = frame.join(numbers.astype(dict.fromkeys(measures, "float64")))
+    frame["ran"] = [curve.rounds if curve else 0 for curve in curve_of]
+    reached = [curve.reaches(goal) if curve else None for curve, goal in zip(curve_of, frame["goal"], strict=True)]
+    frame["rounds"] = pd.Series(reached, dtype="float64")
+    for name, measure in SHOWN_MEASURES.items():
+        last = [curve.rows[-1].get(measure) if curve else None for curve in curve_of]
+        frame[name] = pd.Series(last, dtype="float64")
     plain = _of_twin(frame, 1.0, frame[["accuracy", "rounds"]])
     return frame.assign(
         accuracy=100 * frame["accuracy"],

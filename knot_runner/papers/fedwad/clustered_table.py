@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from knot_runner.config.strict import by_key
 from knot_runner.report.paper_tables import PrintedTable
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
-from knot_runner.report.run_folders import Job, MeasuredRun, Run, is_finished
+from knot_runner.report.run_folders import Run, is_finished
 from knot_runner.report.run_rows import Cases, case_of, one_per_seed, others, preset_cases, ranks, run_rows
 from knot_runner.report.tables.footnotes import absences, cited, comparable, other_data, same_data, sources
 from knot_runner.report.tables.kind import TableRequest, aggregate
@@ -99,31 +100,29 @@ def clustered(request: TableRequest) -> Parts:
     """
     table = request.printed
     metrics = request.metrics
-    frame = clustered_frame(request.runs, preset_cases({}, table), table.algorithms if table else {})
+    algorithms = table.algorithms if table else {}
+    frame = clustered_frame(request.runs, preset_cases({}, table), algorithms)
     blocks = _blocks(frame, metrics)
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
     rows = []
     incomplete = []
+
+    def add(names: tuple[str, ...], make: Callable[[Printed, GridColumn, str], TableCell]) -> None:
+        cells = {}
+        for group, columns, weighting in blocks:
+            has_paper = weighting == PRINTED and not names[3]
+            cells[group.key] = [make(table if has_paper else None, column, weighting) for column in columns]
+        rows.append(TableRow(names[: len(heads)], names[: len(heads)], cells))
+
     for (data, other), members in frame.groupby(["data", "other"], sort=False):
-        printed = {} if other else {PRINTED: table}
         for line, of_line in members.groupby("line", sort=False):
-            cells = {}
-            for group, columns, weighting in blocks:
-                paper = printed.get(weighting)
-                cells[group.key] = [_cell(of_line, line, paper, column, weighting) for column in columns]
-            names = (data, line.algorithm, str(line.clients), other)[: len(heads)]
-            rows.append(TableRow(names, names, cells))
+            add((data, line.algorithm, str(line.clients), other), partial(_cell, of_line, line))
         needed = []
         for algorithm, by_clients in table.values.get(data, {}).items() if table else ():
             needed += [GridRow(data, algorithm, clients, other) for clients in by_clients]
         needed = needed or list(members["line"].unique())  # where the paper has no rows of this data set
-        uplifts = {}
-        for group, columns, weighting in blocks:
-            paper = printed.get(weighting)
-            uplifts[group.key] = [_uplift(members, needed, paper, column, weighting) for column in columns]
-        names = (data, UPLIFT, "", other)[: len(heads)]
-        rows.append(TableRow(names, names, uplifts))
-        if all(cell.mean is None for cell in itertools.chain(*uplifts.values())):
+        add((data, UPLIFT, "", other), partial(_uplift, members, needed))
+        if all(cell.mean is None for cell in itertools.chain(*rows[-1].cells.values())):
             incomplete.append(data)
     note = " The unweighted mean over clusters is the paper's; it favors small clusters." if PRINTED in metrics else ""
     legend = (
@@ -143,7 +142,7 @@ def _blocks(frame: pd.DataFrame, metrics: Sequence[str]) -> list[tuple[ColumnGro
 
     Vanilla is in the group of the smallest support.
     """
-    is_text = all("datasets" in run.config["task"] for run in frame["run"])
+    examples = "texts" if all("datasets" in run.config["task"] for run in frame["run"]) else "images"
     blocks = []
     for structure, columns in by_key((column.structure, column) for column in grid_columns(frame)).items():
         supports = sorted({column.support for column in columns} - {None}) or [None]
@@ -154,8 +153,7 @@ def _blocks(frame: pd.DataFrame, metrics: Sequence[str]) -> list[tuple[ColumnGro
             shown = [column for column in columns if (column.support or supports[0]) == support]
             names = tuple(column.key for column in shown)
             heads = tuple(column.head for column in shown)
-            weights = ACCURACY_WEIGHTINGS[metric].format(examples="texts" if is_text else "images")
-            title = f"{words}: accuracy in percent, {weights}"
+            title = f"{words}: accuracy in percent, {ACCURACY_WEIGHTINGS[metric].format(examples=examples)}"
             key = f"{metric} {' '.join(names)}"
             unit = f"accuracy_{metric}_percent"
             group = ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)
@@ -182,7 +180,8 @@ def _uplift(
     vanilla = GridColumn(column.structure, "none", None)
     if column == vanilla:
         return TableCell()
-    mean, std = printed_pair(table, table.uplift.get(needed[0].data) if table else None, column)
+    printed = table.uplift.get(needed[0].data) if table else None
+    mean, std = printed_pair(table, printed, column)
     gains = []
     counts = []
     planned = []
@@ -217,10 +216,18 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     for run, other in zip(runs, others(runs, GRID_KEYS), strict=True):
         kind = str(run.setting("partition.kind"))
         graph = run.setting(GRAPH) or "none"
+        clients = run.setting("partition.num_clients")
+        if "clustering" not in run.config.get("method", {}):
+            raise UserError(f"{run.task} {run.method}: not federated, so it cannot be in a table of clustered runs")
+        if not isinstance(clients, int):
+            raise UserError("has no partition.num_clients to label a row. Use pairs or shards", f"partition={kind}")
         support = run.setting(SUPPORT) if graph != "none" else None
         column = GridColumn(STRUCTURES.get(kind, kind), graph, support)
-        line = _line(run, cases, algorithms, other)
-        measured = _measured(run, graph) if is_finished(run) else {}
+        line = GridRow(case_of(run, cases), algorithms.get(run.method, run.method), clients, other)
+        means = dict(run.result.metrics.get("client_accuracy", {})) if is_finished(run) else {}
+        if graph == "none" and BY_IMAGES in means:  # one cluster, so the mean over clusters is that by images
+            means.setdefault(PRINTED, means[BY_IMAGES])
+        measured = {weighting: 100 * mean for weighting, mean in means.items() if weighting in ACCURACY_WEIGHTINGS}
         cells.append({"line": line, **vars(line), "column": column, "key": column.key, **measured})
     columns = dict.fromkeys([*cells[0], *ACCURACY_WEIGHTINGS])
     frame = run_rows(runs).join(pd.DataFrame(cells, columns=list(columns), dtype=object))
@@ -230,14 +237,6 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     order = frame["line"].map(lambda line: (data[line.data], names[line.algorithm], line.clients, line.other))
     cell_numbers = frame.groupby(["line", "key"], sort=False).ngroup()
     return frame.assign(order=order, cell=cell_numbers).sort_values(["order", "cell"], kind="stable", ignore_index=True)
-
-
-def _measured(run: MeasuredRun, graph: str) -> dict[str, float]:
-    """Return a finished run's accuracy over clients in percent, by weighting."""
-    means = dict(run.result.metrics.get("client_accuracy", {}))
-    if graph == "none":  # one cluster, so the mean over clusters is that by images
-        means.setdefault(PRINTED, means.get(BY_IMAGES))
-    return {how: 100 * means[how] for how in ACCURACY_WEIGHTINGS if means.get(how) is not None}
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
@@ -256,13 +255,3 @@ def printed_pair(
         return None, None
     mean, std = row[table.columns.index(wanted)]
     return mean, std
-
-
-def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> GridRow:
-    clients = job.setting("partition.num_clients")
-    if "clustering" not in job.config.get("method", {}):
-        raise UserError(f"{job.task} {job.method}: not federated, so it cannot be in a table of clustered runs")
-    if not isinstance(clients, int):
-        kind = job.setting("partition.kind")
-        raise UserError("has no partition.num_clients to label a row. Use pairs or shards", f"partition={kind}")
-    return GridRow(case_of(job, cases), algorithms.get(job.method, job.method), clients, other)

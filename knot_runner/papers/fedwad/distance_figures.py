@@ -184,15 +184,19 @@ def distance_runtime(runs: list[DistanceRun]) -> Drawing:
     cases: dict[str, list[DistanceRun]] = {}
     for run in sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio)):
         cases.setdefault(f"d={run.result.dimension}, ratio 1:{run.result.ratio}", []).append(run)
-    points: list[tuple[tuple[str, str, str], int, int, float]] = []
+    points: list[tuple[tuple[str, ...], int, int, float]] = []
+
+    def add(names: tuple[str, str], run: DistanceRun, seconds: float, value: float) -> None:
+        error = abs(value / run.result.closed_form - 1)
+        for quantity, number in (("seconds", seconds), ("error", error)):
+            points.append(((*names, quantity), run.seed, run.result.samples[0], number))
+
     for case, members in cases.items():
-        methods = methods_of(members, (*OF_METHOD, *OF_SAMPLES))
-        # every run measures the exact distance: its time is the mean over those of a seed
-        for run in itertools.chain(*methods.values()):
-            points += _times_and_errors((case, CENTRAL), run, run.result.seconds.exact, run.result.exact)
-        for name, of_method in methods.items():
+        for name, of_method in methods_of(members, (*OF_METHOD, *OF_SAMPLES)).items():
             for run in of_method:
-                points += _times_and_errors((case, name), run, run.result.seconds.federated, run.result.value)
+                # every run measures the exact distance: its time is the mean over those of a seed
+                add((case, CENTRAL), run, run.result.seconds.exact, run.result.exact)
+                add((case, name), run, run.result.seconds.federated, run.result.value)
     curves = bands_of(points)
     looks = _looks(name for _, name, _ in curves)
     figure, grid = panels(2 * len(cases), 3.6, 3.1, across=min(2 * len(cases), 4))
@@ -213,12 +217,3 @@ def distance_runtime(runs: list[DistanceRun]) -> Drawing:
     numbers = band_numbers(("case", "method", "quantity", "n"), curves)
     note = f"{RUNTIME_NOTE} {seeds_note(runs)}"
     return Drawing(figure, "The federated distance: running time and error", [note], lines, numbers)
-
-
-def _times_and_errors(
-    names: tuple[str, str], run: DistanceRun, seconds: float | None, value: float
-) -> list[tuple[tuple[str, str, str], int, int, float]]:
-    """Return the ``seconds`` of a distance ``value`` and its error, by seed and size, for :func:`bands_of`."""
-    size = run.result.samples[0]
-    error = abs(value / run.result.closed_form - 1)
-    return [((*names, "seconds"), run.seed, size, seconds or 0.0), ((*names, "error"), run.seed, size, error)]

@@ -81,8 +81,8 @@ def matrix_figure(runs: list[MatrixRun]) -> Drawing:
     lines = []
     rows = []
     for axes, (title, members) in zip(grid, groups.items(), strict=True):
-        matrices = [run.result.matrix for run in members]
-        _draw_map(axes, np.mean(matrices if is_fixed else matrices[:1], axis=0), members[0].result)
+        shown = members if is_fixed else members[:1]
+        _draw_map(axes, np.mean([run.result.matrix for run in shown], axis=0), members[0].result)
         axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize="small")
         lines += _lines(title, members, runs)
         for run in members:
@@ -145,7 +145,10 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
     beside the PNG; those at the end of the axis come back as lines. Raises :class:`UserError` where none varies.
     """
     only_matrices(runs)
-    varied = [key for key in ALONG if len({run.setting(key) for run in runs}) > 1]
+    varied = []
+    for key in ALONG:
+        if len({run.setting(key) for run in runs}) > 1:
+            varied.append(key)
     if not varied:
         raise UserError(f"this figure needs runs that differ in one of {', '.join(ALONG)}")
     sign, label = ALONG[varied[0]]

@@ -118,7 +118,7 @@ def finish(
         points = [(x, y) for y in axes[1] for x in axes[0]]
         surface = _surface(plane, points, start, client, losses).view(config.grid, config.grid, 2)
         segment = _surface(plane, [(alpha, 0.0) for alpha in SEGMENT], start, client, losses)
-        found = {
+        measured = {
             "x": torch.tensor(axes[0]),
             "y": torch.tensor(axes[1]),
             "loss": surface,
@@ -126,10 +126,10 @@ def finish(
             "segment": segment,
             "path_loss": _of_models(client, [ClientModel(theta, start.buffers) for theta in path], losses),
         }
-        arrays |= {f"landscape/{client}/{name}": value for name, value in found.items()}
-        own, others = (barrier(column) for column in segment.unbind(1))
-        facts.append({"client": client, "barrier": own, "barrier_others": others})
-    return arrays, {"landscape": facts, "barrier": max(one["barrier"] for one in facts)}
+        arrays |= {f"landscape/{client}/{name}": value for name, value in measured.items()}
+        on_own, on_others = segment.unbind(1)
+        facts.append({"client": client, "barrier": barrier(on_own), "barrier_others": barrier(on_others)})
+    return arrays, {"landscape": facts, "barrier": max(fact["barrier"] for fact in facts)}
 
 
 def barrier(losses: Tensor) -> float:

@@ -20,7 +20,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.models.images import build_image_model
 from knot_runner.models.network import Network
 from knot_runner.papers.chill import probe as probe
-from knot_runner.papers.chill.probe_figures import pool_probes
+from knot_runner.papers.chill.probe_figures import read_probes
 from knot_runner.papers.chill.settings import ProbeSettings
 from tests.golden.messages import refuses
 from tests.unit.report.made_runs import refuse_changes
@@ -291,4 +291,4 @@ def test_probe_settings_out_of_range_are_refused(key, value):
 
 
 def test_reader_refuses_file_with_wrong_checksum(factory):
-    refuse_changes(factory.made(), "probe.safetensors", lambda run: pool_probes([run]))
+    refuse_changes(factory.made(), "probe.safetensors", lambda run: read_probes([run]))
