@@ -89,8 +89,9 @@ def gradient_figure(runs: list[Run]) -> Drawing:
         is_right = pooled(probe, "gradients.right").astype(bool)
         chosen = pooled(probe, "gradients.norm")[:, is_right == (text == "right")]
         count = chosen.shape[1]
-        axes.set_title(_shown(probes, name, "\n") + f"images classified {text}: {count:,}")
-        axes.set(xscale="log", xlim=bins[[0, -1]], xlabel="gradient norm at the input layer", ylabel="share of images")
+        title = _shown(probes, name, "\n") + f"images classified {text}: {count:,}"
+        axes.set(title=title, xlabel="gradient norm at the input layer", ylabel="share of images")
+        axes.set(xscale="log", xlim=bins[[0, -1]])
         axes.xaxis.set_major_formatter(plain_tick)
         for temperature, norms in zip(temperatures_of(probe), chosen, strict=True) if count else ():
             look = {"weights": np.full(count, 1 / count), "color": colors[temperature], "histtype": "step", "lw": 1.6}
@@ -134,9 +135,7 @@ def boundary_figure(runs: list[Run]) -> Drawing:
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
         before = pooled(probe, "boundary.before")
         wrong = len(before)
-        axes.set_title(
-            _shown(probes, name, "\n") + f"{wrong:,} wrong of {pooled(probe, 'boundary.tried').sum():,} images"
-        )
+        tried = pooled(probe, "boundary.tried").sum()
         after_steps = pooled(probe, "boundary.after"), pooled(probe, "boundary.right")
         for temperature, after, right in zip(temperatures_of(probe), *after_steps, strict=True):
             both = np.isfinite(before) & np.isfinite(after)
@@ -159,10 +158,10 @@ def boundary_figure(runs: list[Run]) -> Drawing:
             lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
         axes.axvline(0, color=GRAY, ls="--", lw=1, zorder=0)
         axes.set_yticks(range(len(colors)), [f"T={temperature:g}" for temperature in colors])
-        axes.set_ylim(-0.6, len(colors) - 0.4)
+        title = _shown(probes, name, "\n") + f"{wrong:,} wrong of {tried:,} images"
+        axes.set(title=title, xlabel="change of distance, normalized pixels", ylim=(-0.6, len(colors) - 0.4))
         axes.set_xscale("symlog", linthresh=LINEAR)
         axes.xaxis.set_major_formatter(plain_tick)
-        axes.set_xlabel("change of distance, normalized pixels")
         axes.sharex(grid[0])
     numbers = csv_text(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
     title = "Distance to the decision boundary, after minus before one step"
@@ -194,8 +193,8 @@ def softmax_figure(runs: list[MeasuredRun]) -> Drawing:
             best = shares.argmax()
             facts = f"{plain(names[best])} {shares[best]:.3f}; true {true} {shares[label]:.3f}"
             lines.append(f"{_shown(probes, name)}T={temperature:g}: {facts}")
-        axes.set_title(_shown(probes, name, "\n") + f"training image {first['softmax.row'][0]}, class {true}")
-        axes.set(ylabel="probability", ylim=(0, 1))
+        title = _shown(probes, name, "\n") + f"training image {first['softmax.row'][0]}, class {true}"
+        axes.set(title=title, ylabel="probability", ylim=(0, 1))
         axes.set_xticks(classes, [label_text(text, "\n") for text in names])
         axes.get_xticklabels()[label].set_fontweight("bold")
     _legend(figure, colors)

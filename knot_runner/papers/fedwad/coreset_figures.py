@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from knot_runner.papers.fedwad.results import CoresetResult
@@ -13,9 +11,6 @@ from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import others
 from knot_runner.util.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CoresetRun = DoneRun[CoresetResult]
 OWN_CORESET = "coreset.safetensors"
@@ -48,7 +43,19 @@ def coreset_images(runs: list[CoresetRun]) -> Drawing:
     lines = []
     rows = []
     for images, course, (case, members) in zip(grid[::2], grid[1::2], cases.items(), strict=True):
-        _draw_images(images, {name: _strip(run) for name, run in members.items()})
+        strips = [_strip(run) for run in members.values()]
+        width = max(strip.shape[1] for strip in strips)
+        padded = []
+        for strip in strips:
+            padded.append(np.pad(strip, ((0, 0), (0, width - strip.shape[1]), (0, 0)), constant_values=1.0))
+        whole = np.concatenate(padded)
+        if whole.shape[2] == 1:
+            whole = whole[..., 0]
+        images.imshow(whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        images.set_yticks(len(padded[0]) * (np.arange(len(padded)) + 0.5), [plain(name) for name in members])
+        images.set_xticks([])
+        images.spines[:].set_visible(False)
+        images.tick_params(length=0)
         images.set_title(plain(case), fontsize="small")
         for i, (name, run) in enumerate(members.items()):
             result = run.result
@@ -88,18 +95,3 @@ def _strip(run: CoresetRun) -> np.ndarray:
     images = kept["points"][np.argsort(kept["labels"], kind="stable")].reshape(count, channels, height, width)
     padded = np.pad(images.transpose(0, 2, 3, 1), ((0, 0), (0, GAP), (0, GAP), (0, 0)), constant_values=1.0)
     return np.concatenate(list(padded), axis=1)
-
-
-def _draw_images(axes: Axes, strips: dict[str, np.ndarray]) -> None:
-    width = max(strip.shape[1] for strip in strips.values())
-    rows = []
-    for strip in strips.values():
-        rows.append(np.pad(strip, ((0, 0), (0, width - strip.shape[1]), (0, 0)), constant_values=1.0))
-    whole = np.concatenate(rows)
-    if whole.shape[2] == 1:
-        whole = whole[..., 0]
-    axes.imshow(whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    axes.set_yticks(len(rows[0]) * (np.arange(len(rows)) + 0.5), [plain(name) for name in strips])
-    axes.set_xticks([])
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)

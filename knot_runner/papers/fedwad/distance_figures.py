@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from knot_runner.config.strict import by_key
 from knot_runner.papers.fedwad.results import DistanceResult
 from knot_runner.report.figures.style import (
     GRAY,
@@ -181,9 +182,8 @@ def distance_runtime(runs: list[DistanceRun]) -> Drawing:
     """
     if any(run.result.closed_form == 0 for run in runs):
         raise UserError("0 has no relative error. Use a number above 0", "task.offset")
-    cases: dict[str, list[DistanceRun]] = {}
-    for run in sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio)):
-        cases.setdefault(f"d={run.result.dimension}, ratio 1:{run.result.ratio}", []).append(run)
+    ordered = sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio))
+    cases = by_key((f"d={run.result.dimension}, ratio 1:{run.result.ratio}", run) for run in ordered)
     points: list[tuple[tuple[str, ...], int, int, float]] = []
 
     def add(names: tuple[str, str], run: DistanceRun, seconds: float, value: float) -> None:

@@ -170,8 +170,7 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
         log_scale(axes, "x")
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.grid(color=GRID_GRAY)
-        axes.set_axisbelow(True)
-        axes.set(xlabel=label, ylabel=quantity)
+        axes.set(xlabel=label, ylabel=quantity, axisbelow=True)
     shown = {plain(pair): {"color": color, "lw": 3} for pair, color in colors.items()}  # every pair has every look
     side_legend(figure, shown | {plain(solver): {"color": GRAY, **look} for solver, look in looks.items()})
     lines = []

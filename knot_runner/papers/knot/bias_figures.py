@@ -101,10 +101,9 @@ def probe_figure(runs: list[StagesRun]) -> Drawing:
             axes.plot(chosen[measure], shifted, label=plain(name), **look)
         axes.set_yticks(list(heights.values()), [plain(model) for model in models])
         axes.grid(axis="y", color=GRID_GRAY)
-        axes.set_axisbelow(True)
         axes.margins(x=0.08)
         axes.set_xlim(left=0)
-        axes.set_xlabel(text)
+        axes.set(xlabel=text, axisbelow=True)
     side_legend(figure, grid)
     lines = []
     for row in moves.itertuples():

@@ -62,14 +62,13 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
     figure, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
     texts = [label_text(name, "\n") for name in labels.names]
     axes.set_xticks(range(len(points)), texts)
-    axes.set(xlabel="true label")
     if on_line:
-        quantity, kind, truths = "expected label", "Expected label", points[:, 0]
-        axes.set(ylabel=quantity, ylim=(points.min() - 0.15, points.max() + 0.15))
+        quantity, ylabel, kind, truths = "expected label", "expected label", "Expected label", points[:, 0]
         axes.set_yticks(truths, texts)
     else:
-        quantity, kind, truths = "distance", "Distance of the expected label from the truth", np.zeros(len(points))
-        axes.set(ylabel="distance of expected label from truth")
+        quantity, ylabel, truths = "distance", "distance of expected label from truth", np.zeros(len(points))
+        kind = "Distance of the expected label from the truth"
+    axes.set(xlabel="true label", ylabel=ylabel)
     width = 0.8 / len(groups)
     shown = {}
     lines = []
@@ -84,7 +83,9 @@ def expected_label(runs: list[StagesRun]) -> Drawing:
             lines.append(f"{name}, {labels.names[label]}: {quantity} {spread}")
     for label, truth in enumerate(truths):
         (dashes,) = axes.plot([label - 0.46, label + 0.46], [truth, truth], ls="--", color=GRAY, lw=1.3, zorder=0)
-    if not on_line:
+    if on_line:
+        axes.set_ylim(points.min() - 0.15, points.max() + 0.15)
+    else:
         axes.set_ylim(bottom=-0.03)
     side_legend(figure, shown | {"median": boxes["medians"][0], "mean": boxes["means"][0], "truth": dashes})
     sets = sorted(set().union(*(run.result.metrics.get("sd", {}) for run in runs)) - {"ALL"})
@@ -172,8 +173,7 @@ def _triangle(axes: Axes, share: np.ndarray, chosen: list[int], names: list[str]
     for corner, text, side in zip(CORNERS, below, ("left", "right"), strict=False):
         axes.text(corner[0], corner[1] - 0.06, text, ha=side, va="top")
     axes.text(CORNERS[2, 0], CORNERS[2, 1] + 0.04, names[2], ha="center", va="bottom")
-    axes.set_aspect("equal")
-    axes.set(xlim=(-0.06, 1.06), ylim=(-0.2, 1.05))
+    axes.set(aspect="equal", xlim=(-0.06, 1.06), ylim=(-0.2, 1.05))
     axes.axis("off")
     return image
 
@@ -226,11 +226,10 @@ def vector_figure(runs: list[StagesRun]) -> Drawing:
         perplexity = min(30.0, (len(points) - 1) / 3)
         x, y = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points).T
         axes.scatter(x, y, s=9, c=[colors[label] for label in drawn["labels"][order]], alpha=0.8, linewidths=0)
-        axes.set(xticks=[], yticks=[], box_aspect=1)
         axes.spines[:].set(visible=True, color=GRAY)
         shares, chances = zip(*(purity(seed["vectors"], seed["labels"]) for seed in stored), strict=True)
         text = f"purity {estimate_text(*mean_interval(shares), 2, 1.0)} (chance {number(chances[0], 2)})"
-        axes.set(title=name, xlabel=text)
+        axes.set(title=name, xlabel=text, xticks=[], yticks=[], box_aspect=1)
         lines.append(f"{name} (seeds {seed_list(members)}): {NEIGHBORS}-neighbor {text}")
     for color, text in zip(colors, labels.names, strict=True):
         grid[0].scatter([], [], s=40, color=color, label=label_text(text))
