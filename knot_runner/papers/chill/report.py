@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from knot_runner.config.strict import by_key
 from knot_runner.papers.chill.probe_figures import boundary_figure, gradient_figure, softmax_figure
 from knot_runner.report.claims.measures import WARM, LearningCurve, check_target, with_learning_curves
 from knot_runner.report.figures.registry import FIGURES
@@ -143,7 +144,7 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
 
     ``rows``: of a case, from :func:`chilling_frame`.
     """
-    reasons: dict[str, list[str]] = {}
+    reasons = []
     trained = rows[rows["finished"]]
     for key, of_key in trained.groupby("key", sort=False):
         short = short_of_goal(of_key)
@@ -152,8 +153,8 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
         for reason, seeds in ((missed, short["seed"]), ("no target, since its T=4 run is missing", open_ended["seed"])):
             if len(seeds):
                 named = f"{key.name}, seed {', '.join(map(str, sorted(seeds)))}"
-                reasons.setdefault(reason, []).append(named)
-    lines = [f"{case}: {reason}: {'; '.join(named)}." for reason, named in reasons.items()]
+                reasons.append((reason, named))
+    lines = [f"{case}: {reason}: {'; '.join(names)}." for reason, names in by_key(reasons).items()]
     if any(len(curves[run_id].rows) < curves[run_id].rounds for run_id in trained["run_id"]):
         lines.append(f"{case}: not every round was measured, so rounds are upper bounds.")
     return lines

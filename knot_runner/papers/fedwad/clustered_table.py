@@ -78,11 +78,6 @@ class GridColumn:
         """``strong_affinity_S10``, as in CSV files."""
         return f"{self.structure}_" + (VANILLA if self.graph == "none" else f"{self.graph}_S{self.support}")
 
-    @property
-    def order(self) -> tuple[int, int, str]:
-        """Sort key: vanilla first, then by support; affinity before nearest neighbors."""
-        return (self.support or 0, len(self.graph) if self.graph.startswith("sparse") else 0, self.graph)
-
 
 #: Name of the row of gains over all algorithms.
 UPLIFT = "mean uplift"
@@ -240,10 +235,18 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
-    """The columns of any row: the strong structure first, then none, then others; see :attr:`GridColumn.order`."""
+    """Return the columns of any row: the strong structure first, then none, then others.
+
+    Vanilla comes first, then the others by support; affinity before the nearest neighbors of few and of many.
+    """
     columns = set(frame["column"])
     rank = ranks([*STRUCTURES.values(), *sorted(column.structure for column in columns)])
-    return sorted(columns, key=lambda column: (rank[column.structure], column.order))
+
+    def order(column: GridColumn) -> tuple[int, int, int, str]:
+        neighbors = column.graph.removeprefix("sparse")
+        return rank[column.structure], column.support or 0, int(neighbors) if neighbors.isdigit() else 0, column.graph
+
+    return sorted(columns, key=order)
 
 
 def printed_pair(

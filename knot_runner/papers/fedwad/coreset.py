@@ -61,9 +61,11 @@ def inspect_coreset(context: RunContext) -> RunInputs:
         raise UserError(
             f"{config.participants} is more than the {clients} clients. Use at most {clients}", "method.participants"
         )
-    notes = [] if participants(config, clients) == PARTICIPANTS else [f"method.participants: all {clients} clients"]
+    notes = [*task.notes, *partition.notes]
+    if config.participants is None and clients < PARTICIPANTS:
+        notes.append(f"method.participants: all {clients} clients")
     counts = of_images(task, partition)
-    return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *notes, *counts.warnings()])
+    return RunInputs(task, partition, counts, [*notes, *counts.warnings()])
 
 
 def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
@@ -95,8 +97,7 @@ def run_coreset(context: RunContext, inputs: RunInputs, record: RunRecord) -> No
     compared = subsample(compared, COMPARED, numpy_generator(settings.seed, "coreset", "compared"))
     distance, _ = descent.gradient(points, Measure(clients.points[compared]))  # the objective
     labels = nearest_labels(points, clients.points, task.train.labels)
-    keep(context, space, points, {"labels": torch.from_numpy(labels)})
-    describe_coresets(context, inputs, space, rows, record)
+    record_coresets(context, inputs, space, record, rows, points, {"labels": torch.from_numpy(labels)})
     record.add(metrics={"distance": {"ALL": distance}}, compared=len(compared), classes_covered=len(np.unique(labels)))
 
 
@@ -161,21 +162,19 @@ def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) 
     return labels[squared_distances(points, samples).argmin(1)]
 
 
-def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more: dict[str, Tensor]) -> None:
-    """Write ``coreset.safetensors``: the points (``codes``), for images also decoded (``points``), and ``more``."""
+def record_coresets(
+    context: RunContext, inputs: RunInputs, space: Space | TextSpace, record: RunRecord, rows: list[LogRow],
+    points: np.ndarray, more: dict[str, Tensor],
+) -> None:  # fmt: skip
+    """Write ``coreset.safetensors``, and record the facts common to both kinds of coreset, learned in the log ``rows``.
+
+    The file has the ``points`` (``codes``), for images also decoded (``points``), and ``more``. ``shape``: of an image,
+    or the number of a text's features.
+    """
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):
         tensors["points"] = torch.from_numpy(space.images(points)).flatten(1)
     write_atomic(context.folder / "coreset.safetensors", tensor_parts(tensors | more))
-
-
-def describe_coresets(
-    context: RunContext, inputs: RunInputs, space: Space | TextSpace, rows: list[LogRow], record: RunRecord
-) -> None:
-    """Record the facts common to both kinds of coreset, learned in the log ``rows``.
-
-    ``shape``: of an image, or the number of a text's features.
-    """
     task, partition = inputs.task, inputs.partition
     record.add(
         points=context.method.points,
@@ -240,8 +239,7 @@ def run_coreset_knn(context: RunContext, inputs: RunInputs, record: RunRecord) -
     facts = context.predicted(np.eye(len(task.classes))[predicted], truth, task.coordinates)
     facts["metrics"]["client_accuracy"] = client_accuracy(predicted == truth, partition.test)
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
-    keep(context, space, np.concatenate(points), more)
-    describe_coresets(context, inputs, space, rows, record)
+    record_coresets(context, inputs, space, record, rows, np.concatenate(points), more)
     record.add(data=whole.digest, **facts)
 
 

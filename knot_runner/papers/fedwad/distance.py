@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from knot_runner.data.splits import named_rng
 from knot_runner.engine.seeds import numpy_generator
@@ -41,7 +40,10 @@ def inspect_distance(context: RunContext) -> RunInputs:
 
 
 def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> None:
-    """Compute the distance of the samples by FedWaD and exactly, and save the interpolating measures."""
+    """Compute the distance of the samples by FedWaD and exactly, and save the interpolating measures.
+
+    ``measures.safetensors``: ``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] after iteration k.
+    """
     task, spec, fedwad = inputs.task, context.settings.task, context.method.fedwad
     context.begin()
     with warnings.catch_warnings(record=True, action="always", category=RuntimeWarning) as raised:
@@ -56,7 +58,14 @@ def run_distance(context: RunContext, inputs: RunInputs, record: RunRecord) -> N
     }
     for k in range(len(traced.values)):
         context.log({"iteration": k + 1, **{name: column[k] for name, column in columns.items() if column}})
-    write_atomic(context.folder / "measures.safetensors", tensor_parts(_kept(task, traced.measures)))
+    measures = traced.measures
+    last = len(measures) - 1
+    is_short = sum(measure.points.size for measure in measures) <= MAX_KEPT
+    arrays = {"mu": task.first, "nu": task.second}
+    for k in range(last + 1) if is_short else sorted({0, 1, last}):
+        arrays |= {f"xi/{k}": measures[k].points, f"weights/{k}": measures[k].masses()}
+    tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
+    write_atomic(context.folder / "measures.safetensors", tensor_parts(tensors))
     if bare.spent is not None:
         epsilon, delta = bare.spent
         record.add(spent={"epsilon": epsilon, "delta": delta})
@@ -107,16 +116,6 @@ def _timed(watch: Progress, stage: str, work: Callable[[], Value]) -> tuple[Valu
     seconds = time.perf_counter() - began
     watch(stage, 1, 1, "done")
     return value, seconds
-
-
-def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:
-    """Return ``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] of the measure after iteration k."""
-    last = len(measures) - 1
-    whole = sum(measure.points.size for measure in measures) <= MAX_KEPT
-    arrays = {"mu": task.first, "nu": task.second}
-    for k in range(last + 1) if whole else sorted({0, 1, last}):
-        arrays |= {f"xi/{k}": measures[k].points, f"weights/{k}": measures[k].masses()}
-    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from knot_runner.report.figures.style import (
 from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import DoneRun, arrays
 from knot_runner.report.run_rows import others
-from knot_runner.report.series import Band, band, band_numbers, bands_of
+from knot_runner.report.series import band, band_numbers, bands_of
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,8 +59,6 @@ RUNTIME_NOTE = (
     "sample; at 1:3 the second is a third of it."
 )
 DistanceRun = DoneRun[DistanceResult]
-#: (case,) method, quantity -> its mean over seeds, and band, by iteration or by the size of the first sample.
-Curves = dict[tuple[str, ...], Band]
 
 
 def methods_of(
@@ -70,8 +68,8 @@ def methods_of(
 
     Swept settings that are not in ``shown_settings`` are part of the name. A run requested twice is included once.
     """
-    once = list({run.run_id: run for run in runs}.values())
-    once.sort(key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
+    once = {run.run_id: run for run in runs}.values()
+    once = sorted(once, key=lambda run: (run.result.mode != "exact", run.result.support[0], run.seed))
     by_name: dict[str, list[DistanceRun]] = {}
     for run, other in zip(once, others(once, shown_settings), strict=True):
         name = EXACT_MODE if run.result.mode == "exact" else f"FedWaD-a, S={run.result.support[0]}"
@@ -113,7 +111,7 @@ def moving_measure(runs: list[DistanceRun]) -> Drawing:
         axes.margins(0.15)  # room for the samples' names
     bar = figure.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
-    curves: Curves = {}
+    curves = {}
     for name, key in itertools.product(methods, COURSES):
         curves[name, key] = band([excess(run, key) for run in methods[name]])
     for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
@@ -184,19 +182,18 @@ def distance_runtime(runs: list[DistanceRun]) -> Drawing:
         raise UserError("0 has no relative error. Use a number above 0", "task.offset")
     ordered = sorted(runs, key=lambda run: (run.result.dimension, run.result.ratio))
     cases = by_key((f"d={run.result.dimension}, ratio 1:{run.result.ratio}", run) for run in ordered)
-    points: list[tuple[tuple[str, ...], int, int, float]] = []
-
-    def add(names: tuple[str, str], run: DistanceRun, seconds: float, value: float) -> None:
-        error = abs(value / run.result.closed_form - 1)
-        for quantity, number in (("seconds", seconds), ("error", error)):
-            points.append(((*names, quantity), run.seed, run.result.samples[0], number))
-
+    points = []
     for case, members in cases.items():
         for name, of_method in methods_of(members, (*OF_METHOD, *OF_SAMPLES)).items():
             for run in of_method:
+                result = run.result
+                size = result.samples[0]
                 # every run measures the exact distance: its time is the mean over those of a seed
-                add((case, CENTRAL), run, run.result.seconds.exact, run.result.exact)
-                add((case, name), run, run.result.seconds.federated, run.result.value)
+                central = (CENTRAL, result.seconds.exact, result.exact)
+                for method, seconds, value in (central, (name, result.seconds.federated, result.value)):
+                    error = abs(value / result.closed_form - 1)
+                    points.append(((case, method, "seconds"), run.seed, size, seconds))
+                    points.append(((case, method, "error"), run.seed, size, error))
     curves = bands_of(points)
     looks = _looks(name for _, name, _ in curves)
     figure, grid = panels(2 * len(cases), 3.6, 3.1, across=min(2 * len(cases), 4))

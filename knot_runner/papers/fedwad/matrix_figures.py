@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -72,15 +72,21 @@ def matrix_figure(runs: list[MatrixRun]) -> Drawing:
     PNG. Raises :class:`UserError` for runs without distances.
     """
     only_matrices(runs)
-    groups = by_setting(runs)
+    several = len({run.task for run in runs}) > 1
+    by_title: dict[str, dict[int, MatrixRun]] = {}
+    for run, other in zip(runs, others(runs, ("method.otdd.solver", *FEDWAD)), strict=True):
+        parts = [run.task] if several else []
+        title = ", ".join(filter(None, (*parts, other, _solver_name(run, FEDWAD))))
+        by_title.setdefault(title, {}).setdefault(run.seed, run)  # an exact distance has no S, K or t: it counts once
     is_fixed = runs[0].setting("task.kind") != "images" and runs[0].setting("partition") is None
     drawn = f"of seed {min(run.seed for run in runs)}"
     if is_fixed:  # the data sets are the same for every seed, unlike clients
         drawn = f"means over seeds {seed_list(runs)}"
-    figure, grid = panels(len(groups), 3.9, 3.7)
+    figure, grid = panels(len(by_title), 3.9, 3.7)
     lines = []
     rows = []
-    for axes, (title, members) in zip(grid, groups.items(), strict=True):
+    for axes, (title, by_seed) in zip(grid, by_title.items(), strict=True):
+        members = list(by_seed.values())
         shown = members if is_fixed else members[:1]
         _draw_map(axes, np.mean([run.result.matrix for run in shown], axis=0), members[0].result)
         axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize="small")
@@ -105,10 +111,10 @@ def _lines(title: str, runs: list[MatrixRun], all_runs: list[MatrixRun]) -> list
     exact = {_samples_of(run): _distances(run) for run in all_runs if run.result.solver == EXACT}
     agreements = []
     for run in runs:
-        if run.result.solver != EXACT and _samples_of(run) in exact:
-            agreement = agreement_of(_distances(run), exact[_samples_of(run)])
-            if agreement is not None:  # None without an order of distances
-                agreements.append(agreement)
+        reference = exact.get(_samples_of(run))
+        if run.result.solver != EXACT and reference is not None:
+            agreements.append(agreement_of(_distances(run), reference))
+    agreements = [agreement for agreement in agreements if agreement is not None]  # None without an order of distances
     if agreements:
         rank = [agreement.spearman for agreement in agreements]
         kept = np.mean([agreement.kept / agreement.relations for agreement in agreements])
@@ -155,7 +161,7 @@ def distance_course(runs: list[MatrixRun]) -> Drawing:
     courses = _courses(runs, varied)
     pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
     colors = {pair: nth_color(i) for i, pair in enumerate(pairs)}
-    looks: dict[str, dict[str, Any]] = {}
+    looks = {}
     for i, solver in enumerate(dict.fromkeys(solver for _, solver in courses)):
         looks[solver] = {"marker": "osD^vP"[i % 6], "ms": 5}
         if solver == EXACT:
@@ -205,17 +211,6 @@ def _solver_name(run: MatrixRun, symbols: Mapping[str, str]) -> str:
     if run.result.solver == EXACT:
         return EXACT
     return ", ".join(["FedWaD", *(f"{symbol}={run.setting(key)}" for key, symbol in symbols.items())])
-
-
-def by_setting(runs: Sequence[MatrixRun]) -> dict[str, list[MatrixRun]]:
-    """Return title -> its runs, one per seed. An exact distance has neither S, K nor t, so it counts once."""
-    several = len({run.task for run in runs}) > 1
-    by_title: dict[str, dict[int, MatrixRun]] = {}
-    for run, other in zip(runs, others(runs, ("method.otdd.solver", *FEDWAD)), strict=True):
-        parts = [run.task] if several else []
-        title = ", ".join(filter(None, (*parts, other, _solver_name(run, FEDWAD))))
-        by_title.setdefault(title, {}).setdefault(run.seed, run)
-    return {title: list(by_seed.values()) for title, by_seed in by_title.items()}
 
 
 def only_matrices(runs: Sequence[MatrixRun]) -> None:

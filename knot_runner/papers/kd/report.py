@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report.render.table_model import ColumnGroup, Parts
 from knot_runner.report.run_folders import Run
@@ -39,7 +37,7 @@ def gains_table(request: TableRequest) -> Parts:
         return max(scores) if METRICS[metric].better == "higher" else min(scores)
 
     gained = f"{title} less that of {reference} at the same seed"
-    columns: dict[ColumnGroup, Callable[[Run], float | None]] = {
+    columns = {
         ColumnGroup("gain", f"{gained}, in points", ("ALL",), 1, head="gain", signed=True): gain,
         ColumnGroup("teacher", f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"):
             best_teacher,

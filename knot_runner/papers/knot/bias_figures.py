@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -124,7 +124,7 @@ def probe_moves(runs: Sequence[StagesRun]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    pairs: list[tuple[Any, ...]] = []
+    pairs = []
     counted: dict[tuple[str, int], StagesRun] = {}
     for name, members in by_name(runs).items():
         for run in members:

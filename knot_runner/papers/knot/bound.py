@@ -23,17 +23,24 @@ from knot_runner.methods.knot import plan_distillation
 from knot_runner.methods.losses import distillation, solver_of
 from knot_runner.methods.party import PartyFederation
 from knot_runner.methods.weighting import needs_bias
-from knot_runner.papers.knot import bound_terms as bound
 from knot_runner.papers.knot.bound_terms import (
     BOUND_FORMS,
+    DELTA,
     BoundTerms,
     affine_matrix,
+    bernstein,
     constant_best,
     dense_layers,
+    hoeffding,
+    label_diameter,
     last_layer_complexity,
     norm_complexity,
+    normalized_weights,
+    second_term,
+    third_term,
     transport_losses,
     undeclared,
+    vacuous,
 )
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.distillation import STUDENT_MEASURES
@@ -88,10 +95,10 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     request = plan_distillation(config, state, federation)[0]
     if before is None or not isinstance(request, Train) or request.valid is None:
         raise UserError("the bound needs held-out examples, but the run has none", hint="Set method.bound=true")
-    first, seen = first_rows(example_keys(store, request.train.examples), set())
-    fresh, _ = first_rows(example_keys(store, request.valid.examples), seen)
-    train = read_part((student, before), request, request.train, first, executor)
-    valid = read_part((student, before), request, request.valid, fresh, executor)
+    train_rows, seen = first_rows(example_keys(store, request.train.examples), set())
+    valid_rows, _ = first_rows(example_keys(store, request.valid.examples), seen)
+    train = read_part((student, before), request, request.train, train_rows, executor)
+    valid = read_part((student, before), request, request.valid, valid_rows, executor)
     least = min(len(train.p), len(valid.p))
     if least < LEAST_TEXTS:
         raise UserError(f"{least} distinct texts are too few. Use at least {LEAST_TEXTS}", "bound")
@@ -101,29 +108,30 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     means = {name: float(values.mean()) for name, values in losses.items()}
     gap = means["valid"] - means["train"]
     start_gap = float(_losses(valid.start, valid, points).mean() - _losses(train.start, train, points).mean())
-    _, constant = constant_best(train.q, bound.normalized_weights(train.weights), points)
+    _, constant = constant_best(train.q, normalized_weights(train.weights), points)
     complexities, refused = _complexities(student, request, train, config, executor)
     classes = len(points)
-    diameter = bound.label_diameter(points)
+    diameter = label_diameter(points)
     checkpoints = request.training.epochs + 1 if request.training.select == "best" else 1
-    bounds = []  # (form, function class, terms)
+    rows = []
+
+    def add(form: str, function_class: str, terms: BoundTerms) -> None:
+        why = vacuous(terms.total, diameter, constant)
+        rows.append({"form": form, "class": function_class, **asdict(terms), "sum": terms.total, "vacuous": why})
+
     for function_class, facts in complexities.items():
         for form in BOUND_FORMS:
             # the student's loss, an upper bound on the least loss in its class; in expectation for the derived form,
             # which the held-out mean estimates
-            first = float(losses["valid" if form == "derived" else "train"].mean())
-            second = bound.second_term(form, classes, diameter, facts["value"])
-            third = bound.third_term(form, classes, diameter, len(losses["train"]))
-            bounds.append((form, function_class, BoundTerms(first, second, third)))
-    bounds.append(("hoeffding", "held-out", bound.hoeffding(losses["valid"], diameter, checkpoints)))
-    bounds.append(("bernstein", "held-out", bound.bernstein(losses["valid"], diameter, checkpoints)))
-    rows = []
-    for form, function_class, terms in bounds:
-        why = bound.vacuous(terms.total, diameter, constant)
-        rows.append({"form": form, "class": function_class, **asdict(terms), "sum": terms.total, "vacuous": why})
+            first = means["valid" if form == "derived" else "train"]
+            second = second_term(form, classes, diameter, facts["value"])
+            third = third_term(form, classes, diameter, len(losses["train"]))
+            add(form, function_class, BoundTerms(first, second, third))
+    for bound in (hoeffding, bernstein):
+        add(bound.__name__, "held-out", bound(losses["valid"], diameter, checkpoints))
     return {
         "run_id": context.run_id,
-        "delta": bound.DELTA,
+        "delta": DELTA,
         "classes": classes,
         "diameter": diameter,
         "texts": {name: len(values) for name, values in losses.items()},
@@ -192,7 +200,7 @@ def first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]
 
 def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
     """Return the loss of ``p`` [N, C] on each text [N], in [0, C_M]."""
-    return transport_losses(p, part.q, bound.normalized_weights(part.weights), points).numpy()
+    return transport_losses(p, part.q, normalized_weights(part.weights), points).numpy()
 
 
 def _complexities(
@@ -234,7 +242,7 @@ def _notes(config: KnotSettings, train: StudentPart, exact: np.ndarray, points: 
     loss, some = config.loss, slice(0, EPSILON_TEXTS)
     if loss.solver in ("newton", "geomloss"):
         costs = transport_loss(train.p[some, None], train.q[some], points, solver_of(loss))
-        trained = float((costs * bound.normalized_weights(train.weights[some])).sum(1).mean())
+        trained = float((costs * normalized_weights(train.weights[some])).sum(1).mean())
         notes.append(
             f"epsilon: trained with {loss.solver} at {loss.epsilon:g}; recomputed exactly (eps = 0): "
             f"{float(exact[some].mean()):.4f} where that gives {trained:.4f}, on {len(costs)} training texts"

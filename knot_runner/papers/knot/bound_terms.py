@@ -254,11 +254,12 @@ def dense_layers(weights: Mapping[str, Tensor], head: str) -> list[tuple[Tensor,
 def undeclared(network: Network) -> dict[str, str]:
     """Return complexity -> why it is not defined for a student of this ``network``; others are defined."""
     spec = network.spec
+    why = ""
     if isinstance(spec, CustomSettings):
         why = f"the function class of model {spec.name} is unknown, so its complexity is infinite"
-        return {"last_layer": why, "norms": why}
-    if getattr(spec, "output", None) == "softmax":
+    elif getattr(spec, "output", None) == "softmax":
         why = f"model {spec.name} ends in a softmax, so its output is not a linear function of its last features"
+    if why:
         return {"last_layer": why, "norms": why}
     if not isinstance(spec, MlpSettings):
         layers = "attention and LayerNorm" if network.reads_texts else "convolutions"

@@ -134,28 +134,29 @@ def confidence(runs: list[StagesRun]) -> Drawing:
     """
     run = with_bias(runs)[0]
     names = run.result.labels.names
-    shares = {k: np.array(v) for k, v in (run.result.bias or {}).items()}
-    corners = {name: np.linalg.norm(np.eye(len(share)) - share, axis=1) for name, share in shares.items()}
-    top = max(map(np.max, corners.values()))
+    biases = run.result.bias or {}
+    shares = np.array(list(biases.values()))  # [K, C]
+    corners = np.linalg.norm(np.eye(len(names)) - shares[:, None], axis=2)  # confidence [K, C] in sure predictions
+    top = corners.max()
     figure, grid = panels(len(shares), 3.6, 3.5)
     lines = []
-    for axes, (name, share) in zip(grid, shares.items(), strict=True):
-        chosen = face(share)
-        at_corners = corners[name]  # confidence [C] of predictions that are sure of a label
+    for axes, name, share, at_corners in zip(grid, biases, shares, corners, strict=True):
         each = ", ".join(f"{text} {b:.3f} / {w:.3f}" for text, b, w in zip(names, share, at_corners, strict=True))
         greatest = names[at_corners.argmax()]
         lines.append(f"{name}: bias / confidence at the corner: {each}; greatest at {greatest}")
-        image = _triangle(axes, share, chosen, [label_text(names[c]) for c in chosen], top)
+        image = _triangle(axes, share, names, top)
         axes.set_title(plain(name), pad=8)
     figure.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
     note = CONFIDENCE_NOTE if len(names) == 3 else f"{CONFIDENCE_NOTE} {FACE_NOTE}"
     return Drawing(figure, f"Confidence of a prediction, per teacher (seed {run.seed})", [note], lines)
 
 
-def _triangle(axes: Axes, share: np.ndarray, chosen: list[int], names: list[str], top: float) -> Any:
+def _triangle(axes: Axes, share: np.ndarray, names: list[str], top: float) -> Any:
     from matplotlib import colormaps
     from matplotlib.tri import Triangulation, UniformTriRefiner
 
+    chosen = face(share)
+    left, right, above = (label_text(names[label]) for label in chosen)
     mesh = UniformTriRefiner(Triangulation(CORNERS[:, 0], CORNERS[:, 1], [[0, 1, 2]])).refine_triangulation(subdiv=6)
     high = mesh.y / CORNERS[2, 1]
     shares = np.stack([1 - mesh.x - high / 2, mesh.x - high / 2, high], axis=1)
@@ -169,10 +170,9 @@ def _triangle(axes: Axes, share: np.ndarray, chosen: list[int], names: list[str]
     end = start + 0.9 * (CORNERS[share[chosen].argmin()] - start)
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)
     axes.plot(*start, marker="X", ms=11, color=PALETTE[2], mec="white", zorder=5)
-    below = [text.replace(" ", "\n") for text in names[:2]]  # in one line the two would meet
-    for corner, text, side in zip(CORNERS, below, ("left", "right"), strict=False):
-        axes.text(corner[0], corner[1] - 0.06, text, ha=side, va="top")
-    axes.text(CORNERS[2, 0], CORNERS[2, 1] + 0.04, names[2], ha="center", va="bottom")
+    for (x, y), text, side in zip(CORNERS, (left, right), ("left", "right"), strict=False):
+        axes.text(x, y - 0.06, text.replace(" ", "\n"), ha=side, va="top")  # in one line the two would meet
+    axes.text(CORNERS[2, 0], CORNERS[2, 1] + 0.04, above, ha="center", va="bottom")
     axes.set(aspect="equal", xlim=(-0.06, 1.06), ylim=(-0.2, 1.05))
     axes.axis("off")
     return image

@@ -7,7 +7,7 @@ point (x, y) is the model theta_0 + x b1 + y b2. State, beyond fine-tuning's: ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -116,15 +116,18 @@ def finish(
         places = torch.tensor([plane.place(theta) for theta in path], dtype=torch.float64)
         axes = [_axis(places[:, axis], config.grid, config.margin) for axis in (0, 1)]
         points = [(x, y) for y in axes[1] for x in axes[0]]
-        surface = _surface(plane, points, start, client, losses).view(config.grid, config.grid, 2)
-        segment = _surface(plane, [(alpha, 0.0) for alpha in SEGMENT], start, client, losses)
+        dtype = start.weights.dtype
+        on_grid = (plane.at(x, y, dtype) for x, y in points)  # built as they are read
+        surface = _losses_of(start, client, on_grid, losses).view(config.grid, config.grid, 2)
+        on_segment = (plane.at(alpha, 0.0, dtype) for alpha in SEGMENT)
+        segment = _losses_of(start, client, on_segment, losses)
         measured = {
             "x": torch.tensor(axes[0]),
             "y": torch.tensor(axes[1]),
             "loss": surface,
             "path": places,
             "segment": segment,
-            "path_loss": _of_models(client, [ClientModel(theta, start.buffers) for theta in path], losses),
+            "path_loss": _losses_of(start, client, path, losses),
         }
         arrays |= {f"landscape/{client}/{name}": value for name, value in measured.items()}
         on_own, on_others = segment.unbind(1)
@@ -149,17 +152,12 @@ def _axis(values: Tensor, count: int, margin: float) -> list[float]:
     return torch.linspace(low - more, high + more, count, dtype=torch.float64).tolist()
 
 
-def _surface(
-    plane: Plane, points: Sequence[tuple[float, float]], start: ClientModel, client: int, losses: Losses
-) -> Tensor:
-    """As :func:`_of_models`, of the models at ``points``, which are made as they are read."""
-    models = (ClientModel(plane.at(x, y, start.weights.dtype), start.buffers) for x, y in points)
-    return _of_models(client, models, losses)
+def _losses_of(start: ClientModel, client: int, models: Iterable[Tensor], losses: Losses) -> Tensor:
+    """Return the mean loss [models, 2] on the client's own test examples, and on the others', with equal weights.
 
-
-def _of_models(client: int, models: Iterable[ClientModel], losses: Losses) -> Tensor:
-    """Return the mean loss [models, 2] on the client's own test examples, and on the others', with equal weights."""
-    table = losses(client, models)
+    ``models`` [P] have the running statistics of ``start``.
+    """
+    table = losses(client, (ClientModel(theta, start.buffers) for theta in models))
     others = torch.cat([table[:, :client], table[:, client + 1 :]], 1).nanmean(1)
     return torch.stack([table[:, client], others], 1)
 
