@@ -31,13 +31,13 @@ DESCRIPTION_FILE, TOKENIZER_FILE, OWN_MODELS_FILE = "model.json", "tokenizer.jso
 
 @dataclass
 class KeptModels:
-    """Models to be written: ``models`` has each one's network and ``parts``, ``own`` what is not in model.safetensors.
+    """Models to be written: each one's network and ``parts``, and the ``tensors`` that are not in model.safetensors.
 
     The parts of a model are laid over each other. Each stands for the tensors whose names begin with it.
     """
 
     models: dict[str, tuple[Network, list[str]]] = field(default_factory=dict)
-    own: Tensors = field(default_factory=dict)
+    tensors: Tensors = field(default_factory=dict)
 
 
 def write_models(
@@ -64,8 +64,8 @@ def write_models(
             networks.append(network)
         models[name] = {"network": networks.index(network), "parts": parts}
     (folder / OWN_MODELS_FILE).unlink(missing_ok=True)  # left by the run that this one replaces
-    if kept.own:
-        write_atomic(folder / OWN_MODELS_FILE, tensor_parts(kept.own))
+    if kept.tensors:
+        write_atomic(folder / OWN_MODELS_FILE, tensor_parts(kept.tensors))
     described = [asdict(network) for network in networks]
     write_json(
         folder / DESCRIPTION_FILE, {"classes": classes, "inputs": inputs, "networks": described, "models": models}

@@ -90,7 +90,7 @@ def measure_bound(context: RunContext, federation: PartyFederation, state: State
     Reads the stages named in ``state``; runs inference of the student on the transfer set. Raises :class:`UserError`
     where the loss cannot be bounded.
     """
-    config, store = context.method, executor.place.store
+    config, store = context.method, executor.resources.store
     student, before, _ = trained_models(federation, state)
     request = plan_distillation(config, state, federation)[0]
     if before is None or not isinstance(request, Train) or request.valid is None:
@@ -168,7 +168,7 @@ def read_part(
 
     ``models``: the student and its initial model.
     """
-    store, settings = executor.place.store, request.objective.settings
+    store, settings = executor.resources.store, request.objective.settings
     artifacts = executor([model.predict("predictions", part.examples) for model in models])
     logits, start_logits = (artifact.tensors()["logits"] for artifact in artifacts)
     temperature = settings["student_temperature"]
@@ -211,7 +211,7 @@ def _complexities(
     Logits, and with them the functions of the class, are divided by the student's temperature.
     """
     refused, complexities = undeclared(request.network), {}
-    store, examples, head = executor.place.store, request.train.examples, student.network.head
+    store, examples, head = executor.resources.store, request.train.examples, student.network.head
     weights = store.get(*student.weights).tensors()
     if "last_layer" not in refused:
         (predicted,) = executor([student.predict("features", examples, "features")])

@@ -47,7 +47,7 @@ class Plane:
             second = second * (first.norm() / second.norm())
         return Plane(start, first, second)
 
-    def place(self, theta: Tensor) -> tuple[float, float, float]:
+    def coordinates(self, theta: Tensor) -> tuple[float, float, float]:
         """Return (x, y, distance from the plane) of a model [P], in lengths of ``first``."""
         offset, size = theta.double() - self.origin, self.first @ self.first
         x = float(offset @ self.first / size)
@@ -113,7 +113,7 @@ def finish(
         start = federation.start(client)
         path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, config.checkpoints + 1))]
         plane = Plane.of(path[0], path[-1], path[config.between[number]])
-        places = torch.tensor([plane.place(theta) for theta in path], dtype=torch.float64)
+        places = torch.tensor([plane.coordinates(theta) for theta in path], dtype=torch.float64)
         axes = [_axis(places[:, axis], config.grid, config.margin) for axis in (0, 1)]
         points = [(x, y) for y in axes[1] for x in axes[0]]
         dtype = start.weights.dtype

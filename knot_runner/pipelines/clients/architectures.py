@@ -86,8 +86,8 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
     elif scores.one_model(outcome.method, context.method):
         return kept
     groups = outcome.facts["clusters"]["labels"] if "clusters" in outcome.facts else None
-    for place, client in enumerate(federation.numbers):
-        base = "" if groups is None else f"cluster/{groups[place]}/"
+    for index, client in enumerate(federation.numbers):
+        base = "" if groups is None else f"cluster/{groups[index]}/"
         prefix = f"own/{client}/"
         parts = [base, f"{base}client/{client}/"]
         layout = federation.layout_of(client)
@@ -97,7 +97,7 @@ def _kept_models(context: RunContext, setup: Setup, outcome: TrainingResult, nam
         others = {name: value for name, value in wanted.items() if name not in joined or not joined[name].equal(value)}
         if others:
             parts.append(prefix)
-            kept.own |= {f"{prefix}{name}": tensor for name, tensor in others.items()}
+            kept.tensors |= {f"{prefix}{name}": tensor for name, tensor in others.items()}
         kept.models[f"client/{client}"] = (setup.networks[federation.network_number(client)], parts)
     return kept
 
