@@ -68,9 +68,8 @@ def run(config=HP, spec=CNN, data=None, seed=0, said=None, watched=None):
     said, watched = [] if said is None else said, [] if watched is None else watched
     data = data or data_of(40)
     network = Network(spec, SHAPE, CLASSES)
-    context = SimpleNamespace(
-        method=config, settings=run_settings, progress=lambda *event: watched.append(event), note=said.append
-    )
+    progress = lambda *event: watched.append(event)  # noqa: E731
+    context = SimpleNamespace(method=config, settings=run_settings, progress=progress, note=said.append)
     state, number = {"temperatures": torch.tensor(config.temperatures, dtype=torch.float64)}, 0
     while (part := probe.probe_part(number, state, context, network, data, torch.device("cpu"))) is not None:
         state, number = state | part, number + 1

@@ -36,7 +36,6 @@ def result_and_coreset(record: RunRecord) -> tuple[dict, list[dict], dict]:
 def test_coreset_run_records_losses_points_and_participants(tmp_path, distance):
     record = run(tmp_path, *CORESET, f"method.distance={distance}")
     result, kept = record.result, record.tensors("coreset")
-    assert [row["round"] for row in record.rows] == list(range(1, 13))
     assert (result["kind"], result["status"], result["points"]) == ("coreset", "done", 5)
     assert len(result["losses"]) == 12 and result["losses"][-1] < 0.9 * result["losses"][0]
     assert kept["points"].shape == (5, 64) and 0 <= kept["points"].min() <= kept["points"].max() <= 1
