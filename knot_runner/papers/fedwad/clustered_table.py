@@ -105,8 +105,8 @@ def clustered(request: TableRequest) -> Parts:
     def add(names: tuple[str, ...], make: Callable[[Printed, GridColumn, str], TableCell]) -> None:
         cells = {}
         for group, columns, weighting in blocks:
-            has_paper = weighting == PRINTED and not names[3]
-            cells[group.key] = [make(table if has_paper else None, column, weighting) for column in columns]
+            paper = table if weighting == PRINTED and not names[3] else None
+            cells[group.key] = [make(paper, column, weighting) for column in columns]
         rows.append(TableRow(names[: len(heads)], names[: len(heads)], cells))
 
     for (data, other), members in frame.groupby(["data", "other"], sort=False):
