@@ -13,7 +13,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = sorted(path.parent.name for path in ROOT.glob("knot_runner/papers/*/__init__.py"))
 FOLDERS = (".ci", "conf", "docs", "knot_runner", "scripts", "tests")
-#: Each preset of ``reproduce`` is there.
 LISTED = """import pathlib, knot_runner.cli.verbs.reproduce as reproduce
 assert all(pathlib.Path(f"conf/experiment/{one.preset}.yaml").is_file() for one in reproduce.listed_presets())"""
 COMMANDS = ("ls", "check experiment=federated/fedprox --quick", "method=fedavg task=femnist training=quick")

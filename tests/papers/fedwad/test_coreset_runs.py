@@ -14,8 +14,7 @@ import knot_runner as kr
 from knot_runner import compose
 from knot_runner.cli.main import main
 from knot_runner.engine.seeds import numpy_generator
-from knot_runner.papers.fedwad import coreset
-from knot_runner.papers.fedwad import descent as descent
+from knot_runner.papers.fedwad import coreset, descent
 from knot_runner.papers.fedwad.coreset_figures import _strip, coreset_images
 from knot_runner.report.run_folders import Job
 from knot_runner.transport.federated.measure import Measure
