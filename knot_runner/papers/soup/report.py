@@ -115,7 +115,7 @@ def landscape_figure(runs: list[FederatedRun]) -> Drawing:
             levels = np.linspace(float(loss.min()), top, 18)
             surface = axes.contourf(x, y, loss, levels=levels, cmap="viridis_r", extend="max")
             axes.plot([0, 1], [0, 0], ls="--", color="white", lw=1.3)
-            axes.plot(*path.T, marker="o", ms=3, lw=1.2, color="black")
+            axes.plot(path[:, 0], path[:, 1], marker="o", ms=3, lw=1.2, color="black")  # not the distance off the plane
             axes.plot(0, 0, marker="*", ms=13, color="white", mec="black", ls="")
             i, j = np.unravel_index(loss.argmin(), loss.shape)
             axes.plot(x[j], y[i], marker="v", ms=9, color=PALETTE[2], mec="white", clip_on=False)
